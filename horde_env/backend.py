@@ -1,0 +1,63 @@
+"""What the environment needs from a body: one verb that holds a command for one period and returns a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the body sensed at the end of one period.
+
+    Attributes:
+        values: All channels of the observation in SI units, shape (n_channels,), in the order of RobotSpec.
+        t: Robot time at which the frame was sampled, in seconds.
+        sensor_age_s: Age of the newest packet when it was used, in seconds; 0 in the simulator.
+        crc_errors: Packets refused for a wrong checksum during the period.
+        stale: True where no new packet came and the last one is repeated.
+        gap: True where this frame does not follow from the last one: the learner clears its traces.
+        applied: False where a safety stop, charging or a fault kept the body from the command.
+        extras: Further flat numbers for `info` (the simulator's pose, a recorded life's action and b).
+    """
+
+    values: Floats
+    t: float
+    sensor_age_s: float = 0.0
+    crc_errors: int = 0
+    stale: bool = False
+    gap: bool = False
+    applied: bool = True
+    extras: Mapping[str, float] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """A robot body, simulated or physical: nobody above this line can tell which."""
+
+    period_s: float
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        """Bring the body to rest, opening it if needed, and return its first frame.
+
+        Args:
+            rng: Source of all of the body's randomness until the next reset. A physical body ignores it.
+        """
+
+    def exchange(self, command: Floats) -> Frame:
+        """Hold `command` for one period and return the frame sampled at its end.
+
+        Args:
+            command: Requested velocity of the body (vx m/s forward, vy m/s left, yaw rate rad/s), shape (3,).
+
+        Raises:
+            BackendLost: If no frame came in time. The motors were told to stop.
+        """
+
+    def close(self) -> None:
+        """Stop the motors and let go of the body. Closing twice does nothing."""

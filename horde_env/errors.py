@@ -1,0 +1,30 @@
+"""Everything that can go wrong with a body, as one tree.
+
+HordeEnvError
+├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log)
+└── BackendLost          a body that was open stopped answering
+
+A message says what happened with the numbers, what was expected, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HordeEnvError(Exception):
+    """Base class of what this package raises beside ValueError."""
+
+
+class BackendUnavailable(HordeEnvError):
+    """The body cannot be opened on this machine as asked."""
+
+
+class BackendLost(HordeEnvError):
+    """The robot stopped answering."""
+
+    def __init__(self, port: str, silent_s: float, limit_s: float, last_frame: int) -> None:
+        super().__init__(
+            f"no frame from {port} for {silent_s:.3f} s (limit {limit_s:.3f} s); the last good one was number "
+            f"{last_frame}. The motors were told to stop. Check the cable, or raise `frame_timeout_s` if this robot "
+            f"is known to answer more slowly."
+        )
+        self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame

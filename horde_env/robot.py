@@ -1,0 +1,215 @@
+"""RobotSpec: every channel of the robot with its name, group, unit and ranges, its actions and its geometry.
+
+The numbers live in `assets/critterbot.toml`; this file only gives them shape. Raw units are the wire's integers:
+they are data here and are used by the simulator (to quantise) and by `hardware/` alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Observation = NDArray[np.float32]
+
+
+def asset(name: str) -> Path:
+    """Return the path of a data file, in a wheel and in an editable install alike.
+
+    Raises:
+        FileNotFoundError: If neither place holds it.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "assets", package.parent / "assets"):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(f"the data file {name!r} is neither in {package / 'assets'} nor beside the package")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One number of the observation.
+
+    Attributes:
+        name: `group` or `group_member`, unique.
+        group: What kind of sensor it is.
+        unit: SI unit, "1" for a share of full scale.
+        lsb, offset: SI value = lsb * raw + offset. An lsb of 0 marks a channel that is not on the wire.
+        raw_low, raw_high: Range of the wire's integer, inclusive.
+        low, high: The specified SI range, which becomes 0..1.
+        angle_rad: Direction of the sensor, counter-clockwise from forward; nan where it has none.
+        aggregate: How the packets of a step become one value: "newest", or "mean2" of the last two.
+        is_sensor: True for the paper's 53 sensors, False for the robot's report of its own command.
+    """
+
+    name: str
+    group: str
+    unit: str
+    lsb: float
+    offset: float
+    raw_low: int
+    raw_high: int
+    low: float
+    high: float
+    angle_rad: float
+    aggregate: Literal["newest", "mean2"]
+    is_sensor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One discrete action: a request (vx m/s forward, vy m/s left, yaw rate rad/s counter-clockwise)."""
+
+    name: str
+    request: tuple[float, float, float]
+
+
+class RobotSpec:
+    """The robot as data: channels, actions, geometry, and the conversions between raw, SI and scaled values.
+
+    Attributes:
+        channels: All channels in the order of the observation; the sensors come first.
+        actions: The discrete actions in their order.
+        period_s: Duration of one step, in seconds.
+        packet_period_s: Time between two sensor packets of the body, in seconds.
+        largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,).
+        low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape (n_channels,).
+        drive, body: The tables of the same name in the TOML file.
+        tile_layout: Text of the robot's tile layout.
+    """
+
+    def __init__(self, table: dict[str, Any], tile_layout: str) -> None:
+        self.name: str = table["name"]
+        self.period_s = float(table["period_s"])
+        self.packet_period_s = float(table["packet_period_s"])
+        self.channels = tuple(channel for group in table["group"] for channel in _channels(group))
+        self.actions = tuple(Action(a["name"], tuple(map(float, a["request"]))) for a in table["action"])  # type: ignore[arg-type]
+        self.drive: dict[str, Any] = table["drive"]
+        self.body: dict[str, Any] = table["body"]
+        self.largest_request = np.array(self.drive["largest_request"], dtype=np.float64)
+        self.requests = np.array([a.request for a in self.actions])
+        self.tile_layout = tile_layout
+        self._groups = {group["name"]: group for group in table["group"]}
+        self._index = {channel.name: i for i, channel in enumerate(self.channels)}
+        for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
+            setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
+
+    low: Floats
+    high: Floats
+    lsb: Floats
+    offset: Floats
+    raw_low: Floats
+    raw_high: Floats
+
+    @property
+    def n_channels(self) -> int:
+        """Length of an observation (57)."""
+        return len(self.channels)
+
+    @property
+    def n_sensors(self) -> int:
+        """Number of prediction targets (53)."""
+        return sum(channel.is_sensor for channel in self.channels)
+
+    def index(self, name: str) -> int:
+        """Return the position of the channel `name` in an observation.
+
+        Raises:
+            ValueError: If there is no such channel.
+        """
+        if name not in self._index:
+            raise ValueError(f"unknown channel {name!r}; the robot has {', '.join(self._index)}")
+        return self._index[name]
+
+    def group(self, name: str) -> slice:
+        """Return the slice of the observation that holds a group's channels.
+
+        Raises:
+            ValueError: If there is no such group.
+        """
+        members = [i for i, channel in enumerate(self.channels) if channel.group == name]
+        if not members:
+            raise ValueError(f"unknown group {name!r}; the robot has {', '.join(self._groups)}")
+        return slice(members[0], members[-1] + 1)
+
+    def positions(self, group: str) -> Floats:
+        """Return a group's sensor positions in the body frame, metres, shape (n, 2); on the rim where none is given."""
+        channels = self.channels[self.group(group)]
+        if "positions_m" in self._groups[group]:
+            return np.array(self._groups[group]["positions_m"], dtype=np.float64)
+        angles = np.array([channel.angle_rad for channel in channels])
+        return float(self.body["radius_m"]) * np.column_stack([np.cos(angles), np.sin(angles)])
+
+    def angles(self, group: str) -> Floats:
+        """Return a group's sensor directions, radians counter-clockwise from forward, shape (n,)."""
+        return np.array([channel.angle_rad for channel in self.channels[self.group(group)]])
+
+    def to_si(self, raw: Floats) -> Floats:
+        """Convert the wire's integers, shape (n_channels,), to SI values."""
+        return np.asarray(self.lsb * raw + self.offset)
+
+    def from_si(self, values: Floats) -> Floats:
+        """Convert SI values to the nearest raw integers, clipped to the wire's range; 0 where a channel is not on it."""
+        on_wire = self.lsb != 0.0
+        raw = np.rint((values - self.offset) / np.where(on_wire, self.lsb, 1.0))
+        return np.where(on_wire, np.clip(raw, self.raw_low, self.raw_high), 0.0)
+
+    def scale(self, values: Floats) -> tuple[Observation, int]:
+        """Scale SI values by the specified ranges to [0, 1].
+
+        Returns:
+            The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
+            reading that is not finite counts as clipped and becomes 0.
+        """
+        share = (values - self.low) / (self.high - self.low)
+        finite = np.isfinite(share)
+        # A reading on the edge of its range may round past it by one ulp; that is no clip.
+        outside = ~finite | (share < -1e-9) | (share > 1.0 + 1e-9)
+        clipped = np.clip(np.where(finite, share, 0.0), 0.0, 1.0)
+        return clipped.astype(np.float32), int(np.count_nonzero(outside))
+
+    def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:
+        """Return the SI values of a scaled observation (exact only where nothing was clipped)."""
+        return np.asarray(self.low + (self.high - self.low) * np.asarray(observation, dtype=np.float64))
+
+    def observation_space(self) -> spaces.Box:
+        """Return Box(0, 1, (n_channels,), float32)."""
+        return spaces.Box(0.0, 1.0, (self.n_channels,), np.float32)
+
+
+def _channels(group: dict[str, Any]) -> list[Channel]:
+    """Expand one [[group]] table into its channels."""
+    members: list[str] = group["members"]
+    lsb = group["lsb"] if isinstance(group["lsb"], list) else [group["lsb"]] * len(members)
+    angles = group.get("angles_deg", [float("nan")] * len(members))
+    return [
+        Channel(
+            name=f"{group['name']}_{member}" if member else group["name"],
+            group=group["name"],
+            unit=group["unit"],
+            lsb=float(lsb[i]),
+            offset=float(group.get("offset", 0.0)),
+            raw_low=int(group["raw"][0]),
+            raw_high=int(group["raw"][1]),
+            low=float(group["range"][0]),
+            high=float(group["range"][1]),
+            angle_rad=float(np.deg2rad(angles[i])),
+            aggregate=group.get("aggregate", "newest"),
+            is_sensor=bool(group.get("sensor", True)),
+        )
+        for i, member in enumerate(members)
+    ]
+
+
+@cache
+def critterbot() -> RobotSpec:
+    """Return the Critterbot of White, Modayil & Sutton (2012): 53 sensors, 57 channels, five actions."""
+    table = tomllib.loads(asset("critterbot.toml").read_text(encoding="utf-8"))
+    return RobotSpec(table, asset("layouts/critterbot.toml").read_text(encoding="utf-8"))

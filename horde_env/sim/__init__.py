@@ -1,0 +1,1 @@
+"""The simulated body: physics, motors, senses."""
