@@ -1,0 +1,54 @@
+# One command per chore, the same for people and for CI. Needs Python 3.11 (or newer, with PyBullet from elsewhere) and make.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
+# One torch version that resolves to a CPU build where there is one; a plain "torch" may pull a set of CUDA packages.
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+# numba does not see that a callee in another file changed, and a warm cache defeats its bounds check: a fresh one per mode.
+FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
+
+.PHONY: demo test test-all check bench clean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 with venv and pip was found; install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz,sb3,dev]'
+	@touch $@
+
+demo: $(VENV)/.demo  ## A robot lives in its pen for 60,000 steps while 795 demons learn
+	@mkdir -p runs; n=1; while [ -e runs/demo-$$n ]; do n=$$((n + 1)); done; \
+	$(BIN)/horde learn --backend simulator --steps 60000 --seed 0 --out runs/demo-$$n
+
+check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+test: $(VENV)/.dev  ## Compiled; a small subset with bounds checked; the same subset interpreted, with coverage
+	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'
+	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
+	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*'
+
+test-all: $(VENV)/.dev  ## Everything, the slow tests too
+	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ''
+	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m kernels
+	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m kernels
+
+bench: $(VENV)/.dev  ## The figures of the README, measured here and now
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build
