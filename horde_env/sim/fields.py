@@ -25,11 +25,19 @@ NEAREST_M = 0.005
 HALF_SIGNAL_M = 0.09  # distance at which a matte white wall, met squarely, gives half of full scale
 BEAM_RAD = 0.10  # half width of the beam: rays at -BEAM_RAD, 0, BEAM_RAD, weighted 1 : 2 : 1
 IDLE_SHARE = 0.010  # reading with nothing in range: 2.5 of 255
+IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD where anything is seen
+IR_SEEN_SD = 0.006
+IR_EDGE = (0.015, 0.22)  # readings at the edge of range, which now and then jump
+IR_JUMP_CHANCE = 0.05
+IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
 
+IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
+IR_LIGHT_SD = 2.0 / 255
 BEACON_TOP = 0.78  # share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
 BEACON_STRAY = 0.05  # share of the beacon's light that reaches every sensor by way of walls and ceiling
 
 BOUNCE = 0.15  # share of a lamp's light that reaches a sensor from all around, whatever its heading
+LIGHT_SD = 2.0 / 1023
 PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
 
 ZONE_RAD = 0.30  # standard deviation of a thermal zone's field of view, about the 35 degrees between two zones
@@ -90,21 +98,47 @@ def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Float
 
 
 @kernel
-def ir_distance(pose: Floats, sensors: Floats, segments: Floats, reflectances: Floats, out: Floats) -> None:
-    """Write the reflectance readings: idle + (1 - idle) s / (1 + s), s the echo's signal, averaged over three rays."""
-    for k in range(out.shape[0]):
-        x, y, angle = placed(pose, sensors, k)
-        s = 0.5 * echo(x, y, angle, segments, reflectances)
-        s += 0.25 * echo(x, y, angle - BEAM_RAD, segments, reflectances)
-        s += 0.25 * echo(x, y, angle + BEAM_RAD, segments, reflectances)
-        out[k] = IDLE_SHARE + (1.0 - IDLE_SHARE) * s / (1.0 + s)
+def ir_reading(signal: float, normal: float, chance: float, place: float) -> float:
+    """Return the reflectance reading of a signal: idle + (1 - idle) s / (1 + s), with the sensor's noise.
+
+    At the edge of range a reading jumps now and then, where `chance` (0..1) is small, to anywhere (`place`, 0..1)
+    between idle and IR_JUMP_TOP.
+    """
+    share = IDLE_SHARE + (1.0 - IDLE_SHARE) * signal / (1.0 + signal)
+    if IR_EDGE[0] < share < IR_EDGE[1] and chance < IR_JUMP_CHANCE:
+        return IDLE_SHARE + (IR_JUMP_TOP - IDLE_SHARE) * place
+    seen = min((share - IDLE_SHARE) / 0.05, 1.0)
+    return share + (IR_REST_SD + (IR_SEEN_SD - IR_REST_SD) * seen) * normal
 
 
 @kernel
-def beacon_light(pose: Floats, sensors: Floats, beacon: Floats, segments: Floats, heights: Floats, out: Floats) -> None:
-    """Write the infrared light of the lit beacon (x, y, z, direction, intensity): top s / (1 + s).
+def ir_distance(
+    pose: Floats, sensors: Floats, segments: Floats, reflectances: Floats, normal: Floats, uniform: Floats, out: Floats
+) -> None:
+    """Write the reflectance readings, each from the mean echo of three rays; `normal` (n,), `uniform` (2, n)."""
+    for k in range(out.shape[0]):
+        x, y, angle = placed(pose, sensors, k)
+        signal = 0.5 * echo(x, y, angle, segments, reflectances)
+        signal += 0.25 * echo(x, y, angle - BEAM_RAD, segments, reflectances)
+        signal += 0.25 * echo(x, y, angle + BEAM_RAD, segments, reflectances)
+        out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
 
-    s = I (clear cos^2(sensor) cos(beacon) + stray) / d^2, cosines of less than 0 counted as 0.
+
+@kernel
+def ir_light(
+    pose: Floats,
+    sensors: Floats,
+    beacon: Floats,
+    lit: float,
+    segments: Floats,
+    heights: Floats,
+    normal: Floats,
+    out: Floats,
+) -> None:
+    """Write one packet's infrared light while the beacon (x, y, z, direction, intensity) is `lit` (0..1).
+
+    base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
+    cosines below 0 count as 0.
     """
     for k in range(out.shape[0]):
         x, y, angle = placed(pose, sensors, k)
@@ -116,21 +150,35 @@ def beacon_light(pose: Floats, sensors: Floats, beacon: Floats, segments: Floats
         if direct > 0.0:
             direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
         s = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
-        out[k] = BEACON_TOP * s / (1.0 + s)
+        out[k] = IR_LIGHT_BASE + lit * BEACON_TOP * s / (1.0 + s) + IR_LIGHT_SD * normal[k]
 
 
 @kernel
-def lamp_light(pose: Floats, sensors: Floats, lamps: Floats, segments: Floats, heights: Floats, out: Floats) -> None:
-    """Write the light of the lamps (x, y, z, intensity), (l, 4): sum of I clear (cos(incidence) + bounce) / d^2."""
+def light(
+    pose: Floats,
+    sensors: Floats,
+    lamps: Floats,
+    gain: float,
+    ambient: float,
+    segments: Floats,
+    heights: Floats,
+    normal: Floats,
+    out: Floats,
+) -> None:
+    """Write ambient + gain x the light of the lamps (x, y, z, intensity), shape (l, 4), each flickering by `gain`.
+
+    A lamp gives I clear (cos(incidence) + bounce) / d^2, a cosine below 0 counting as 0.
+    """
     for k in range(out.shape[0]):
         x, y, angle = placed(pose, sensors, k)
-        out[k] = 0.0
+        total = 0.0
         for j in range(lamps.shape[0]):
             dx, dy, dz = lamps[j, 0] - x, lamps[j, 1] - y, lamps[j, 2] - SENSOR_HEIGHT_M
             d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
             facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
             clear = clear_path(x, y, lamps[j, 0], lamps[j, 1], lamps[j, 2], segments, heights)
-            out[k] += lamps[j, 3] * clear * (facing + BOUNCE) / (d * d)
+            total += lamps[j, 3] * clear * (facing + BOUNCE) / (d * d)
+        out[k] = ambient + gain * total + LIGHT_SD * normal[k]
 
 
 @kernel
