@@ -171,10 +171,8 @@ class Senses:
         group, room_k, elapsed = self._thermal, self._pen.room.temperature_k, t_s - self._zone_s
         fields.warmth(self._pose, group.sensors, self._warm, room_k, self._segments, self._heights, group.out)
         reach = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
-        if math.isinf(elapsed):
-            self._zones[:] = group.out
         follow(reach, math.exp(-elapsed / THERMAL_DRIFT_S), group.normal, self._zones, self._drift, group.out)
-        group.out += ZONE_BIAS_K
+        group.out[:] += ZONE_BIAS_K
         self._zone_s = t_s
 
     def _look_for_beacon(self, t_s: float, out: Floats) -> None:
