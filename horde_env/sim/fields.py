@@ -34,13 +34,13 @@ IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
 IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
 IR_LIGHT_SD = 2.0 / 255
 BEACON_TOP = 0.78  # share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
-BEACON_STRAY = 0.05  # share of the beacon's light that reaches every sensor by way of walls and ceiling
+BEACON_STRAY = 0.08  # share of the beacon's light that reaches every sensor by way of walls and ceiling
 
 BOUNCE = 0.15  # share of a lamp's light that reaches a sensor from all around, whatever its heading
 LIGHT_SD = 2.0 / 1023
 PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
 
-ZONE_RAD = 0.30  # standard deviation of a thermal zone's field of view, about the 35 degrees between two zones
+ZONE_RAD = 0.30  # standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
 
 
 @kernel
