@@ -134,7 +134,7 @@ class Pen:
         return np.array([self.wall_reflectance] * 4 + [self.dock.reflectance] * 3)
 
     def boxes(self) -> list[tuple[float, float, float, float, float]]:
-        """Return the solid boxes (centre x, centre y, size x, size y, height): walls east, north, west, south, the dock."""
+        """Return the solid boxes (centre x, y, size x, y, height): walls east, north, west, south, then the dock."""
         t = self.wall_thickness_m
         c, long, top = (self.side_m + t) / 2, self.side_m + 2 * t, self.wall_height_m
         walls = [(c, 0.0, t, long, top), (0.0, c, long, t, top), (-c, 0.0, t, long, top), (0.0, -c, long, t, top)]
