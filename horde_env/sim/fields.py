@@ -1,9 +1,12 @@
 """What reaches a sensor through the air of the pen: reflected infrared, the beacon, light, heat.
 
 Kernels on bare arrays. All four ask where a line of sight crosses a wall or the dock, so they share this file.
-Common arguments:
-`pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape (n, 3); `segments`
-(m, 4) and `heights` (m,) are the obstacles. Metres, radians, kelvin; light as a share of full scale.
+Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
+(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
+without noise. Metres, radians, kelvin; light as a share of full scale.
+
+Where the robot was measured (log of 5 October 2010, web site of its makers) the number is the robot's; its curve of
+infrared against distance, its height and the view of its thermal zones are in no source, so those are assumptions.
 """
 
 from __future__ import annotations
