@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from horde_env.errors import BackendUnavailable
@@ -68,6 +69,11 @@ class PlanarBody:
         for box in boxes:
             self._add_box(*box)
         self._body = self._add_robot()
+        # Bound once: these run a thousand times per simulated second and body.
+        p, on_client = self._p, {"physicsClientId": self._client}
+        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, **on_client)
+        self._advance = partial(p.stepSimulation, **on_client)
+        self._look = partial(p.getJointStates, self._body, _JOINTS, **on_client)
         self._fresh: int = self._p.saveState(physicsClientId=self._client)
         self.motion = Motion(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -80,10 +86,9 @@ class PlanarBody:
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
-        p, client = self._p, self._client
-        p.setJointMotorControlArray(self._body, _JOINTS, p.TORQUE_CONTROL, forces=force, physicsClientId=client)
-        p.stepSimulation(physicsClientId=client)
-        x, y, yaw = p.getJointStates(self._body, _JOINTS, physicsClientId=client)
+        self._push(forces=force)
+        self._advance()
+        x, y, yaw = self._look()
         self.motion = Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
         return self.motion
 

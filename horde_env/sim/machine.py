@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
-_CURRENT_SD, _TEMPERATURE_SD, _BUS_SD, _BATTERY_SD = 1.0, 0.2, 0.5, 0.4  # LSB, at rest in the log
+VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 
 # How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
 DOCK_REACH_M = 0.05
@@ -89,15 +89,12 @@ class Machine:
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        noise = rng.standard_normal(N_NOISE)
-        wheels, values = self.firmware.wheels, np.empty(N_RAW)
-        values[0] = 10.0 * self.power.bus_v + _BUS_SD * noise[0]
-        values[1:4] = 10.0 * self.power.battery_v + _BATTERY_SD * noise[1:4]
-        values[4:7] = wheels[firmware.OUTPUT]
-        values[7:10] = wheels[firmware.CLICKS] >> 2
-        values[10:13] = self.motion[motors.SHOWN_CURRENT] + _CURRENT_SD * noise[4:7]
-        values[13:16] = motors.IDLE_TEMPERATURE - self.motion[motors.HEAT] + _TEMPERATURE_SD * noise[7:10]
-        return np.rint(values)
+        noise, values = rng.standard_normal(N_NOISE), np.empty(N_RAW)
+        motors.report(self.motion, self.firmware.wheels, noise[4:], values[4:])
+        volts = (self.power.bus_v, *self.power.battery_v)
+        for i, (volt, sd, draw) in enumerate(zip(volts, VOLT_SD, noise[:4].tolist(), strict=True)):
+            values[i] = min(max(round(10.0 * volt + sd * draw), 0), 255)
+        return values
 
     def state(self, previous: tuple[float, float]) -> BodyState:
         """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago."""
@@ -112,7 +109,7 @@ class Machine:
             ax=(m.vx - previous[0]) / motors.TICK_S,
             ay=(m.vy - previous[1]) / motors.TICK_S,
             wheel_speed=self.motion[motors.RIM_SPEED].copy(),
-            duty=self.firmware.wheels[firmware.DUTY] / firmware.FULL_DUTY,
+            duty=self.firmware.wheels[firmware.DUTY] * (1.0 / firmware.FULL_DUTY),
             contact_n_s=self.body.contact_impulse() if self.n_ticks else 0.0,
         )
 
@@ -129,8 +126,7 @@ class Machine:
 
     def _sense(self, noise: Floats) -> None:
         _, _, heading, vx, vy, yaw_rate = self.body.motion
-        idle, wheels = motors.IDLE_TEMPERATURE, self.firmware.wheels
-        motors.sense(self.motion, wheels, self._geometry, idle, noise, heading, vx, vy, yaw_rate)
+        motors.sense(self.motion, self.firmware.wheels, self._geometry, noise, heading, vx, vy, yaw_rate)
 
     def _supply(self) -> None:
         span_s = TICKS_PER_POWER_STEP * motors.TICK_S
