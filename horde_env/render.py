@@ -191,7 +191,7 @@ def _draw_beams(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, rea
     angles = spec.angles("ir_distance")
     towards = np.column_stack([np.cos(angles), np.sin(angles)])
     starts = spec.positions("ir_distance")
-    readings = np.clip(values[spec.group("ir_distance")], 1e-4, 0.9999)
+    readings = np.clip(np.nan_to_num(values[spec.group("ir_distance")]), 1e-4, 0.9999)
     echo_m = HALF_SIGNAL_M * np.sqrt((1.0 - readings) / readings)
     ends = starts + np.minimum(echo_m, reach_m)[:, None] * towards
     for (x0, y0), (x1, y1), reading, far in zip(view.px(starts), view.px(ends), readings, echo_m, strict=True):
