@@ -13,6 +13,7 @@ from horde_env.errors import BackendUnavailable
 from horde_env.raster import Canvas
 from horde_env.render import BEAM, SHELL, Painter, Window
 from horde_env.robot import critterbot
+from horde_env.sim.pen import load_pen
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()
@@ -70,7 +71,7 @@ def middle_of_shell(picture: np.ndarray) -> tuple[float, float]:
 
 def test_the_body_is_drawn_where_it_stands() -> None:
     """The world's x is right, its y up: 216 pixels to the metre around the middle (240, 240)."""
-    picture = Painter(SPEC).draw(frame_at(0.5, 0.5, 0.0))
+    picture = Painter(SPEC, load_pen()).draw(frame_at(0.5, 0.5, 0.0))
     assert (picture.shape, picture.dtype) == ((480, 720, 3), np.uint8)
     x, y = middle_of_shell(picture)
     assert x == pytest.approx(240 + 0.48 * 216, abs=8)
@@ -79,14 +80,14 @@ def test_the_body_is_drawn_where_it_stands() -> None:
 
 def test_the_tail_points_away_from_the_heading() -> None:
     """Facing north, the tail hangs to the south: the shell's lowest pixel is twice as far as its highest."""
-    rows, _ = np.nonzero(is_colour(Painter(SPEC).draw(frame_at(0.0, 0.0, np.pi / 2))[:, :480], SHELL))
+    rows, _ = np.nonzero(is_colour(Painter(SPEC, load_pen()).draw(frame_at(0.0, 0.0, np.pi / 2))[:, :480], SHELL))
     assert rows.max() - 240 > 1.8 * (240 - rows.min())
 
 
 def test_a_body_without_a_pose_is_drawn_large_and_forward_up() -> None:
     placed = frame_at(0.0, 0.0, np.pi / 2)
     unplaced = Frame(values=placed.values, t=1.0)
-    painter = Painter(SPEC)
+    painter = Painter(SPEC, load_pen())
     large, small = (is_colour(painter.draw(f)[:, :480], SHELL).sum() for f in (unplaced, placed))
     assert large > 2.5 * small
     rows, _ = np.nonzero(is_colour(painter.draw(unplaced)[:, :480], SHELL))
@@ -94,7 +95,7 @@ def test_a_body_without_a_pose_is_drawn_large_and_forward_up() -> None:
 
 
 def test_a_near_wall_shows_as_a_beam() -> None:
-    near, far = (is_colour(Painter(SPEC).draw(frame_at(x, 0.0, 0.0)), BEAM, 40).sum() for x in (0.85, 0.0))
+    near, far = (is_colour(Painter(SPEC, load_pen()).draw(frame_at(x, 0.0, 0.0)), BEAM, 40).sum() for x in (0.85, 0.0))
     assert near > far + 20
 
 
@@ -112,7 +113,7 @@ def test_the_path_stays_in_the_picture() -> None:
 
 def test_readings_that_are_no_numbers_are_still_drawn() -> None:
     values = np.full(SPEC.n_channels, np.nan)
-    assert Painter(SPEC).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
+    assert Painter(SPEC, load_pen()).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
 
 
 class FakeTk(types.ModuleType):
