@@ -17,6 +17,7 @@ from horde_env.clock import Clock, SimulatedClock
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.manoeuvre import CentringDrive
 from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.sim.pen import Pen, load_pen
 from horde_env.tasks import task as task_named
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         backend: The body. It is opened by the first reset, never here.
         clock: Who waits for the end of a period; nobody (`SimulatedClock`) when None.
         spec: The robot; the Critterbot when None.
+        pen: Where it lives, for pictures and for the drive to the middle; `assets/pen.toml` when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".
         task: Name of the reward (`horde_env.tasks`); no reward when None.
@@ -69,11 +71,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         clock: Clock | None = None,
         *,
         spec: RobotSpec | None = None,
+        pen: Pen | None = None,
         action_type: ActionType = "discrete",
         render_mode: str | None = None,
         task: str | None = None,
     ) -> None:
         self.robot = spec or critterbot()
+        self.pen = pen or load_pen()
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, _action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
@@ -120,7 +124,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             clipped = self._take(self._frame)
         overrun_s = 0.0
         if manoeuvre is not None:
-            drive = CentringDrive(self.robot)
+            drive = CentringDrive(self.robot, self.pen.side_m)
             while not self._frame.last and (request := drive.request(self._observation)) is not None:  # type: ignore[union-attr]
                 clipped, overrun_s = self._exchange(request)
                 self.manoeuvre_frames.append(self._frame)  # type: ignore[arg-type]
@@ -229,7 +233,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if self._painter is None:
             from horde_env.render import Painter
 
-            self._painter = Painter(self.robot)
+            self._painter = Painter(self.robot, self.pen)
         return self._painter.draw(self._frame, list(self._trail))
 
     def _show(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,8 @@ from horde_env.backend import Frame
 from horde_env.errors import BackendUnavailable
 from horde_env.manoeuvre import HALF_SIGNAL_M
 from horde_env.raster import Canvas, Colour, Picture
-from horde_env.robot import Floats, RobotSpec, asset
+from horde_env.robot import Floats, RobotSpec
+from horde_env.sim.pen import Pen
 
 SIZE_PX, PANEL_PX = 480, 240
 PEN_SHARE = 0.90  # of the view that the pen's inside fills
@@ -72,13 +72,13 @@ class Painter:
 
     Args:
         spec: The robot.
-        pen: The tables of `assets/pen.toml`; read from there when None.
+        pen: Where it lives.
     """
 
-    def __init__(self, spec: RobotSpec, pen: dict[str, Any] | None = None) -> None:
+    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
         self._spec = spec
-        self._pen = pen or tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))
-        self._world = View((SIZE_PX / 2, SIZE_PX / 2), PEN_SHARE * SIZE_PX / float(self._pen["pen"]["side_m"]))
+        self._pen = pen
+        self._world = View((SIZE_PX / 2, SIZE_PX / 2), PEN_SHARE * SIZE_PX / pen.side_m)
         self._place: Canvas | None = None
         self._void: Canvas | None = None
 
@@ -114,10 +114,10 @@ class Painter:
         draw_bars(canvas, self._spec, frame.values, SIZE_PX + 14, 234)
 
 
-def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
+def draw_pen(pen: Pen, view: View) -> Canvas:
     """Return a canvas with the empty pen: floor, lamplight, dock, walls, lamps."""
     canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
-    half, thick = 0.5 * pen["pen"]["side_m"], pen["pen"]["wall_thickness_m"]
+    half, thick = 0.5 * pen.side_m, pen.wall_thickness_m
     (x0, y0), (x1, y1) = view.px(np.array([[-half, half], [half, -half]]))
     edge = thick * view.scale
     canvas.rectangle(x0, y0, x1, y1, FLOOR)
@@ -125,7 +125,7 @@ def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
         (gx, gy), _ = view.px(np.array([[metres, metres], [0.0, 0.0]]))
         canvas.line(gx, y0, gx, y1, 1.0, FAINT, 0.6)
         canvas.line(x0, gy, x1, gy, 1.0, FAINT, 0.6)
-    lamps = [(view.px(np.array([lamp["position_m"][:2]]))[0], lamp["intensity"]) for lamp in pen.get("lamp", [])]
+    lamps = [(view.px(np.array([lamp.position_m[:2]]))[0], lamp.intensity) for lamp in pen.lamps]
     for (x, y), intensity in lamps:
         canvas.glow(x, y, view.scale * (0.5 + 4.0 * intensity), LIGHT, 0.75)
     for bx0, by0, bx1, by1 in (
@@ -135,13 +135,12 @@ def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
         (x1, y0, x1 + edge, y1),
     ):
         canvas.rectangle(bx0, by0, bx1, by1, INK)
-    centre, size = np.array(pen["dock"]["centre_m"]), np.array(pen["dock"]["size_m"])
+    centre, size = np.array(pen.dock.centre_m), np.array(pen.dock.size_m)
     (dx0, dy1), (dx1, dy0) = view.px(np.array([centre - 0.5 * size, centre + 0.5 * size]))
     canvas.rectangle(dx0, dy0, dx1, dy1, DOCK)
-    if "beacon" in pen:
-        x, y = view.px(np.array([pen["beacon"]["position_m"][:2]]))[0]
-        canvas.glow(x, y, 0.30 * view.scale, IR_LIGHT, 0.45)
-        canvas.disc(x, y, 3.5, IR_LIGHT)
+    x, y = view.px(np.array([pen.beacon.position_m[:2]]))[0]
+    canvas.glow(x, y, 0.30 * view.scale, IR_LIGHT, 0.45)
+    canvas.disc(x, y, 3.5, IR_LIGHT)
     for (x, y), _ in lamps:
         canvas.disc(x, y, 7.0, INK)
         canvas.disc(x, y, 5.5, LIGHT)
@@ -182,7 +181,7 @@ def draw_body(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, reach
         centres = view.px(ring * np.column_stack([np.cos(angles), np.sin(angles)]))
         for (x, y), share in zip(centres, observation[spec.group(group)], strict=True):
             canvas.disc(x, y, size * view.scale, INK, 0.55)
-            canvas.disc(x, y, (size - 0.002) * view.scale, colour, float(share) ** 0.6)
+            canvas.disc(x, y, (size - 0.002) * view.scale, colour, float(share) ** 0.4)
     nose = view.px(np.array([[0.052, 0.0], [0.018, 0.024], [0.018, -0.024]]))
     canvas.polygon(nose, PAPER, 0.95)
 
@@ -191,7 +190,7 @@ def _draw_beams(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, rea
     angles = spec.angles("ir_distance")
     towards = np.column_stack([np.cos(angles), np.sin(angles)])
     starts = spec.positions("ir_distance")
-    readings = np.clip(values[spec.group("ir_distance")], 1e-4, 0.9999)
+    readings = np.clip(np.nan_to_num(values[spec.group("ir_distance")]), 1e-4, 0.9999)
     echo_m = HALF_SIGNAL_M * np.sqrt((1.0 - readings) / readings)
     ends = starts + np.minimum(echo_m, reach_m)[:, None] * towards
     for (x0, y0), (x1, y1), reading, far in zip(view.px(starts), view.px(ends), readings, echo_m, strict=True):
