@@ -2,8 +2,8 @@
 
     behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
 
-Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of 5 s
-has 50 steps; here the horizon is a parameter, 50 by default, and every term is measured under the target policy.
+Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of
+5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
 """
 
 from __future__ import annotations

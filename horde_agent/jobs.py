@@ -131,9 +131,7 @@ def live(job: Job) -> dict[str, Any]:
     return summary
 
 
-def _write_life(
-    job: Job, folder: RunFolder, wall_s: float, compile_s: float, samples: list[Sample]
-) -> dict[str, Any]:
+def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, samples: list[Sample]) -> dict[str, Any]:
     """Write the tables of a life and return its summary."""
     life, horde, student = job.life, job.horde, job.life.student
     errors, sound, actions = student.errors, sound_demons(horde), job.interface.actions
@@ -225,13 +223,17 @@ def _write_reading(
         f"Learned in {job.config.passes} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
         f"last {n_held_out} steps against the log's own returns, truncated where the log ends. NMSRE here is the mean "
         f"squared error over the variance of the held-out returns; always predicting the mean return of the learned "
-        f"part scores {of_mean['mean_nmsre'] or float('nan'):.3f} in the mean, {of_mean['median_nmsre'] or float('nan'):.3f} in the median. "
+        f"part scores {_said(of_mean['mean_nmsre'])} in the mean and {_said(of_mean['median_nmsre'])} in the median. "
         f"{n_constant} of {horde.n_demons} questions have returns that do not vary there: their NMSRE is 1."
     )
     better = float((score.nmsre < score.nmsre_of_mean).mean())
     details = {"notes": [note], "passes": job.config.passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
     write_json(folder.details, job.details(compile_s, **details, share_better_than_mean_predictor=better))
     return _write_summary(folder, facts)
+
+
+def _said(value: float | None) -> str:
+    return "nothing" if value is None else f"{value:.3f}"
 
 
 def _learning(job: Job, learning_steps: int, n_updated: int) -> dict[str, Any]:

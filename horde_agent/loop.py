@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
-from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions, tested_policies
+from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.record import BROKEN, NO_ACTION, Flag, Observation, Phase, Recorder, Row
@@ -166,7 +166,7 @@ class Life:
         self._arrive(*arrived)
 
     def _arrive(
-        self, observation: Any, reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
+        self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> None:
         """Take in what a step brought; after the end of an episode, begin the next one."""
         self._take(observation, info)

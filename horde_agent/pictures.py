@@ -92,7 +92,8 @@ def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
     """Return the visits per 10 cm cell of the pen, and the share of cells visited that the body's centre can reach.
 
     Args:
-        x_m, y_m: Positions of the body's centre in metres from the middle of the pen, shape (n,).
+        x_m: Positions of the body's centre, metres east of the middle of the pen, shape (n,).
+        y_m: The same, metres north.
 
     Returns:
         Counts of shape (20, 20), the first axis along x, and a share in [0, 1].
@@ -111,7 +112,8 @@ def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> fl
     """Draw the robot's path in the pen beside a map of its visits, and return the share of cells visited.
 
     Args:
-        x_m, y_m: Positions of the body's centre in metres from the middle of the pen, in the order of time.
+        x_m: Positions of the body's centre, metres east of the middle of the pen, in the order of time.
+        y_m: The same, metres north.
         path: PNG to write.
         n_shown: Steps of the path that are drawn, the latest ones.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean, median
@@ -277,9 +277,12 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    cells: Callable[[str, list[str]], str] = lambda tag, row: "".join(f"<{tag}>{escape(c)}</{tag}>" for c in row)
-    top = f"<tr>{cells('th', head)}</tr>" if any(head) else ""
-    return f"<table>{top}{''.join(f'<tr>{cells("td", row)}</tr>' for row in rows)}</table>"
+    top = _row("th", head) if any(head) else ""
+    return f"<table>{top}{''.join(_row('td', row) for row in rows)}</table>"
+
+
+def _row(tag: str, cells: list[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _figure(title: str, picture: str, text: str) -> str:

@@ -63,9 +63,7 @@ def excursion_traces(
     return lines
 
 
-def holdout_traces(
-    holdout: Holdout, horde: Horde, channels: Sequence[str], period_s: float
-) -> list[list[object]]:
+def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], period_s: float) -> list[list[object]]:
     """Return the predictions along the held-out part of a log, beside the log's own returns.
 
     Args:
