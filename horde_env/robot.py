@@ -100,6 +100,8 @@ class RobotSpec:
         self._index = {channel.name: i for i, channel in enumerate(self.channels)}
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
+        self._span = self.high - self.low
+        self._slices = {name: self._slice(name) for name in self._groups}
 
     low: Floats
     high: Floats
@@ -134,9 +136,12 @@ class RobotSpec:
         Raises:
             ValueError: If there is no such group.
         """
+        if name not in self._slices:
+            raise ValueError(f"unknown group {name!r}; the robot has {', '.join(self._slices)}")
+        return self._slices[name]
+
+    def _slice(self, name: str) -> slice:
         members = [i for i, channel in enumerate(self.channels) if channel.group == name]
-        if not members:
-            raise ValueError(f"unknown group {name!r}; the robot has {', '.join(self._groups)}")
         return slice(members[0], members[-1] + 1)
 
     def positions(self, group: str) -> Floats:
@@ -156,7 +161,7 @@ class RobotSpec:
         return np.asarray(self.lsb * raw + self.offset)
 
     def from_si(self, values: Floats) -> Floats:
-        """Convert SI values to the nearest raw integers, clipped to the wire's range; 0 where a channel is not on it."""
+        """Convert SI values to the nearest raw integers, clipped to the wire's range; 0 for channels not on it."""
         on_wire = self.lsb != 0.0
         raw = np.rint((values - self.offset) / np.where(on_wire, self.lsb, 1.0))
         return np.where(on_wire, np.clip(raw, self.raw_low, self.raw_high), 0.0)
@@ -168,12 +173,15 @@ class RobotSpec:
             The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
             reading that is not finite counts as clipped and becomes 0.
         """
-        share = (values - self.low) / (self.high - self.low)
-        finite = np.isfinite(share)
-        # A reading on the edge of its range may round past it by one ulp; that is no clip.
-        outside = ~finite | (share < -1e-9) | (share > 1.0 + 1e-9)
-        clipped = np.clip(np.where(finite, share, 0.0), 0.0, 1.0)
-        return clipped.astype(np.float32), int(np.count_nonzero(outside))
+        share = (values - self.low) / self._span
+        # A reading on the edge of its range may round past it by one ulp; that is no clip. NaN fails the comparison.
+        if share.min() >= -1e-9 and share.max() <= 1.0 + 1e-9:
+            n_clipped = 0
+        else:
+            finite = np.isfinite(share)
+            n_clipped = int(np.count_nonzero(~finite | (share < -1e-9) | (share > 1.0 + 1e-9)))
+            share = np.where(finite, share, 0.0)
+        return np.minimum(np.maximum(share, 0.0), 1.0).astype(np.float32), n_clipped
 
     def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:
         """Return the SI values of a scaled observation (exact only where nothing was clipped)."""

@@ -1,0 +1,302 @@
+"""PenEnv: a robot body as a Gymnasium environment, the same for every body."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+
+from horde_env.backend import Backend, Frame
+from horde_env.clock import Clock, SimulatedClock
+from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.manoeuvre import CentringDrive
+from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.tasks import task as task_named
+
+if TYPE_CHECKING:
+    from horde_env.render import Painter, Window
+
+ActionType = Literal["discrete", "velocity"]
+MANOEUVRES = ("centre",)
+TRAIL_STEPS = 600  # of the path that a picture shows: one minute
+
+_log = logging.getLogger(__name__)
+
+
+class PenEnv(gymnasium.Env[Observation, Any]):
+    """A continuing task: one step is one period of the body, and nothing but a fault or a limit ends an episode.
+
+    A step sends its request at once, lets one period pass, and takes the newest frame. Observations are Box(0, 1)
+    float32 of shape (n_channels,), scaled by the robot's specified ranges; readings outside are clipped and counted.
+    Actions are Discrete(5) by name, or with `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request
+    (forward, left, counter-clockwise).
+
+    `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
+    (0 or 1), manoeuvre_steps (of a reset), then whatever the body adds (`Frame.extras`). `gap` is 1 where a frame does
+    not follow from the last one, as after every reset: a learner clears its traces there.
+
+    `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
+    the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
+
+    Args:
+        backend: The body. It is opened by the first reset, never here.
+        clock: Who waits for the end of a period; nobody (`SimulatedClock`) when None.
+        spec: The robot; the Critterbot when None.
+        action_type: "discrete" or "velocity".
+        render_mode: None, "rgb_array" or "human".
+        task: Name of the reward (`horde_env.tasks`); no reward when None.
+
+    Attributes:
+        manoeuvre_frames: The frames of the last reset's drive, in order.
+        fault: The BackendLost that truncated the last episode, or None.
+
+    Raises:
+        ValueError: If `action_type`, `render_mode` or `task` is unknown.
+        BackendUnavailable: If `render_mode` is "human" and there is no display.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock | None = None,
+        *,
+        spec: RobotSpec | None = None,
+        action_type: ActionType = "discrete",
+        render_mode: str | None = None,
+        task: str | None = None,
+    ) -> None:
+        self.robot = spec or critterbot()
+        self.task = task_named(task)
+        self.action_type, self.action_space = action_type, _action_space(self.robot, action_type)
+        self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
+        self.render_mode = _checked_render_mode(render_mode)
+        # Of this instance: class-level metadata would be shared by environments of other robots.
+        self.metadata = _metadata(self.robot, action_type)  # type: ignore[misc]
+        self.backend, self.clock = backend, clock or SimulatedClock()
+        self.manoeuvre_frames: list[Frame] = []
+        self.fault: BackendLost | None = None
+        self._requests = self.robot.requests.copy()
+        self._requests.flags.writeable = False
+        self._frame: Frame | None = None
+        self._observation: Observation = np.zeros(self.robot.n_channels, np.float32)
+        self._trail: deque[tuple[float, float]] = deque(maxlen=TRAIL_STEPS)
+        self._painter: Painter | None = None
+        self._window: Window | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; with `options={"manoeuvre": "centre"}` by driving to the middle of the pen.
+
+        Args:
+            seed: Seeds all randomness of this environment and its body.
+            options: None, or {"manoeuvre": name}.
+
+        Returns:
+            The first observation, and info with `gap` 1 and `manoeuvre_steps`.
+
+        Raises:
+            ValueError: If the options name anything else.
+            BackendUnavailable: If the body cannot be opened.
+            BackendLost: If the body stopped answering during the drive.
+        """
+        super().reset(seed=seed)
+        manoeuvre = _checked_manoeuvre(options)
+        self.manoeuvre_frames, self.fault = [], None
+        if self._frame is None or self._frame.last or manoeuvre is None or seed is not None:
+            self._frame = None  # until the body has answered there is nothing to step from
+            self._trail.clear()
+            self.clock.start()
+            clipped = self._take(self.backend.reset(self.np_random))
+        else:
+            clipped = self._take(self._frame)
+        overrun_s = 0.0
+        if manoeuvre is not None:
+            drive = CentringDrive(self.robot)
+            while not self._frame.last and (request := drive.request(self._observation)) is not None:  # type: ignore[union-attr]
+                clipped, overrun_s = self._exchange(request)
+                self.manoeuvre_frames.append(self._frame)  # type: ignore[arg-type]
+        info = self._info(clipped, overrun_s)
+        info["gap"] = 1
+        info["manoeuvre_steps"] = len(self.manoeuvre_frames)
+        self._show()
+        return self._observation, info
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Send the action's request at once, let one period pass, and return what the body then senses.
+
+        A body that stops answering, or a recorded life at its end, truncates the episode with its last observation.
+
+        Raises:
+            ValueError: If the action is not one of the action space; nothing was sent.
+            gymnasium.error.ResetNeeded: Before the first reset, after `close`, and after a lost body.
+        """
+        frame = self._frame
+        if frame is None:
+            raise ResetNeeded("this environment has no running body: call reset() before step()")
+        request = self._request(action)
+        if frame.last:
+            return self._observation, 0.0, False, True, self._info(0, 0.0) | {"stale": 1, "gap": 1, "applied": 0}
+        before = self._observation
+        try:
+            clipped, overrun_s = self._exchange(request)
+        except BackendLost as lost:
+            return self._truncate(lost)
+        reward = self.task(before, request, self._observation, self.robot)
+        self._show()
+        return self._observation, reward, False, self._frame.last, self._info(clipped, overrun_s)  # type: ignore[union-attr]
+
+    def render(self) -> Any:
+        """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first reset.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn('render() without a render mode shows nothing: make(..., render_mode="rgb_array")')
+            return None
+        picture = self._picture()
+        if self.render_mode == "rgb_array":
+            return picture
+        self._show()
+        return None
+
+    def close(self) -> None:
+        """Stop the motors, let go of the body and close the window. Closing twice does nothing."""
+        self._frame = None
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+        self.backend.close()
+
+    def _exchange(self, request: Floats) -> tuple[int, float]:
+        self.clock.begin()
+        frame = self.backend.exchange(request)
+        overrun_s = self.clock.wait()
+        return self._take(frame), overrun_s
+
+    def _take(self, frame: Frame) -> int:
+        """Make `frame` the newest one; return how many of its readings were clipped."""
+        self._frame = frame
+        self._observation, clipped = self.robot.scale(frame.values)
+        if self.render_mode is not None and "x_m" in frame.extras:
+            self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))
+        return clipped
+
+    def _info(self, clipped: int, overrun_s: float) -> dict[str, Any]:
+        frame = self._frame
+        assert frame is not None
+        return {
+            "t": frame.t,
+            "sensor_age_s": frame.sensor_age_s,
+            "overrun_s": overrun_s,
+            "crc_errors": frame.crc_errors,
+            "stale": int(frame.stale),
+            "gap": int(frame.gap),
+            "applied": int(frame.applied),
+            "clipped": clipped,
+            **frame.extras,
+        }
+
+    def _truncate(self, lost: BackendLost) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """End the episode of a lost body with its last observation, marked as belonging to nothing."""
+        _log.warning("%s", lost)
+        info = self._info(0, 0.0) | {"stale": 1, "gap": 1, "applied": 0}
+        self.fault, self._frame = lost, None
+        return self._observation, 0.0, False, True, info
+
+    def _request(self, action: Any) -> Floats:
+        """Return the request (m/s, m/s, rad/s) that an action stands for."""
+        if self.action_type == "discrete":
+            return _discrete(action, self._requests)
+        shares = np.asarray(action, dtype=np.float64)
+        # Written so that NaN fails it.
+        if shares.shape != (3,) or not (np.abs(shares) <= 1.0).all():
+            raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
+        return np.asarray(shares * self.robot.largest_request)
+
+    def _picture(self) -> Any:
+        if self._frame is None:
+            raise ResetNeeded("there is nothing to draw yet: call reset() before render()")
+        if self._painter is None:
+            from horde_env.render import Painter
+
+            self._painter = Painter(self.robot)
+        return self._painter.draw(self._frame, list(self._trail))
+
+    def _show(self) -> None:
+        if self.render_mode != "human":
+            return
+        if self._window is None:
+            from horde_env.render import Window
+
+            self._window = Window("horde_env")
+        self._window.show(self._picture())
+
+
+def _action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
+    if action_type == "discrete":
+        return spaces.Discrete(len(spec.actions))
+    if action_type == "velocity":
+        return spaces.Box(-1.0, 1.0, (3,), np.float32)
+    raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
+
+
+def _discrete(action: Any, requests: Floats) -> Floats:
+    try:
+        index = operator.index(action)
+    except TypeError:
+        index = -1
+    if not 0 <= index < len(requests):
+        raise ValueError(f"action must be an integer from 0 to {len(requests) - 1}, not {action!r}")
+    return np.asarray(requests[index])
+
+
+def _checked_manoeuvre(options: dict[str, Any] | None) -> str | None:
+    options = options or {}
+    unknown = set(options) - {"manoeuvre"}
+    if unknown:
+        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; the only one is 'manoeuvre'")
+    manoeuvre = options.get("manoeuvre")
+    if manoeuvre is not None and manoeuvre not in MANOEUVRES:
+        raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
+    return manoeuvre
+
+
+def _checked_render_mode(render_mode: str | None) -> str | None:
+    modes = PenEnv.metadata["render_modes"]
+    if render_mode is not None and render_mode not in modes:
+        raise ValueError(f"unknown render_mode {render_mode!r}; choose one of {', '.join(modes)}, or None")
+    if render_mode == "human":
+        from horde_env.render import has_display
+
+        if not has_display():
+            raise BackendUnavailable(
+                'render_mode "human" needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; '
+                'use render_mode="rgb_array" here'
+            )
+    return render_mode
+
+
+def _metadata(spec: RobotSpec, action_type: str) -> dict[str, Any]:
+    """Return what an agent may know of the robot: its channels, actions, period and tile layout."""
+    from horde_env.render import has_display
+
+    modes = PenEnv.metadata["render_modes"] if has_display() else ["rgb_array"]
+    names = [action.name for action in spec.actions] if action_type == "discrete" else ["x", "y", "yaw"]
+    return {
+        "render_modes": list(modes),
+        "render_fps": round(1.0 / spec.period_s),
+        "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
+        "actions": names,
+        "period_s": spec.period_s,
+        "tile_layout": spec.tile_layout,
+    }
