@@ -28,7 +28,7 @@ IDLE_SHARE = 0.010  # reading with nothing in range: 2.5 of 255
 IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD where anything is seen
 IR_SEEN_SD = 0.006
 IR_EDGE = (0.015, 0.22)  # readings at the edge of range, which now and then jump
-IR_JUMP_CHANCE = 0.05
+IR_JUMP_CHANCE = 0.015
 IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
 
 IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
