@@ -70,8 +70,8 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig:
         default = replace(read_config(file), config=file)
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
-    return tyro.cli(  # type: ignore[no-any-return]
-        learn | report,  # type: ignore[arg-type]
+    return tyro.cli(
+        learn | report,
         args=words,
         prog="horde",
         description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",

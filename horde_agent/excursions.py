@@ -115,7 +115,7 @@ class Excursions:
         self.phase = Phase.BEHAVE
 
 
-class TestedPolicy(NamedTuple):
+class PolicyUnderTest(NamedTuple):
     """The demons that an excursion under one constant action can test.
 
     Attributes:
@@ -125,15 +125,13 @@ class TestedPolicy(NamedTuple):
         gamma: Their constant continuations, shape (n,).
     """
 
-    __test__ = False
-
     action: int
     demons: Indices
     channel: Indices
     gamma: Floats
 
 
-def tested_policies(questions: Sequence[GVF]) -> list[TestedPolicy]:
+def tested_policies(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
     """Return the constant-action policies of the questions, in order of appearance, with the demons they can test.
 
     A question can be tested where the return is known from the observations alone: a constant action, a channel as its
@@ -148,7 +146,7 @@ def tested_policies(questions: Sequence[GVF]) -> list[TestedPolicy]:
             continue
         by_action.setdefault(policy.action, []).append((i, cumulant.index, float(gamma)))
     return [
-        TestedPolicy(
+        PolicyUnderTest(
             action,
             np.array([i for i, _, _ in tests], dtype=np.int64),
             np.array([channel for _, channel, _ in tests], dtype=np.int64),
@@ -175,7 +173,7 @@ class TestExcursion:
 
     __test__ = False
 
-    def __init__(self, policy: TestedPolicy, predictions: NDArray[np.floating], step: int, horizon: int) -> None:
+    def __init__(self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int) -> None:
         self.policy, self.step, self.horizon = policy, step, horizon
         self.predictions = predictions[policy.demons].astype(np.float64)
         self.returns = np.zeros(len(policy.demons))

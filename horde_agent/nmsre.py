@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import TestedPolicy, TestExcursion
+from horde_agent.excursions import PolicyUnderTest, TestExcursion
 from horde_agent.record import FORMAT_VERSION, encode_header, read_rows
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ def normalise(error: Floats, variance: Floats) -> Floats:
     return np.divide(error, variance, out=np.ones_like(error), where=varies)
 
 
-class Tests(NamedTuple):
+class Outcomes(NamedTuple):
     """All complete excursions of one policy, in order.
 
     Attributes:
@@ -52,9 +52,7 @@ class Tests(NamedTuple):
         predictions, returns: shape (n_excursions, n).
     """
 
-    __test__ = False
-
-    policy: TestedPolicy
+    policy: PolicyUnderTest
     step: Indices
     predictions: Floats
     returns: Floats
@@ -77,7 +75,7 @@ class ReturnErrors:
         online_means: Per excursion the mean online NMSRE after it (nan while nothing was tested twice).
     """
 
-    def __init__(self, policies: Sequence[TestedPolicy], n_demons: int) -> None:
+    def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
         self.policies = list(policies)
         self.n_demons = n_demons
         self.n_discarded = 0
@@ -127,12 +125,12 @@ class ReturnErrors:
             return float("nan")
         return float(normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested]).mean())
 
-    def tests(self) -> Iterator[Tests]:
+    def tests(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""
         for policy in self.policies:
             done = [test for test in self._done if test.policy.action == policy.action]
             if done:
-                yield Tests(
+                yield Outcomes(
                     policy,
                     np.array([test.step for test in done], dtype=np.int64),
                     np.array([test.predictions for test in done]),
@@ -151,7 +149,7 @@ class ReturnErrors:
         return record
 
 
-def final_nmsre(tests: Iterator[Tests] | Sequence[Tests], n_demons: int) -> Floats:
+def final_nmsre(tests: Iterator[Outcomes] | Sequence[Outcomes], n_demons: int) -> Floats:
     """Return the last two-pass NMSRE per demon, shape (n_demons,); nan where tested fewer than two times."""
     final = np.full(n_demons, np.nan)
     for test in tests:
@@ -160,7 +158,7 @@ def final_nmsre(tests: Iterator[Tests] | Sequence[Tests], n_demons: int) -> Floa
     return final
 
 
-def read_excursions(path: Path) -> tuple[list[Tests], int]:
+def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
     """Read the excursions of a run.
 
     Returns:
@@ -173,12 +171,14 @@ def read_excursions(path: Path) -> tuple[list[Tests], int]:
     rows, header = read_rows(path, FORMAT)
     tests = []
     for table in header["policies"]:
-        policy = TestedPolicy(
+        policy = PolicyUnderTest(
             table["action"], np.array(table["demons"]), np.array(table["channel"]), np.array(table["gamma"])
         )
         mine, n = rows[rows["action"] == policy.action], len(policy.demons)
         if len(mine):
-            tests.append(Tests(policy, mine["step"].astype(np.int64), mine["prediction"][:, :n], mine["return"][:, :n]))
+            tests.append(
+                Outcomes(policy, mine["step"].astype(np.int64), mine["prediction"][:, :n], mine["return"][:, :n])
+            )
     return tests, int(header["n_demons"])
 
 
@@ -188,7 +188,7 @@ def _dtype(n_tested: int) -> np.dtype[Any]:
     )
 
 
-def _header(policies: Sequence[TestedPolicy], n_demons: int, dtype: np.dtype[Any]) -> dict[str, Any]:
+def _header(policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any]) -> dict[str, Any]:
     tables = [
         {"action": p.action, "demons": p.demons.tolist(), "channel": p.channel.tolist(), "gamma": p.gamma.tolist()}
         for p in policies

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from horde_agent.nmsre import Tests
+from horde_agent.nmsre import Outcomes
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def nmsre_picture(tests: Sequence[Tests], sound: NDArray[np.bool_], path: Path) -> None:
+def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     Args:

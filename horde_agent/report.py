@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.config import BadInput
-from horde_agent.nmsre import Tests, read_excursions
+from horde_agent.nmsre import Outcomes, read_excursions
 from horde_agent.record import Stream, read
 from horde_agent.run_folder import RunFolder, read_csv
 from horde_agent.telemetry import duration
@@ -77,7 +77,7 @@ def _pictures(folder: RunFolder, questions: list[dict[str, str]], details: dict[
     ]
 
 
-def _nmsre_section(folder: RunFolder, tests: list[Tests], sound: NDArray[np.bool_]) -> str:
+def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: NDArray[np.bool_]) -> str:
     if not tests:
         return ""
     from horde_agent.pictures import nmsre_picture
@@ -111,7 +111,7 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     )
 
 
-def _scatter_section(folder: RunFolder, tests: list[Tests], details: dict[str, Any]) -> str:
+def _scatter_section(folder: RunFolder, tests: list[Outcomes], details: dict[str, Any]) -> str:
     channels, actions = details.get("channels", []), details.get("actions", [])
     groups = _scatter_groups(tests, channels, actions)
     if not groups:
@@ -129,7 +129,7 @@ def _scatter_section(folder: RunFolder, tests: list[Tests], details: dict[str, A
 
 
 def _scatter_groups(
-    tests: list[Tests], channels: list[str], actions: list[str]
+    tests: list[Outcomes], channels: list[str], actions: list[str]
 ) -> dict[str, dict[str, tuple[Floats, Floats]]]:
     """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
@@ -154,7 +154,7 @@ def _trace_section(folder: RunFolder) -> str:
     from horde_agent.pictures import trace_picture
 
     columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
-    trace_picture(columns, folder.path / "traces.png")  # type: ignore[arg-type]
+    trace_picture(columns, folder.path / "traces.png")
     return _figure(
         "Predictions over time",
         "traces.png",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.nmsre import ReturnErrors, Tests, error_trace, final_nmsre, normalise
+from horde_agent.nmsre import ReturnErrors, Outcomes, error_trace, final_nmsre, normalise
 from horde_agent.run_folder import own_version
 from horde_agent.telemetry import Durations, sound_demons
 
@@ -77,7 +77,7 @@ def question_lines(horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArr
     ]
 
 
-def variances(tests: Sequence[Tests], n_demons: int) -> Floats:
+def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
     """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
     variance = np.full(n_demons, np.nan)
     for test in tests:

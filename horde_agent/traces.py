@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import TestedPolicy
+from horde_agent.excursions import PolicyUnderTest
 from horde_agent.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -34,7 +34,7 @@ def excursion_traces(
     stream: Stream,
     horde: Horde,
     interface: Interface,
-    policies: Sequence[TestedPolicy],
+    policies: Sequence[PolicyUnderTest],
     channels: Sequence[str],
     actions: Sequence[str],
 ) -> list[list[object]]:
