@@ -112,7 +112,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         Raises:
             ValueError: If the options name anything else.
             BackendUnavailable: If the body cannot be opened.
-            BackendLost: If the body stopped answering during the drive.
+            BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
         """
         super().reset(seed=seed)
         manoeuvre = _checked_manoeuvre(options)
@@ -167,7 +167,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         picture = self._picture()
         if self.render_mode == "rgb_array":
             return picture
-        self._show()
+        if self._window is not None:
+            self._window.show(picture)
         return None
 
     def close(self) -> None:
