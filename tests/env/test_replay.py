@@ -162,7 +162,7 @@ def test_a_life_is_replayed_at_the_speed_that_was_asked_for(tmp_path: Path, real
     env.reset()
     start = time.monotonic()
     env.step(0)
-    assert (time.monotonic() - start > 0.09) == realtime
+    assert not realtime or time.monotonic() - start > 0.09
 
 
 def test_gymnasiums_checker_is_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
