@@ -131,6 +131,11 @@ class RobotSpec:
             raise ValueError(f"unknown channel {name!r}; the robot has {', '.join(self._index)}")
         return self._index[name]
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the channel groups, in the order of the observation."""
+        return tuple(self._slices)
+
     def group(self, name: str) -> slice:
         """Return the slice of the observation that holds a group's channels.
 

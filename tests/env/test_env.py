@@ -16,7 +16,7 @@ import horde_env
 from horde_env.backend import Floats, Frame
 from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import PenEnv
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.testing import LosingBody
 from tests.env.toy import ToyBody
 
@@ -89,7 +89,7 @@ def test_a_velocity_is_a_share_of_the_largest_request() -> None:
     assert env.metadata["actions"] == ["x", "y", "yaw"]
 
 
-@pytest.mark.parametrize("action", [[0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1])
+@pytest.mark.parametrize("action", [[0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on"])
 def test_a_velocity_out_of_range_is_refused_with_its_numbers(action: Any) -> None:
     body = ScriptedBody()
     env = PenEnv(body, action_type="velocity")
@@ -109,7 +109,6 @@ def test_an_unknown_action_is_refused_with_its_number(action: Any) -> None:
 
 def test_readings_outside_their_range_are_clipped_and_counted() -> None:
     """Light of 0.9 (range .8), -3 V, and a NaN: three clips; the rest of the observation is untouched."""
-    values = PenEnv(ToyBody()).reset(seed=0)[0] * 0.0
     env = PenEnv(ToyBody())
     env.reset(seed=0)
     values = env._frame.values.copy()  # type: ignore[union-attr]
@@ -150,6 +149,20 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
     env.reset()
     assert env.fault is None
     assert env.step(0)[3] is False
+
+
+def test_a_body_lost_on_the_drive_needs_a_fresh_start() -> None:
+    """The reset cannot hand back an observation, so it raises; the next one opens the body again."""
+    body = LosingBody(ToyBody(), n_answers=3)
+    env = PenEnv(body)
+    env.reset(seed=0)
+    body.body.place(0.8, 0.8, 0.0)  # type: ignore[attr-defined]
+    env.step(4)
+    with pytest.raises(BackendLost, match="no frame from nowhere"):
+        env.reset(options={"manoeuvre": "centre"})
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+    assert env.reset()[1]["gap"] == 1
 
 
 def test_nothing_is_opened_before_the_first_reset() -> None:

@@ -11,9 +11,10 @@ from horde_env.backend import Frame
 from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.raster import Canvas
-from horde_env.render import BEAM, SHELL, Painter, Window
+from horde_env.render import BEAM, SHELL, Painter
 from horde_env.robot import critterbot
 from horde_env.sim.pen import load_pen
+from horde_env.window import Window
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()
@@ -176,6 +177,17 @@ def test_a_display_that_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "tkinter", tk)
     with pytest.raises(BackendUnavailable, match="no window can be opened here: couldn't connect"):
         Window("test")
+
+
+def test_a_display_that_refuses_leaves_the_body_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tk = FakeTk()
+    monkeypatch.setitem(sys.modules, "tkinter", tk)
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setattr(tk, "Tk", lambda: (_ for _ in ()).throw(tk.TclError("no display")))
+    body = ToyBody()
+    with pytest.raises(BackendUnavailable, match="no display"):
+        PenEnv(body, render_mode="human").reset(seed=0)
+    assert body.log == []
 
 
 def test_a_python_without_tkinter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import gymnasium
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
 from horde_env.replay import RecordedLife, recorded_request, steps_of
 from horde_env.robot import critterbot
@@ -150,6 +152,17 @@ def test_beyond_the_end_a_step_repeats_the_last_frame_as_a_gap(tmp_path: Path) -
     np.testing.assert_array_equal(again, last)
     assert (reward, terminated, truncated) == (0.0, False, True)
     assert (info["gap"], info["applied"], info["stale"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("realtime", "clock"), [(False, SimulatedClock), (True, RealTimeClock)])
+def test_a_life_is_replayed_at_the_speed_that_was_asked_for(tmp_path: Path, realtime: bool, clock: type) -> None:
+    log = write(tmp_path / "life.csv", packets(25))
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log, realtime=realtime).unwrapped
+    assert type(env.clock) is clock
+    env.reset()
+    start = time.monotonic()
+    env.step(0)
+    assert not realtime or time.monotonic() - start > 0.09
 
 
 def test_gymnasiums_checker_is_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
