@@ -1,4 +1,4 @@
-"""A body without an engine: follows its requests with a lag and stops at the walls. Enough of a life for the sensors."""
+"""A body without an engine: follows its requests with a lag and stops at the walls. A life for the sensors."""
 
 from __future__ import annotations
 
