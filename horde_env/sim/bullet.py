@@ -6,7 +6,6 @@ PyBullet holds the interpreter lock while it steps: bodies run in parallel as pr
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import sys
@@ -49,10 +48,7 @@ class PlanarBody:
     def __init__(
         self, boxes: Sequence[tuple[float, float, float, float, float]], *, tick_s: float, window: bool = False
     ) -> None:
-        require(window)
-        import pybullet
-
-        self._p: Any = pybullet
+        self._p = require(window)
         self._tick_s = tick_s
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
         if self._client < 0:
@@ -125,22 +121,25 @@ class PlanarBody:
         return body
 
 
-def require(window: bool) -> None:
-    """Do nothing where a PlanarBody can be opened.
+def require(window: bool) -> Any:
+    """Return PyBullet, imported here and nowhere else, where a PlanarBody can be opened.
 
     Raises:
         BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display: PyBullet would
             end the process.
     """
-    if importlib.util.find_spec("pybullet") is None:
+    try:
+        import pybullet
+    except ImportError as missing:
         raise BackendUnavailable(
             "the simulator needs PyBullet, which is not installed. It has wheels for CPython 3.10 and 3.11 on Linux "
             "x86-64 only; elsewhere take it from conda-forge, or build it: `pip install numpy setuptools wheel && "
             "pip install --no-build-isolation pybullet`."
-        )
+        ) from missing
     on_linux = sys.platform.startswith("linux")
     if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise BackendUnavailable(
             "a window was asked for, but there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); "
             'use render_mode="rgb_array", or run where there is a display.'
         )
+    return pybullet

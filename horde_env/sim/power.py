@@ -13,7 +13,7 @@ from bisect import bisect_right
 UNPLUGGED, START, CHARGING_40, CHARGING_160, CHARGING_280, COMPLETE = 0, 1, 2, 5, 8, 11
 _CHARGERS = (CHARGING_40, CHARGING_160, CHARGING_280)
 
-CAPACITY_A_S = 5.6 * 3600.0  # of one battery
+CAPACITY_A_S = 7.7 * 3600.0  # of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
 ELECTRONICS_A = 1.25
 CHARGE_A = 3.0
 RESISTANCE_OHM = 0.05  # of a battery and its wires

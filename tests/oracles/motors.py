@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the firmware's and the motors' kernels: one wheel is one object, the body's forces a matrix."""
+"""Slow, obvious twins of the firmware's and the motors' kernels: a wheel is an object, the body's forces a matrix."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class SlowAVR:
         return output, self.duty
 
 
-def slow_force(angles: np.ndarray, circle_m: float, heading: float, velocity: np.ndarray, driven: np.ndarray, k) -> np.ndarray:
+def slow_force(
+    angles: np.ndarray, circle_m: float, heading: float, velocity: np.ndarray, driven: np.ndarray, k
+) -> np.ndarray:
     """Return (Fx, Fy, torque) of the wheels on the body, world frame.
 
     `velocity` is (vx, vy, yaw rate) of the world, `driven` the motors' currents with their signs in bytes, `k` the

