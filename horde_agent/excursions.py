@@ -131,7 +131,7 @@ class PolicyUnderTest(NamedTuple):
     gamma: Floats
 
 
-def tested_policies(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
+def policies_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
     """Return the constant-action policies of the questions, in order of appearance, with the demons they can test.
 
     A question can be tested where the return is known from the observations alone: a constant action, a channel as its

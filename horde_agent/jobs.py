@@ -151,7 +151,7 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, sa
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "n_clipped": life.n_clipped,
     }
-    variance = results.variances(list(errors.tests()), horde.n_demons)
+    variance = results.variances(list(errors.outcomes()), horde.n_demons)
     lines = results.question_lines(horde, nmsre, variance, errors.n_tests)
     write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
     curve = results.curve_lines(errors, sound, actions, job.interface.period_s)
@@ -160,7 +160,7 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, sa
     write_csv(folder.mspbe_curve, Sample._fields, samples)
     names = [channel.name for channel in job.interface.channels]
     if errors.n_excursions:
-        policies = [test.policy for test in errors.tests()]
+        policies = [test.policy for test in errors.outcomes()]
         shown = traces.excursion_traces(read(folder.life), horde, job.interface, policies, names, actions)
         write_csv(folder.traces, traces.COLUMNS, shown)
     write_json(folder.details, job.details(compile_s, **counts))

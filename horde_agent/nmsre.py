@@ -125,7 +125,7 @@ class ReturnErrors:
             return float("nan")
         return float(normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested]).mean())
 
-    def tests(self) -> Iterator[Outcomes]:
+    def outcomes(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""
         for policy in self.policies:
             done = [test for test in self._done if test.policy.action == policy.action]
@@ -139,7 +139,7 @@ class ReturnErrors:
 
     def nmsre(self) -> Floats:
         """Return the final two-pass NMSRE, shape (n_demons,); nan for a demon tested fewer than two times."""
-        return final_nmsre(self.tests(), self.n_demons)
+        return final_nmsre(self.outcomes(), self.n_demons)
 
     def _record(self, test: TestExcursion) -> NDArray[Any]:
         record = np.zeros(1, dtype=self._dtype)

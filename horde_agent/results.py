@@ -92,7 +92,7 @@ def curve_lines(
 
     `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.
     """
-    tests = list(errors.tests())
+    tests = list(errors.outcomes())
     latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tests, errors.n_demons))
     events = []

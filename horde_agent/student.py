@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import ExcursionConfig, TestExcursion, tested_policies
+from horde_agent.excursions import ExcursionConfig, TestExcursion, policies_under_test
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.nmsre import ReturnErrors
@@ -49,7 +49,7 @@ class Student:
     def __init__(self, horde: Horde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
         self.horde, self.interface, self.encode = horde, interface, encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
-        policies = tested_policies(horde.questions)
+        policies = policies_under_test(horde.questions)
         self.errors = ReturnErrors(policies, horde.n_demons)
         self.predictions: Predictions = np.zeros(horde.n_demons)
         self.learning_steps = 0
