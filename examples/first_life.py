@@ -1,4 +1,4 @@
-"""A first life: 795 demons learn about five policies that the robot does not follow, and are put to the test now and then.
+"""A first life: 795 demons learn about five policies that the robot does not follow, and are now and then tested.
 
 Run it: python examples/first_life.py [steps]
 """

@@ -56,7 +56,7 @@ def row(seed: int, trace_rule: str, w_rule: str, student: Student) -> dict[str, 
     horde, nmsre = student.horde, student.errors.nmsre()
     aside = set(horde.diverged)
     sound = np.array([name not in aside for name in horde.names])
-    worst = [i for i in np.argsort(-np.where(sound & np.isfinite(nmsre), nmsre, -1.0))[:3]]
+    worst = np.argsort(-np.where(sound & np.isfinite(nmsre), nmsre, -1.0))[:3].tolist()
     curve = np.array(student.errors.online_means)
     return {
         "seed": seed,
