@@ -21,7 +21,7 @@ except ImportError as missing:  # pragma: no cover - depends on what is installe
     raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
 
 
-class HordeCallback(BaseCallback):  # type: ignore[misc]  # stable-baselines3 ships no types that mypy may follow here
+class HordeCallback(BaseCallback):
     """Let a Horde learn from every transition of an on-policy controller (PPO, A2C).
 
     Args:

@@ -16,7 +16,7 @@ from tests.env.toy import ToyBody
 class TestToyBody(BackendContract):
     """The kinematic toy."""
 
-    def make_backend(self) -> Backend:  # noqa: D102
+    def make_backend(self) -> Backend:
         return ToyBody()
 
 
@@ -29,7 +29,7 @@ class TestRecordedLife(BackendContract):
     def _log(self, tmp_path: Path) -> None:
         self.log = write(tmp_path / "life.csv", packets())
 
-    def make_backend(self) -> Backend:  # noqa: D102
+    def make_backend(self) -> Backend:
         return RecordedLife(self.log)
 
 
@@ -39,7 +39,7 @@ class TestRealLog(BackendContract):
 
     obeys = False
 
-    def make_backend(self) -> Backend:  # noqa: D102
+    def make_backend(self) -> Backend:
         return RecordedLife(REAL_LOG)
 
 
@@ -47,6 +47,6 @@ class TestRealLog(BackendContract):
 class TestSimulatedBody(BackendContract):
     """The simulator."""
 
-    def make_backend(self) -> Backend:  # noqa: D102
+    def make_backend(self) -> Backend:
         pytest.importorskip("pybullet")
         return pytest.importorskip("horde_env.sim.backend").SimulatedBody()

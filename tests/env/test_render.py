@@ -140,7 +140,7 @@ class FakeTk(types.ModuleType):
             title=nothing, resizable=nothing, protocol=nothing, update=nothing, destroy=destroy
         )
 
-    def Label(self, root: Any, borderwidth: int) -> Any:  # noqa: N802, ARG002
+    def Label(self, root: Any, borderwidth: int) -> Any:  # noqa: N802
         """Return a label that accepts everything."""
         return types.SimpleNamespace(pack=lambda: None, configure=lambda **options: options)
 
