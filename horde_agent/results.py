@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.nmsre import ReturnErrors, Outcomes, error_trace, final_nmsre, normalise
+from horde_agent.nmsre import Outcomes, ReturnErrors, error_trace, final_nmsre, normalise
 from horde_agent.run_folder import own_version
 from horde_agent.telemetry import Durations, sound_demons
 

@@ -73,9 +73,7 @@ def test_without_out_the_next_free_name_is_taken(tmp_path: Path) -> None:
 
 def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('steps = 500\nstep_size = 1\ntrace_rule = "plain"\nout = "here"\n')
-    assert read_config(Path("mine.toml")) == LearnConfig(
-        steps=500, step_size=1.0, trace_rule="plain", out=Path("here")
-    )
+    assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
 
 
 def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def policy_under_test(action: int = 0, gamma: tuple[float, ...] = (0.0, 0.5)) ->
     return PolicyUnderTest(action, np.arange(n), np.zeros(n, dtype=np.int64), np.array(gamma))
 
 
-def excursion_of(rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.5)) -> TestExcursion:
+def excursion_of(
+    rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.5)
+) -> TestExcursion:
     test = TestExcursion(policy_under_test(gamma=gamma), np.array(predictions), step=0, horizon=len(rewards))
     for reward in rewards:
         test.observe(np.array([reward], dtype=np.float32))
@@ -154,7 +156,7 @@ def test_a_question_whose_returns_do_not_vary_scores_exactly_one() -> None:
 
 
 def test_nmsre_by_hand() -> None:
-    """gamma 0; returns 0 and 2 (variance 1), predictions 1 and 1: errors 1, 1, NMSRE 1; the other question is right."""
+    """Gamma 0; returns 0 and 2 (variance 1), predictions 1 and 1: errors 1, 1, NMSRE 1; the other question is right."""
     errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=3)
     errors.add(excursion_of([0.0], [1.0, 0.0], (0.0, 0.0)))
     errors.add(excursion_of([2.0], [1.0, 2.0], (0.0, 0.0)))
