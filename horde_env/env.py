@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Frame
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.interface import ActionType, action_space, discrete_request, robot_metadata, velocity_request
 from horde_env.manoeuvre import CentringDrive
 from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.sim.pen import Pen, load_pen
 from horde_env.tasks import task as task_named
+from horde_env.window import has_display
 
 if TYPE_CHECKING:
-    from horde_env.render import Painter, Window
+    from horde_env.render import Painter
+    from horde_env.window import Window
 
-ActionType = Literal["discrete", "velocity"]
 MANOEUVRES = ("centre",)
+NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         backend: The body. It is opened by the first reset, never here.
         clock: Who waits for the end of a period; nobody (`SimulatedClock`) when None.
         spec: The robot; the Critterbot when None.
+        pen: Where it lives, for pictures and for the drive to the middle; `assets/pen.toml` when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".
         task: Name of the reward (`horde_env.tasks`); no reward when None.
@@ -69,17 +72,20 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         clock: Clock | None = None,
         *,
         spec: RobotSpec | None = None,
+        pen: Pen | None = None,
         action_type: ActionType = "discrete",
         render_mode: str | None = None,
         task: str | None = None,
     ) -> None:
         self.robot = spec or critterbot()
+        self.pen = pen or load_pen()
         self.task = task_named(task)
-        self.action_type, self.action_space = action_type, _action_space(self.robot, action_type)
+        self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
-        self.metadata = _metadata(self.robot, action_type)  # type: ignore[misc]
+        modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
+        self.metadata = robot_metadata(self.robot, action_type, modes)  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
         self.fault: BackendLost | None = None
@@ -106,29 +112,24 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         Raises:
             ValueError: If the options name anything else.
             BackendUnavailable: If the body cannot be opened.
-            BackendLost: If the body stopped answering during the drive.
+            BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
         """
         super().reset(seed=seed)
         manoeuvre = _checked_manoeuvre(options)
+        self._open_window()
         self.manoeuvre_frames, self.fault = [], None
-        if self._frame is None or self._frame.last or manoeuvre is None or seed is not None:
-            self._frame = None  # until the body has answered there is nothing to step from
-            self._trail.clear()
-            self.clock.start()
-            clipped = self._take(self.backend.reset(self.np_random))
-        else:
-            clipped = self._take(self._frame)
-        overrun_s = 0.0
+        frame, overrun_s = self._frame, 0.0
+        if frame is None or frame.last or manoeuvre is None or seed is not None:
+            frame = self._start()
+        clipped = self._take(frame)
         if manoeuvre is not None:
-            drive = CentringDrive(self.robot)
-            while not self._frame.last and (request := drive.request(self._observation)) is not None:  # type: ignore[union-attr]
-                clipped, overrun_s = self._exchange(request)
-                self.manoeuvre_frames.append(self._frame)  # type: ignore[arg-type]
-        info = self._info(clipped, overrun_s)
-        info["gap"] = 1
-        info["manoeuvre_steps"] = len(self.manoeuvre_frames)
+            drive = CentringDrive(self.robot, self.pen.side_m)
+            while not frame.last and (request := drive.request(self._observation)) is not None:
+                frame, clipped, overrun_s = self._exchange(request)
+                self.manoeuvre_frames.append(frame)
         self._show()
-        return self._observation, info
+        info = _info(frame, clipped, overrun_s)
+        return self._observation, info | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Send the action's request at once, let one period pass, and return what the body then senses.
@@ -143,16 +144,16 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if frame is None:
             raise ResetNeeded("this environment has no running body: call reset() before step()")
         request = self._request(action)
-        if frame.last:
-            return self._observation, 0.0, False, True, self._info(0, 0.0) | {"stale": 1, "gap": 1, "applied": 0}
         before = self._observation
+        if frame.last:
+            return before, 0.0, False, True, _info(frame, 0, 0.0) | NOTHING_NEW
         try:
-            clipped, overrun_s = self._exchange(request)
-        except BackendLost as lost:
-            return self._truncate(lost)
+            newest, clipped, overrun_s = self._exchange(request)
+        except BackendLost:
+            return before, 0.0, False, True, _info(frame, 0, 0.0) | NOTHING_NEW
         reward = self.task(before, request, self._observation, self.robot)
         self._show()
-        return self._observation, reward, False, self._frame.last, self._info(clipped, overrun_s)  # type: ignore[union-attr]
+        return self._observation, reward, False, newest.last, _info(newest, clipped, overrun_s)
 
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
@@ -166,7 +167,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         picture = self._picture()
         if self.render_mode == "rgb_array":
             return picture
-        self._show()
+        if self._window is not None:
+            self._window.show(picture)
         return None
 
     def close(self) -> None:
@@ -177,11 +179,24 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self._window = None
         self.backend.close()
 
-    def _exchange(self, request: Floats) -> tuple[int, float]:
+    def _start(self) -> Frame:
+        """Ask the body for a fresh start; until it has answered there is nothing to step from."""
+        self._frame = None
+        self._trail.clear()
+        self.clock.start()
+        return self.backend.reset(self.np_random)
+
+    def _exchange(self, request: Floats) -> tuple[Frame, int, float]:
+        """Return the frame that ended one period under `request`, its number of clips, and its lateness in seconds."""
         self.clock.begin()
-        frame = self.backend.exchange(request)
+        try:
+            frame = self.backend.exchange(request)
+        except BackendLost as lost:
+            self.fault, self._frame = lost, None
+            _log.warning("%s", lost)
+            raise
         overrun_s = self.clock.wait()
-        return self._take(frame), overrun_s
+        return frame, self._take(frame), overrun_s
 
     def _take(self, frame: Frame) -> int:
         """Make `frame` the newest one; return how many of its readings were clipped."""
@@ -191,37 +206,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))
         return clipped
 
-    def _info(self, clipped: int, overrun_s: float) -> dict[str, Any]:
-        frame = self._frame
-        assert frame is not None
-        return {
-            "t": frame.t,
-            "sensor_age_s": frame.sensor_age_s,
-            "overrun_s": overrun_s,
-            "crc_errors": frame.crc_errors,
-            "stale": int(frame.stale),
-            "gap": int(frame.gap),
-            "applied": int(frame.applied),
-            "clipped": clipped,
-            **frame.extras,
-        }
-
-    def _truncate(self, lost: BackendLost) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """End the episode of a lost body with its last observation, marked as belonging to nothing."""
-        _log.warning("%s", lost)
-        info = self._info(0, 0.0) | {"stale": 1, "gap": 1, "applied": 0}
-        self.fault, self._frame = lost, None
-        return self._observation, 0.0, False, True, info
-
     def _request(self, action: Any) -> Floats:
         """Return the request (m/s, m/s, rad/s) that an action stands for."""
         if self.action_type == "discrete":
-            return _discrete(action, self._requests)
-        shares = np.asarray(action, dtype=np.float64)
-        # Written so that NaN fails it.
-        if shares.shape != (3,) or not (np.abs(shares) <= 1.0).all():
-            raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
-        return np.asarray(shares * self.robot.largest_request)
+            return discrete_request(action, self._requests)
+        return velocity_request(action, self.robot.largest_request)
 
     def _picture(self) -> Any:
         if self._frame is None:
@@ -229,35 +218,33 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if self._painter is None:
             from horde_env.render import Painter
 
-            self._painter = Painter(self.robot)
+            self._painter = Painter(self.robot, self.pen)
         return self._painter.draw(self._frame, list(self._trail))
 
-    def _show(self) -> None:
-        if self.render_mode != "human":
-            return
-        if self._window is None:
-            from horde_env.render import Window
+    def _open_window(self) -> None:
+        """Open the window before the body: a display that refuses must not leave a robot running."""
+        if self.render_mode == "human" and self._window is None:
+            from horde_env.window import Window
 
             self._window = Window("horde_env")
-        self._window.show(self._picture())
+
+    def _show(self) -> None:
+        if self._window is not None:
+            self._window.show(self._picture())
 
 
-def _action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
-    if action_type == "discrete":
-        return spaces.Discrete(len(spec.actions))
-    if action_type == "velocity":
-        return spaces.Box(-1.0, 1.0, (3,), np.float32)
-    raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
-
-
-def _discrete(action: Any, requests: Floats) -> Floats:
-    try:
-        index = operator.index(action)
-    except TypeError:
-        index = -1
-    if not 0 <= index < len(requests):
-        raise ValueError(f"action must be an integer from 0 to {len(requests) - 1}, not {action!r}")
-    return np.asarray(requests[index])
+def _info(frame: Frame, clipped: int, overrun_s: float) -> dict[str, Any]:
+    return {
+        "t": frame.t,
+        "sensor_age_s": frame.sensor_age_s,
+        "overrun_s": overrun_s,
+        "crc_errors": frame.crc_errors,
+        "stale": int(frame.stale),
+        "gap": int(frame.gap),
+        "applied": int(frame.applied),
+        "clipped": clipped,
+        **frame.extras,
+    }
 
 
 def _checked_manoeuvre(options: dict[str, Any] | None) -> str | None:
@@ -275,28 +262,9 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
     modes = PenEnv.metadata["render_modes"]
     if render_mode is not None and render_mode not in modes:
         raise ValueError(f"unknown render_mode {render_mode!r}; choose one of {', '.join(modes)}, or None")
-    if render_mode == "human":
-        from horde_env.render import has_display
-
-        if not has_display():
-            raise BackendUnavailable(
-                'render_mode "human" needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; '
-                'use render_mode="rgb_array" here'
-            )
+    if render_mode == "human" and not has_display():
+        raise BackendUnavailable(
+            'render_mode "human" needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; '
+            'use render_mode="rgb_array" here'
+        )
     return render_mode
-
-
-def _metadata(spec: RobotSpec, action_type: str) -> dict[str, Any]:
-    """Return what an agent may know of the robot: its channels, actions, period and tile layout."""
-    from horde_env.render import has_display
-
-    modes = PenEnv.metadata["render_modes"] if has_display() else ["rgb_array"]
-    names = [action.name for action in spec.actions] if action_type == "discrete" else ["x", "y", "yaw"]
-    return {
-        "render_modes": list(modes),
-        "render_fps": round(1.0 / spec.period_s),
-        "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
-        "actions": names,
-        "period_s": spec.period_s,
-        "tile_layout": spec.tile_layout,
-    }

@@ -25,7 +25,8 @@ def make_simulator_env(*, realtime: bool = False, battery_scale: float = 1.0, **
     from horde_env.sim.backend import SimulatedBody
 
     spec = critterbot()
-    return PenEnv(SimulatedBody(spec, battery_scale=battery_scale), _clock(spec, realtime), spec=spec, **kwargs)
+    body = SimulatedBody(spec, battery_scale=battery_scale)
+    return PenEnv(body, _clock(spec, realtime), spec=spec, pen=body.pen, **kwargs)
 
 
 def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -> PenEnv:

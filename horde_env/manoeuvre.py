@@ -8,13 +8,12 @@ vague, so the estimate with the smallest variance is kept and carried on by dead
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.robot import Floats, Observation, RobotSpec, asset
+from horde_env.robot import Floats, Observation, RobotSpec
 
 TIME_LIMIT_S = 2.0
 SPEED = 0.44  # m/s, 25 wire units, in any direction
@@ -105,21 +104,16 @@ def pose_table(spec: RobotSpec, side_m: float, n_headings: int = 15, n_places: i
     return PoseTable(loud, (loud**2).sum(axis=1), moments)
 
 
-def pen_side_m() -> float:
-    """Return the inner side of the pen, in metres."""
-    return float(tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))["pen"]["side_m"])
-
-
 class CentringDrive:
     """One drive to the middle: a function of the observations of this drive and of nothing else.
 
     Args:
         spec: The robot.
-        side_m: Inner side of the pen in metres; the pen's own when None.
+        side_m: Inner side of the pen, in metres.
     """
 
-    def __init__(self, spec: RobotSpec, side_m: float | None = None) -> None:
-        self._table = pose_table(spec, pen_side_m() if side_m is None else side_m)
+    def __init__(self, spec: RobotSpec, side_m: float) -> None:
+        self._table = pose_table(spec, side_m)
         self._sensors = spec.group("ir_distance")
         self._period_s = spec.period_s
         self.max_steps = round(TIME_LIMIT_S / spec.period_s)

@@ -88,7 +88,9 @@ class Canvas:
             rows, columns, px, py = self._around(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1), width)
             stroke = alpha * _coverage(_to_segment(px, py, x0, y0, x1, y1) - 0.5 * width)
             np.maximum(cover[rows, columns], stroke, out=cover[rows, columns])
-        self._blend(slice(None), slice(None), cover, colour)
+        (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
+        rows, columns, _, _ = self._around(left, top, right, bottom, width)
+        self._blend(rows, columns, cover[rows, columns], colour)
 
     def polygon(
         self,
@@ -130,8 +132,8 @@ class Canvas:
         """Return the rows and columns that hold a box, and their pixels' centres as (1, w) and (h, 1)."""
         height, width = self.pixels.shape[:2]
         reach = margin + 2.0
-        left, right = (int(np.clip(v, 0, width)) for v in (x0 - reach, x1 + reach))
-        top, bottom = (int(np.clip(v, 0, height)) for v in (y0 - reach, y1 + reach))
+        left, right = (min(max(int(v), 0), width) for v in (x0 - reach, x1 + reach))
+        top, bottom = (min(max(int(v), 0), height) for v in (y0 - reach, y1 + reach))
         px = np.arange(left, right, dtype=np.float64)[None, :] + 0.5
         py = np.arange(top, bottom, dtype=np.float64)[:, None] + 0.5
         return slice(top, bottom), slice(left, right), px, py

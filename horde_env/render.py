@@ -7,21 +7,19 @@ drawn as far as their reflections say. A body that does not know its pose is dra
 
 from __future__ import annotations
 
-import os
-import sys
-import tomllib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.errors import BackendUnavailable
 from horde_env.manoeuvre import HALF_SIGNAL_M
 from horde_env.raster import Canvas, Colour, Picture
-from horde_env.robot import Floats, RobotSpec, asset
+from horde_env.robot import Floats, RobotSpec
+from horde_env.sim.pen import Pen
 
 SIZE_PX, PANEL_PX = 480, 240
+BARS_PX = (494, 234)  # left top of the channels' bars
 PEN_SHARE = 0.90  # of the view that the pen's inside fills
 SENSES_PX_PER_M = 390.0
 IR_REACH_M = 0.6
@@ -72,13 +70,13 @@ class Painter:
 
     Args:
         spec: The robot.
-        pen: The tables of `assets/pen.toml`; read from there when None.
+        pen: Where it lives.
     """
 
-    def __init__(self, spec: RobotSpec, pen: dict[str, Any] | None = None) -> None:
+    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
         self._spec = spec
-        self._pen = pen or tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))
-        self._world = View((SIZE_PX / 2, SIZE_PX / 2), PEN_SHARE * SIZE_PX / float(self._pen["pen"]["side_m"]))
+        self._pen = pen
+        self._world = View((SIZE_PX / 2, SIZE_PX / 2), PEN_SHARE * SIZE_PX / pen.side_m)
         self._place: Canvas | None = None
         self._void: Canvas | None = None
 
@@ -94,12 +92,14 @@ class Painter:
         if "x_m" in pose:
             if self._place is None:
                 self._place = draw_pen(self._pen, self._world)
+                draw_labels(self._place, self._spec)
             canvas = self._place.copy()
             draw_trail(canvas, self._world, trail)
             view = self._world._replace(x=pose["x_m"], y=pose["y_m"], heading=pose["heading_rad"])
         else:
             if self._void is None:
                 self._void = draw_rings()
+                draw_labels(self._void, self._spec)
             canvas = self._void.copy()
             view = View(middle, SENSES_PX_PER_M, heading=np.pi / 2)
         draw_body(canvas, view, self._spec, frame.values)
@@ -107,17 +107,16 @@ class Painter:
         return canvas.picture()
 
     def _draw_panel(self, canvas: Canvas, frame: Frame) -> None:
-        canvas.rectangle(SIZE_PX, 0, SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
         near = View((SIZE_PX + PANEL_PX / 2, 104.0), 360.0, heading=np.pi / 2)
         draw_body(canvas, near, self._spec, frame.values, reach_m=0.085)
-        canvas.text(SIZE_PX + 14, 14, f"{frame.t:.1f} s", INK, size=2)
-        draw_bars(canvas, self._spec, frame.values, SIZE_PX + 14, 234)
+        canvas.text(BARS_PX[0], 14, f"{frame.t:.1f} s", INK, size=2)
+        draw_bars(canvas, self._spec, frame.values)
 
 
-def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
+def draw_pen(pen: Pen, view: View) -> Canvas:
     """Return a canvas with the empty pen: floor, lamplight, dock, walls, lamps."""
     canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
-    half, thick = 0.5 * pen["pen"]["side_m"], pen["pen"]["wall_thickness_m"]
+    half, thick = 0.5 * pen.side_m, pen.wall_thickness_m
     (x0, y0), (x1, y1) = view.px(np.array([[-half, half], [half, -half]]))
     edge = thick * view.scale
     canvas.rectangle(x0, y0, x1, y1, FLOOR)
@@ -125,7 +124,7 @@ def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
         (gx, gy), _ = view.px(np.array([[metres, metres], [0.0, 0.0]]))
         canvas.line(gx, y0, gx, y1, 1.0, FAINT, 0.6)
         canvas.line(x0, gy, x1, gy, 1.0, FAINT, 0.6)
-    lamps = [(view.px(np.array([lamp["position_m"][:2]]))[0], lamp["intensity"]) for lamp in pen.get("lamp", [])]
+    lamps = [(view.px(np.array([lamp.position_m[:2]]))[0], lamp.intensity) for lamp in pen.lamps]
     for (x, y), intensity in lamps:
         canvas.glow(x, y, view.scale * (0.5 + 4.0 * intensity), LIGHT, 0.75)
     for bx0, by0, bx1, by1 in (
@@ -135,13 +134,12 @@ def draw_pen(pen: dict[str, Any], view: View) -> Canvas:
         (x1, y0, x1 + edge, y1),
     ):
         canvas.rectangle(bx0, by0, bx1, by1, INK)
-    centre, size = np.array(pen["dock"]["centre_m"]), np.array(pen["dock"]["size_m"])
+    centre, size = np.array(pen.dock.centre_m), np.array(pen.dock.size_m)
     (dx0, dy1), (dx1, dy0) = view.px(np.array([centre - 0.5 * size, centre + 0.5 * size]))
     canvas.rectangle(dx0, dy0, dx1, dy1, DOCK)
-    if "beacon" in pen:
-        x, y = view.px(np.array([pen["beacon"]["position_m"][:2]]))[0]
-        canvas.glow(x, y, 0.30 * view.scale, IR_LIGHT, 0.45)
-        canvas.disc(x, y, 3.5, IR_LIGHT)
+    x, y = view.px(np.array([pen.beacon.position_m[:2]]))[0]
+    canvas.glow(x, y, 0.30 * view.scale, IR_LIGHT, 0.45)
+    canvas.disc(x, y, 3.5, IR_LIGHT)
     for (x, y), _ in lamps:
         canvas.disc(x, y, 7.0, INK)
         canvas.disc(x, y, 5.5, LIGHT)
@@ -182,7 +180,7 @@ def draw_body(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, reach
         centres = view.px(ring * np.column_stack([np.cos(angles), np.sin(angles)]))
         for (x, y), share in zip(centres, observation[spec.group(group)], strict=True):
             canvas.disc(x, y, size * view.scale, INK, 0.55)
-            canvas.disc(x, y, (size - 0.002) * view.scale, colour, float(share) ** 0.6)
+            canvas.disc(x, y, (size - 0.002) * view.scale, colour, float(share) ** 0.4)
     nose = view.px(np.array([[0.052, 0.0], [0.018, 0.024], [0.018, -0.024]]))
     canvas.polygon(nose, PAPER, 0.95)
 
@@ -191,7 +189,7 @@ def _draw_beams(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, rea
     angles = spec.angles("ir_distance")
     towards = np.column_stack([np.cos(angles), np.sin(angles)])
     starts = spec.positions("ir_distance")
-    readings = np.clip(values[spec.group("ir_distance")], 1e-4, 0.9999)
+    readings = np.clip(np.nan_to_num(values[spec.group("ir_distance")]), 1e-4, 0.9999)
     echo_m = HALF_SIGNAL_M * np.sqrt((1.0 - readings) / readings)
     ends = starts + np.minimum(echo_m, reach_m)[:, None] * towards
     for (x0, y0), (x1, y1), reading, far in zip(view.px(starts), view.px(ends), readings, echo_m, strict=True):
@@ -216,13 +214,20 @@ def _draw_wheels(canvas: Canvas, view: View, spec: RobotSpec, values: Floats) ->
             canvas.line(hub[i, 0], hub[i, 1], tip[i, 0], tip[i, 1], max(0.009 * view.scale, 1.5), SPEED)
 
 
-def draw_bars(canvas: Canvas, spec: RobotSpec, values: Floats, left: float, top: float) -> None:
+def draw_labels(canvas: Canvas, spec: RobotSpec) -> None:
+    """Draw the panel's paper and the name of every group of channels."""
+    canvas.rectangle(SIZE_PX, 0, SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
+    left, top = BARS_PX
+    for row, group in enumerate(spec.groups):
+        canvas.text(left, top + 16 * row + 3, BAR_NAMES.get(group, group.replace("_", " ")), INK)
+
+
+def draw_bars(canvas: Canvas, spec: RobotSpec, values: Floats) -> None:
     """Draw every channel as a bar over its specified range, a row per group; signed ones grow from the middle."""
     observation, _ = spec.scale(values)
-    for row, group in enumerate(dict.fromkeys(channel.group for channel in spec.channels)):
-        y = top + 16 * row
-        canvas.text(left, y + 3, BAR_NAMES.get(group, group.replace("_", " ")), INK)
-        members = spec.group(group)
+    left, top = BARS_PX
+    for row, group in enumerate(spec.groups):
+        y, members = top + 16 * row, spec.group(group)
         for i, share in enumerate(observation[members]):
             x = left + 112 + 10.5 * i
             canvas.rectangle(x, y, x + 8, y + 12, FAINT, 0.55)
@@ -230,52 +235,3 @@ def draw_bars(canvas: Canvas, spec: RobotSpec, values: Floats, left: float, top:
             low, high = sorted((start, float(share)))
             colour = BAR_COLOURS.get(group, PATH)
             canvas.rectangle(x, y + 12 * (1 - high), x + 8, max(y + 12 * (1 - low), y + 12 * (1 - high) + 1), colour)
-
-
-def has_display() -> bool:
-    """Return whether a window could be shown here."""
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-class Window:
-    """A window that shows one picture after another, by tkinter.
-
-    Raises:
-        BackendUnavailable: If there is no display, or no tkinter to reach it.
-    """
-
-    def __init__(self, title: str) -> None:
-        try:
-            import tkinter
-        except ImportError as error:
-            raise BackendUnavailable(
-                'render_mode "human" needs tkinter, which this Python lacks (on Debian: apt install python3-tk); '
-                'use render_mode="rgb_array" here'
-            ) from error
-        try:
-            self._root = tkinter.Tk()
-        except tkinter.TclError as error:
-            raise BackendUnavailable(f"no window can be opened here: {error}") from error
-        self._tkinter = tkinter
-        self._root.title(title)
-        self._root.resizable(False, False)
-        self._root.protocol("WM_DELETE_WINDOW", self.close)
-        self._label = tkinter.Label(self._root, borderwidth=0)
-        self._label.pack()
-        self._image: Any = None
-        self.is_open = True
-
-    def show(self, picture: Picture) -> None:
-        """Show a picture, uint8 (height, width, 3); nothing happens once the user has closed the window."""
-        if not self.is_open:
-            return
-        height, width = picture.shape[:2]
-        self._image = self._tkinter.PhotoImage(data=b"P6 %d %d 255 " % (width, height) + picture.tobytes())
-        self._label.configure(image=self._image)
-        self._root.update()
-
-    def close(self) -> None:
-        """Close the window. Closing twice does nothing."""
-        if self.is_open:
-            self.is_open = False
-            self._root.destroy()

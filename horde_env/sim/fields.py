@@ -19,14 +19,14 @@ Floats = NDArray[np.float64]
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; the robot's height is in none of the sources
 
-# A ray starts this far behind the rim, so that a body pressed a millimetre into a wall still sees the wall.
+# A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has the wall before it.
 SETBACK_M = 0.02
 NEAREST_M = 0.005
 HALF_SIGNAL_M = 0.09  # distance at which a matte white wall, met squarely, gives half of full scale
 BEAM_RAD = 0.10  # half width of the beam: rays at -BEAM_RAD, 0, BEAM_RAD, weighted 1 : 2 : 1
 IDLE_SHARE = 0.010  # reading with nothing in range: 2.5 of 255
 IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD where anything is seen
-IR_SEEN_SD = 0.006
+IR_SEEN_SD = 0.008
 IR_EDGE = (0.015, 0.22)  # readings at the edge of range, which now and then jump
 IR_JUMP_CHANCE = 0.015
 IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
@@ -61,11 +61,12 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
 
 @kernel
 def placed(pose: Floats, sensors: Floats, k: int) -> tuple[float, float, float]:
-    """Return world x, y and direction of sensor `k`."""
+    """Return where sensor `k` starts to look, SETBACK_M behind its place, and its direction: world x, y, angle."""
     c, s = math.cos(pose[2]), math.sin(pose[2])
     x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
     y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
-    return x, y, pose[2] + sensors[k, 2]
+    angle = pose[2] + sensors[k, 2]
+    return x - SETBACK_M * math.cos(angle), y - SETBACK_M * math.sin(angle), angle
 
 
 @kernel
@@ -86,9 +87,7 @@ def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Float
     c, s = math.cos(angle), math.sin(angle)
     nearest, signal = math.inf, 0.0
     for i in range(reflectances.shape[0]):
-        d = crossing(
-            x - SETBACK_M * c, y - SETBACK_M * s, x + (1.0 - SETBACK_M) * c, y + (1.0 - SETBACK_M) * s, segments, i
-        )
+        d = crossing(x, y, x + c, y + s, segments, i)
         if d < nearest:
             nearest = d
             ex, ey = segments[i, 2] - segments[i, 0], segments[i, 3] - segments[i, 1]

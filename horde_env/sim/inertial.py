@@ -27,7 +27,7 @@ ROLLER_PITCH_M = 0.0147  # rim travel per shake: the log's 20 .. 23 Hz at about 
 SHAKE_PER_SPEED = (10.9, 12.0, 13.6)  # sd of the shaking over rim speed, (m/s^2)/(m/s), for x, y, z
 SHAKE_MOST = (1.35, 3.1, 3.7)  # sd that it does not pass, m/s^2
 SHAKE_PHASE = np.array([[0.0, 1.9, 4.2], [1.6, 5.7, 2.8], [3.6, 0.8, 5.0]])  # of axis and wheel: they are not in step
-SHAKE_JITTER = 0.3  # random share of the shaking
+SHAKE_TONE = math.sqrt(0.5)  # the sines carry half of the shaking's power, noise the rest: the log's lag at 0.01 s
 RING_PER_IMPULSE = 6.0  # vertical ringing of the body when hit, m/s^2 per N s
 
 GYRO_OFFSET = 5 / 77.5
@@ -47,23 +47,25 @@ def acceleration(
     normal: Floats,
     out: Floats,
 ) -> None:
-    """Write the accelerometer (x forward, y left, z up): motion, gravity, shaking, noise; `normal` (6,).
+    """Write the accelerometer (x forward, y left, z up): motion, gravity, shaking, noise; `normal` (7,).
 
     The chip at r beside the axis feels a + alpha x r - yaw_rate^2 r, turned into the body frame. Each wheel, its
-    rollers at phase `roller`, shakes each axis by a sine that grows with its speed up to a bound.
+    rollers at phase `roller`, shakes each axis by a sine and as much noise, which grow with its speed up to a bound.
     """
     c, s = math.cos(motion[2]), math.sin(motion[2])
     alpha = (motion[3] - yaw_rate_before) / PACKET_S
     spin = motion[3] * motion[3]
     out[0] = c * motion[4] + s * motion[5] - alpha * CHIP_M[1] - spin * CHIP_M[0] + REST_X
     out[1] = -s * motion[4] + c * motion[5] + alpha * CHIP_M[0] - spin * CHIP_M[1]
-    out[2] = GRAVITY_Z + RING_PER_IMPULSE * contact_n_s * normal[5]
+    out[2] = GRAVITY_Z + RING_PER_IMPULSE * contact_n_s * normal[6]
     for axis in range(3):
-        shake = 0.0
+        tone = power = 0.0
         for wheel in range(3):
             size = min(SHAKE_PER_SPEED[axis] * abs(wheel_speed[wheel]), SHAKE_MOST[axis])
-            shake += size * math.sin(roller[wheel] + SHAKE_PHASE[axis, wheel])
-        out[axis] += math.sqrt(2.0 / 3.0) * shake * (1.0 + SHAKE_JITTER * normal[3 + axis])
+            tone += size * math.sin(roller[wheel] + SHAKE_PHASE[axis, wheel])
+            power += size * size
+        out[axis] += SHAKE_TONE * math.sqrt(2.0 / 3.0) * tone
+        out[axis] += math.sqrt((1.0 - SHAKE_TONE**2) * power / 3.0) * normal[3 + axis]
         out[axis] += REST_SD[axis] * normal[axis]
 
 

@@ -28,8 +28,9 @@ def meeting(start: np.ndarray, end: np.ndarray, segment: np.ndarray) -> float:
 
 
 def sensor_in_world(pose: np.ndarray, sensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return place and direction (a unit vector) of one sensor."""
-    return pose[:2] + turned(pose[2], sensor[:2]), unit(pose[2] + sensor[2])
+    """Return where one sensor starts to look, and its direction (a unit vector)."""
+    facing = unit(pose[2] + sensor[2])
+    return pose[:2] + turned(pose[2], sensor[:2]) - fields.SETBACK_M * facing, facing
 
 
 def passing(place: np.ndarray, lamp: np.ndarray, segments: np.ndarray, heights: np.ndarray) -> float:
@@ -49,9 +50,8 @@ def ir_distance(pose, sensors, segments, reflectances) -> np.ndarray:
     for sensor in sensors:
         signal = 0.0
         for aside, weight in ((-fields.BEAM_RAD, 0.25), (0.0, 0.5), (fields.BEAM_RAD, 0.25)):
-            place, _ = sensor_in_world(pose, sensor)
+            start, _ = sensor_in_world(pose, sensor)
             ray = unit(pose[2] + sensor[2] + aside)
-            start = place - fields.SETBACK_M * ray
             hits = [meeting(start, start + ray, segment) for segment in segments]
             first = int(np.argmin(hits))
             if math.isfinite(hits[first]):
@@ -128,7 +128,7 @@ def acceleration(motion, yaw_rate_before, wheel_speed, roller) -> np.ndarray:
     out = np.array([*turned(-heading, at_chip), inertial.GRAVITY_Z]) + np.array([inertial.REST_X, 0, 0])
     for axis in range(3):
         size = np.minimum(inertial.SHAKE_PER_SPEED[axis] * np.abs(wheel_speed), inertial.SHAKE_MOST[axis])
-        out[axis] += math.sqrt(2 / 3) * (size * np.sin(roller + inertial.SHAKE_PHASE[axis])).sum()
+        out[axis] += inertial.SHAKE_TONE * math.sqrt(2 / 3) * (size * np.sin(roller + inertial.SHAKE_PHASE[axis])).sum()
     return out
 
 

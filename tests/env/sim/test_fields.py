@@ -28,6 +28,7 @@ def sensors(group: str) -> np.ndarray:
 
 
 FRONT = np.array([[0.0, 0.0, 0.0]])  # one sensor in the body's middle, looking forward
+EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one whose line of sight starts in the body's middle
 
 
 def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
@@ -37,7 +38,7 @@ def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.n
     return out
 
 
-def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = FRONT) -> np.ndarray:
+def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE) -> np.ndarray:
     out = np.full(len(at), np.nan)
     pose = np.array([x, y, heading])
     fields.ir_light(pose, at, BEACON, lit, SEGMENTS, HEIGHTS, np.zeros(len(at)), out)
@@ -45,7 +46,7 @@ def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray 
 
 
 def light(
-    x: float, y: float, heading: float, lamps: np.ndarray = LAMPS, walls: bool = True, at: np.ndarray = FRONT
+    x: float, y: float, heading: float, lamps: np.ndarray = LAMPS, walls: bool = True, at: np.ndarray = EYE
 ) -> np.ndarray:
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
@@ -54,7 +55,7 @@ def light(
     return out
 
 
-def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarray = FRONT) -> np.ndarray:
+def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarray = EYE) -> np.ndarray:
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
     fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, segments, heights, out)
@@ -139,7 +140,7 @@ def test_a_dark_beacon_gives_the_base_reading() -> None:
 
 def test_the_beacon_needs_a_clear_path() -> None:
     """The same place and direction, once with a wall of the beacon's height in between."""
-    pose, at = np.array([0.45, 0.0, SOUTH]), FRONT
+    pose, at = np.array([0.45, 0.0, SOUTH]), EYE
     wall = np.array([[0.2, -0.4, 0.7, -0.4]])
     free, hidden = np.zeros(1), np.zeros(1)
     fields.ir_light(pose, at, BEACON, 1.0, NO_SEGMENTS, NO_HEIGHTS, np.zeros(1), free)
@@ -218,7 +219,8 @@ def test_the_wall_hides_the_lower_part_of_the_radiator() -> None:
 
 def test_the_two_zones_of_a_sensor_look_35_degrees_apart() -> None:
     """Turning by 35 degrees clockwise shows zone 1 what zone 0 saw; both sit at the same place here."""
-    pair = np.array([[0.0, 0.0, math.radians(-17.5)], [0.0, 0.0, math.radians(17.5)]])
+    axes = np.radians([-17.5, 17.5])
+    pair = np.column_stack([fields.SETBACK_M * np.cos(axes), fields.SETBACK_M * np.sin(axes), axes])
     before = kelvin(0.1, 0.0, 1.2, at=pair)
     after = kelvin(0.1, 0.0, 1.2 - math.radians(35), at=pair)
     assert after[1] == pytest.approx(before[0])
@@ -253,3 +255,12 @@ def test_each_kernel_agrees_with_its_slow_twin(
         np.testing.assert_allclose(
             kernel(*pose, at=sensors(group)), oracle(pose, sensors(group)), rtol=0, atol=tolerance
         )
+
+
+def test_a_body_sunk_into_a_wall_is_still_behind_it() -> None:
+    """A light sensor a millimetre beyond the west wall's inner face does not see the window: its sight starts inside.
+
+    Without the setback the window would blind it: 0.27 / 0.7^2 = 0.55 of full scale instead of nothing.
+    """
+    rim = np.array([[0.002, 0.0, 0.0]])
+    assert light(-0.999, -0.2, WEST, LAMPS[1:], at=rim)[0] == 0.0
