@@ -71,7 +71,8 @@ class SimulatedBody(Backend):
         self._battery_scale, self._window = battery_scale, window
         drive = self.spec.drive
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
-        self._units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
+        self._units = (drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"])
+        self._request, self._overheating = self.spec.group("last_request"), self.spec.index("overheating")
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
@@ -87,7 +88,7 @@ class SimulatedBody(Backend):
         return self._machine
 
     def reset(self, rng: Generator) -> Frame:
-        """Place the robot at rest at a random pose away from the walls, just switched on, and return its first frame."""
+        """Place the robot, just switched on, at a random pose away from the walls, and return its first frame."""
         if self._machine is None:
             scale, window = self._battery_scale, self._window
             self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
@@ -105,19 +106,16 @@ class SimulatedBody(Backend):
             ValueError: If `command` is not three finite numbers.
             BackendUnavailable: If the body was not reset or is closed.
         """
-        command = np.asarray(command, dtype=np.float64)
-        if command.shape != (3,) or not np.isfinite(command).all():
-            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
         machine = self.machine
-        x, y, theta = np.clip(np.rint(command / self._units), -127, 127)
-        machine.firmware.command(firmware.XYTHETA_SPACE, int(x), int(y), int(theta))
+        machine.firmware.command(firmware.XYTHETA_SPACE, *self._to_wire(command))
         free = not machine.is_held()
         noise = self._rng.standard_normal((self._ticks, 3))
         for k in range(self._ticks - 2):
             machine.tick(noise[k])
         previous = self._observed_tick(noise[-2])
         body = self._observed_tick(noise[-1])
-        return self._frame(previous, body, command, applied=free and not machine.is_held())
+        share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
+        return self._frame(previous, body, share, applied=free and not machine.is_held())
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""
@@ -129,21 +127,27 @@ class SimulatedBody(Backend):
             self._machine.close()
             self._machine = None
 
+    def _to_wire(self, command: Floats) -> list[int]:
+        """Return (x, y RIGHT, theta) in the wire's units, kept within a signed byte."""
+        request = np.asarray(command, dtype=np.float64).tolist()
+        if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
+            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
+        return [min(max(round(v / unit), -127), 127) for v, unit in zip(request, self._units, strict=True)]
+
     def _observed_tick(self, noise: Floats) -> BodyState:
         """Let 10 ms pass and return the body's state at their end."""
         before = self.machine.body.motion
         self.machine.tick(noise)
         return self.machine.state((before.vx, before.vy))
 
-    def _frame(self, previous: BodyState, body: BodyState, command: Floats, *, applied: bool) -> Frame:
+    def _frame(self, previous: BodyState, body: BodyState, share: Floats, *, applied: bool) -> Frame:
         """Sample all channels of the packet at the end of the period."""
         spec, machine = self.spec, self.machine
         t = machine.n_ticks * motors.TICK_S
         values = np.zeros(spec.n_channels)
-        raw = np.clip(machine.raw(self._rng), spec.raw_low[:N_RAW], spec.raw_high[:N_RAW])
-        values[:N_RAW] = spec.lsb[:N_RAW] * raw + spec.offset[:N_RAW]
+        values[:N_RAW] = spec.lsb[:N_RAW] * machine.raw(self._rng) + spec.offset[:N_RAW]
         self.senses.read(previous, body, t, self._rng, values)
-        values[-4:-1] = command / spec.largest_request
-        values[-1] = machine.firmware.overheated
+        values[self._request] = share
+        values[self._overheating] = machine.firmware.overheated
         extras = {"x_m": body.x, "y_m": body.y, "heading_rad": body.heading}
         return Frame(values=values, t=t, applied=applied, extras=extras)

@@ -6,11 +6,11 @@ PyBullet holds the interpreter lock while it steps: bodies run in parallel as pr
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from horde_env.errors import BackendUnavailable
@@ -48,10 +48,7 @@ class PlanarBody:
     def __init__(
         self, boxes: Sequence[tuple[float, float, float, float, float]], *, tick_s: float, window: bool = False
     ) -> None:
-        require(window)
-        import pybullet
-
-        self._p: Any = pybullet
+        self._p = require(window)
         self._tick_s = tick_s
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
         if self._client < 0:
@@ -68,6 +65,11 @@ class PlanarBody:
         for box in boxes:
             self._add_box(*box)
         self._body = self._add_robot()
+        # Bound once: these run a thousand times per simulated second and body.
+        p, on_client = self._p, {"physicsClientId": self._client}
+        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, **on_client)
+        self._advance = partial(p.stepSimulation, **on_client)
+        self._look = partial(p.getJointStates, self._body, _JOINTS, **on_client)
         self._fresh: int = self._p.saveState(physicsClientId=self._client)
         self.motion = Motion(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -80,10 +82,9 @@ class PlanarBody:
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
-        p, client = self._p, self._client
-        p.setJointMotorControlArray(self._body, _JOINTS, p.TORQUE_CONTROL, forces=force, physicsClientId=client)
-        p.stepSimulation(physicsClientId=client)
-        x, y, yaw = p.getJointStates(self._body, _JOINTS, physicsClientId=client)
+        self._push(forces=force)
+        self._advance()
+        x, y, yaw = self._look()
         self.motion = Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
         return self.motion
 
@@ -120,22 +121,25 @@ class PlanarBody:
         return body
 
 
-def require(window: bool) -> None:
-    """Do nothing where a PlanarBody can be opened.
+def require(window: bool) -> Any:
+    """Return PyBullet, imported here and nowhere else, where a PlanarBody can be opened.
 
     Raises:
         BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display: PyBullet would
             end the process.
     """
-    if importlib.util.find_spec("pybullet") is None:
+    try:
+        import pybullet
+    except ImportError as missing:
         raise BackendUnavailable(
             "the simulator needs PyBullet, which is not installed. It has wheels for CPython 3.10 and 3.11 on Linux "
             "x86-64 only; elsewhere take it from conda-forge, or build it: `pip install numpy setuptools wheel && "
             "pip install --no-build-isolation pybullet`."
-        )
+        ) from missing
     on_linux = sys.platform.startswith("linux")
     if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise BackendUnavailable(
             "a window was asked for, but there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); "
             'use render_mode="rgb_array", or run where there is a display.'
         )
+    return pybullet

@@ -1,9 +1,12 @@
 """What reaches a sensor through the air of the pen: reflected infrared, the beacon, light, heat.
 
 Kernels on bare arrays. All four ask where a line of sight crosses a wall or the dock, so they share this file.
-Common arguments:
-`pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape (n, 3); `segments`
-(m, 4) and `heights` (m,) are the obstacles. Metres, radians, kelvin; light as a share of full scale.
+Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
+(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
+without noise. Metres, radians, kelvin; light as a share of full scale.
+
+Where the robot was measured (log of 5 October 2010, web site of its makers) the number is the robot's; its curve of
+infrared against distance, its height and the view of its thermal zones are in no source, so those are assumptions.
 """
 
 from __future__ import annotations
@@ -125,31 +128,33 @@ def ir_distance(
 
 @kernel
 def ir_light(
-    pose: Floats,
+    poses: Floats,
     sensors: Floats,
     beacon: Floats,
-    lit: float,
+    lit: tuple[float, float],
     segments: Floats,
     heights: Floats,
     normal: Floats,
     out: Floats,
 ) -> None:
-    """Write one packet's infrared light while the beacon (x, y, z, direction, intensity) is `lit` (0..1).
+    """Write two packets' infrared light, the body at `poses` (2, 3), the beacon `lit` (0..1); `normal`, `out` (2, n).
 
     base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
-    cosines below 0 count as 0.
+    cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
-    for k in range(out.shape[0]):
-        x, y, angle = placed(pose, sensors, k)
-        dx, dy = beacon[0] - x, beacon[1] - y
-        d = max(math.hypot(dx, dy), NEAREST_M)
-        facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
-        leaving = max(-(math.cos(beacon[3]) * dx + math.sin(beacon[3]) * dy) / d, 0.0)
-        direct = facing * facing * leaving
-        if direct > 0.0:
-            direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
-        s = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
-        out[k] = IR_LIGHT_BASE + lit * BEACON_TOP * s / (1.0 + s) + IR_LIGHT_SD * normal[k]
+    for packet in range(2):
+        for k in range(out.shape[1]):
+            x, y, angle = placed(poses[packet], sensors, k)
+            dx, dy = beacon[0] - x, beacon[1] - y
+            d = max(math.hypot(dx, dy), NEAREST_M)
+            facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
+            leaving = max(-(math.cos(beacon[3]) * dx + math.sin(beacon[3]) * dy) / d, 0.0)
+            direct = facing * facing * leaving
+            if direct > 0.0:
+                direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
+            s = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
+            share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * s / (1.0 + s)
+            out[packet, k] = share + IR_LIGHT_SD * normal[packet, k]
 
 
 @kernel

@@ -100,10 +100,13 @@ def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c:
     """Take one control packet: a motor mode and three integers, signed bytes on the wire.
 
     Args:
-        arm, wheels: The state, changed in place.
+        arm: The ARM's words, changed in place.
+        wheels: The wheels' rows, changed in place.
         matrix: The kinematics in 1/1024, shape (3, 3).
         mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E leave the motors alone; others stop them.
-        a, b, c: The three numbers.
+        a: First number: wheel 100, or x.
+        b: Second number: wheel 220, or y.
+        c: Third number: wheel 340, or theta.
     """
     if NOT_MOTOR_MODES[0] <= mode <= NOT_MOTOR_MODES[1]:
         return
@@ -113,7 +116,7 @@ def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c:
         to_wheels(matrix, a, b, c, request)
         a, b, c = request[0], request[1], request[2]
     a, b, c = clamped(a, ARM_LIMIT), clamped(b, ARM_LIMIT), clamped(c, ARM_LIMIT)
-    if mode == WHEEL_SPACE or mode == XYTHETA_SPACE:
+    if mode in (WHEEL_SPACE, XYTHETA_SPACE):
         arm[MODE] = WHEEL_SPACE
         begin_slew(arm, wheels, a, b, c)
     elif mode == WHEEL_VOLTAGE:
@@ -165,15 +168,15 @@ def speed_control(wheels: Ints, i: int, setpoint: int) -> int:
     wheels[LAST_ERROR, i] = error
     if limited == 0:
         return 0
-    return clamped(truncated(8 * error + 8 * wheels[INTEGRAL, i] + 16 * change, 64), FULL_DUTY)
+    return int(clamped(truncated(8 * error + 8 * wheels[INTEGRAL, i] + 16 * change, 64), FULL_DUTY))
 
 
 @kernel
 def voltage_cap(wheels: Ints, i: int, setpoint: int, bus: int) -> int:
-    """Return the largest duty wheel i may have: the bus's, grown by 1 per period since power-up, or the stalled motor's.
+    """Return the largest duty wheel i may have, from the bus voltage in 0.1 V.
 
-    `bus` is the bus voltage in 0.1 V. A motor that stands still under current loses 1 every six periods, and wins 1 back
-    per period once it turns.
+    It is the least of three: what the bus allows, what has grown by 1 per period since power-up, and what stalling has
+    left: a motor that stands still under current loses 1 every six periods, and wins 1 back per period once it turns.
     """
     of_bus = FULL_DUTY
     if bus > BUS_TOO_HIGH:
@@ -191,7 +194,7 @@ def voltage_cap(wheels: Ints, i: int, setpoint: int, bus: int) -> int:
         if wheels[STALL_PERIODS, i] == STALL_PERIODS_PER_STEP:
             wheels[STALL_PERIODS, i] = 0
             wheels[STALL_CAP, i] = max(wheels[STALL_CAP, i] - 1, 1)
-    return min(of_bus, wheels[POWER_UP_CAP, i], wheels[STALL_CAP, i])
+    return int(min(of_bus, wheels[POWER_UP_CAP, i], wheels[STALL_CAP, i]))
 
 
 @kernel
@@ -210,7 +213,8 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
     """Run everything for 10 ms, from the bytes in CLICKS, CURRENT, TEMPERATURE to OUTPUT and DUTY.
 
     Args:
-        arm, wheels: The state, changed in place.
+        arm: The ARM's words, changed in place.
+        wheels: The wheels' rows, changed in place.
         bus: Bus voltage in 0.1 V.
         charging: True where the charger holds the motors still.
     """
@@ -234,7 +238,7 @@ class Firmware:
         self.boot()
 
     def boot(self) -> None:
-        """Switch off and on again: at rest, in velocity mode, the voltage cap to grow from 0, the sensors' bytes at 0."""
+        """Switch off and on again: at rest, in velocity mode, the voltage cap to grow from 0."""
         self.arm[:] = 0
         self.wheels[:] = 0
         self.wheels[STALL_CAP] = FULL_DUTY

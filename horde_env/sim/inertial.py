@@ -99,3 +99,25 @@ def magnetic(motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: 
         elif axis == 2:
             counts += up
         out[axis] = counts / 1023.0
+
+
+@kernel
+def feel(
+    motion: Floats,
+    yaw_rate_before: float,
+    wheel_speed: Floats,
+    duty: Floats,
+    contact_n_s: float,
+    elapsed_s: float,
+    earth: Floats,
+    iron: Floats,
+    roller: Floats,
+    normal: Floats,
+    out: Floats,
+) -> None:
+    """Turn the rollers; write acceleration, magnetic and rotational velocity; `normal` (11,), `out` (7,)."""
+    for wheel in range(3):
+        roller[wheel] += 2.0 * math.pi / ROLLER_PITCH_M * elapsed_s * wheel_speed[wheel]
+    acceleration(motion, yaw_rate_before, wheel_speed, roller, contact_n_s, normal[:7], out[:3])
+    magnetic(motion, duty, earth, iron, normal[7:10], out[3:6])
+    rotational_velocity(motion[3], normal[10:], out[6:])

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
-_CURRENT_SD, _TEMPERATURE_SD, _BUS_SD, _BATTERY_SD = 1.0, 0.2, 0.5, 0.4  # LSB, at rest in the log
+VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 
 # How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
 DOCK_REACH_M = 0.05
@@ -61,6 +61,7 @@ class Machine:
         self._face = _dock_face(pen)
         self._force = np.zeros(3)
         self.n_ticks = 0
+        self._see_power()
         self.body = PlanarBody(pen.boxes(), tick_s=motors.TICK_S, window=window)
 
     def reset(self, x: float, y: float, heading: float) -> None:
@@ -70,49 +71,47 @@ class Machine:
         self.motion[:] = 0.0
         self.n_ticks = 0
         self.body.place(x, y, heading)
-        self._sense(np.zeros(3))
+        self._see_power()
+        motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
 
     def tick(self, noise: Floats) -> None:
         """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
-        self.firmware.cycle(self.power.bus_byte, self.power.holds_motors)
-        heading = self.body.motion.heading
-        motors.push(self.motion, self.firmware.wheels, self._geometry, heading, self.power.bus_v, self._force)
-        self.body.step(self._force.tolist())
-        self._sense(noise)
+        firm, body, force = self.firmware, self.body, self._force
+        firm.cycle(self._bus_byte, self._is_off)
+        motors.push(self.motion, firm.wheels, self._geometry, body.motion[2], self.power.bus_v, force)
+        _, _, heading, vx, vy, yaw_rate = body.step(force.tolist())
+        motors.sense(self.motion, firm.wheels, self._geometry, noise, heading, vx, vy, yaw_rate)
         self.n_ticks += 1
         if self.n_ticks % TICKS_PER_POWER_STEP == 0:
             self._supply()
 
     def is_held(self) -> bool:
         """Whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
-        return self.power.holds_motors or self.firmware.overheated or self.power.bus_byte > firmware.BUS_TOO_HIGH
+        return self._is_off or self.firmware.overheated or self._bus_byte > firmware.BUS_TOO_HIGH
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        noise = rng.standard_normal(N_NOISE)
-        wheels, values = self.firmware.wheels, np.empty(N_RAW)
-        values[0] = 10.0 * self.power.bus_v + _BUS_SD * noise[0]
-        values[1:4] = 10.0 * self.power.battery_v + _BATTERY_SD * noise[1:4]
-        values[4:7] = wheels[firmware.OUTPUT]
-        values[7:10] = wheels[firmware.CLICKS] >> 2
-        values[10:13] = self.motion[motors.SHOWN_CURRENT] + _CURRENT_SD * noise[4:7]
-        values[13:16] = motors.IDLE_TEMPERATURE - self.motion[motors.HEAT] + _TEMPERATURE_SD * noise[7:10]
-        return np.rint(values)
+        noise, values = rng.standard_normal(N_NOISE), np.empty(N_RAW)
+        motors.report(self.motion, self.firmware.wheels, noise[4:], values[4:])
+        volts = (self.power.bus_v, *self.power.battery_v)
+        for i, (volt, sd, draw) in enumerate(zip(volts, VOLT_SD, noise[:4].tolist(), strict=True)):
+            values[i] = min(max(round(10.0 * volt + sd * draw), 0), 255)
+        return values
 
     def state(self, previous: tuple[float, float]) -> BodyState:
         """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago."""
-        m = self.body.motion
+        x, y, heading, vx, vy, yaw_rate = self.body.motion
         return BodyState(
-            x=m.x,
-            y=m.y,
-            heading=math.pi - (math.pi - m.heading) % (2.0 * math.pi),
-            vx=m.vx,
-            vy=m.vy,
-            yaw_rate=m.yaw_rate,
-            ax=(m.vx - previous[0]) / motors.TICK_S,
-            ay=(m.vy - previous[1]) / motors.TICK_S,
+            x,
+            y,
+            math.pi - (math.pi - heading) % (2.0 * math.pi),
+            vx,
+            vy,
+            yaw_rate,
+            ax=(vx - previous[0]) / motors.TICK_S,
+            ay=(vy - previous[1]) / motors.TICK_S,
             wheel_speed=self.motion[motors.RIM_SPEED].copy(),
-            duty=self.firmware.wheels[firmware.DUTY] / firmware.FULL_DUTY,
+            duty=self.firmware.wheels[firmware.DUTY] * (1.0 / firmware.FULL_DUTY),
             contact_n_s=self.body.contact_impulse() if self.n_ticks else 0.0,
         )
 
@@ -127,15 +126,15 @@ class Machine:
         """Let go of the body. Closing twice does nothing."""
         self.body.close()
 
-    def _sense(self, noise: Floats) -> None:
-        _, _, heading, vx, vy, yaw_rate = self.body.motion
-        idle, wheels = motors.IDLE_TEMPERATURE, self.firmware.wheels
-        motors.sense(self.motion, wheels, self._geometry, idle, noise, heading, vx, vy, yaw_rate)
-
     def _supply(self) -> None:
         span_s = TICKS_PER_POWER_STEP * motors.TICK_S
         self.power.advance(float(self.motion[motors.SUPPLY].sum()) / span_s, self.on_dock(), span_s)
         self.motion[motors.SUPPLY] = 0.0
+        self._see_power()
+
+    def _see_power(self) -> None:
+        """Tell the motors' side what the supply says; it changes no faster than it is stepped."""
+        self._bus_byte, self._is_off = self.power.bus_byte, self.power.holds_motors
 
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:

@@ -47,13 +47,14 @@ CREEP = 0.0176  # m/s: below it friction fades, so that rest is reached without 
 # error of a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
 HANDOVER_DRIVEN, HANDOVER_ROLLING = 0.075, 0.035
 
-IDLE_TEMPERATURE = np.array([129.0, 131.0, 133.0])  # bytes, LOWER is hotter; first packet of the log
+IDLE_TEMPERATURE = (129.0, 131.0, 133.0)  # bytes, LOWER is hotter; first packet of the log
 HEAT_PER_SQUARE = 0.083 / 600.0  # bytes per second and byte^2 of current
 COOLING_S = 600.0
+CURRENT_SD, TEMPERATURE_SD = 1.0, 0.2  # bytes
 
 
 def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
-    """Return the rows (-sin p, cos p, R): rim speed of each wheel per body velocity (vx, vy, yaw rate), shape (3, 3)."""
+    """Return each wheel's rim speed per body velocity (vx, vy, yaw rate): rows (-sin p, cos p, R), shape (3, 3)."""
     return np.column_stack([-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m)])
 
 
@@ -77,9 +78,7 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
 
 
 @kernel
-def push(
-    motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: float, out: Floats
-) -> None:
+def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: float, out: Floats) -> None:
     """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
 
     Args:
@@ -132,7 +131,6 @@ def sense(
     motion: Floats,
     wheels: Ints,
     geometry: Floats,
-    idle: Floats,
     noise: Floats,
     heading: float,
     vx: float,
@@ -142,11 +140,14 @@ def sense(
     """Bring rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) up to the end of a tick.
 
     Args:
-        motion, wheels: Changed in place.
+        motion: Motor state, changed in place.
+        wheels: The firmware's state, changed in place.
         geometry: See `wheel_geometry`.
-        idle: Temperature bytes of cold motors, shape (3,).
         noise: Standard normals for the rollers' handover, shape (3,).
-        heading, vx, vy, yaw_rate: The body in the world frame, SI.
+        heading: Of the body, radians.
+        vx: Velocity of the body, world frame, m/s.
+        vy: The same along y.
+        yaw_rate: rad/s.
     """
     c, s = math.cos(heading), math.sin(heading)
     ahead, left = c * vx + s * vy, c * vy - s * vx
@@ -160,4 +161,19 @@ def sense(
         motion[HANDOVER, i] = share * abs(edges) * noise[i]
         wheels[firmware.CLICKS, i] = int(math.floor(motion[TRAVEL, i] + motion[HANDOVER, i]) - shown_before)
         wheels[firmware.CURRENT, i] = min(int(motion[SHOWN_CURRENT, i] + 0.5), 255)
-        wheels[firmware.TEMPERATURE, i] = min(max(int(idle[i] - motion[HEAT, i] + 0.5), 0), 255)
+        wheels[firmware.TEMPERATURE, i] = min(max(int(IDLE_TEMPERATURE[i] - motion[HEAT, i] + 0.5), 0), 255)
+
+
+@kernel
+def report(motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
+    """Write the motors' twelve bytes of a packet into `out`: three outputs, velocities, currents, temperatures.
+
+    `noise` holds six standard normals; their size is that of the real robot at rest.
+    """
+    for i in range(3):
+        current = motion[SHOWN_CURRENT, i] + CURRENT_SD * noise[i]
+        temperature = IDLE_TEMPERATURE[i] - motion[HEAT, i] + TEMPERATURE_SD * noise[3 + i]
+        out[i] = wheels[firmware.OUTPUT, i]
+        out[3 + i] = min(max(wheels[firmware.CLICKS, i] >> 2, -128), 127)
+        out[6 + i] = min(max(math.floor(current + 0.5), 0.0), 255.0)
+        out[9 + i] = min(max(math.floor(temperature + 0.5), 0.0), 255.0)

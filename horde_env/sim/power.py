@@ -7,16 +7,13 @@ wandering life lasts 12 h from full.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from bisect import bisect_right
 
 # Charge states of the firmware that this model goes through: one charger after the other, then all full.
 UNPLUGGED, START, CHARGING_40, CHARGING_160, CHARGING_280, COMPLETE = 0, 1, 2, 5, 8, 11
 _CHARGERS = (CHARGING_40, CHARGING_160, CHARGING_280)
 
-CAPACITY_A_S = 5.6 * 3600.0  # of one battery
+CAPACITY_A_S = 7.7 * 3600.0  # of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
 ELECTRONICS_A = 1.25
 CHARGE_A = 3.0
 RESISTANCE_OHM = 0.05  # of a battery and its wires
@@ -24,9 +21,9 @@ BUS_OHM = 0.02
 DIODE_V = 0.03
 
 # Open-circuit volts over the share of charge left: four lithium cells in series.
-CHARGE_KNOTS = np.array([0.0, 0.03, 0.10, 0.25, 0.50, 0.80, 1.0])
-VOLT_KNOTS = np.array([11.0, 12.6, 14.0, 14.8, 15.3, 16.0, 16.72])
-BATTERY_OFFSET_V = np.array([0.07, -0.06, -0.03])  # the log's means differ so
+CHARGE_KNOTS = (0.0, 0.03, 0.10, 0.25, 0.50, 0.80, 1.0)
+VOLT_KNOTS = (11.0, 12.6, 14.0, 14.8, 15.3, 16.0, 16.72)
+BATTERY_OFFSET_V = (0.07, -0.06, -0.03)  # the log's means differ so
 
 DOCK_V = 17.6  # what the dock puts on the bus; above 18.5 V the motors would not turn
 PLUGGED_V, PLUGGED_S = 17.2, 0.2
@@ -37,6 +34,17 @@ OVERRIDE_V = 14.5  # below it the dock charges even where charging is disabled
 DEAD_V = 8.0
 
 
+def open_circuit_v(charge: float) -> float:
+    """Return a resting battery's voltage for a share of charge in 0..1, by straight lines between the knots.
+
+    >>> open_circuit_v(0.5)
+    15.3
+    """
+    i = min(max(bisect_right(CHARGE_KNOTS, charge) - 1, 0), len(CHARGE_KNOTS) - 2)
+    share = (charge - CHARGE_KNOTS[i]) / (CHARGE_KNOTS[i + 1] - CHARGE_KNOTS[i])
+    return VOLT_KNOTS[i] + share * (VOLT_KNOTS[i + 1] - VOLT_KNOTS[i])
+
+
 class PowerSupply:
     """Batteries, bus and charger.
 
@@ -44,7 +52,9 @@ class PowerSupply:
         battery_scale: Factor on the capacity; a small one makes a short life.
 
     Attributes:
-        charge: Share of charge left in each battery (40, 160, 280 degrees), shape (3,).
+        charge: Share of charge left in each battery (at 40, 160, 280 degrees).
+        battery_v: Voltage of each battery under its load.
+        bus_v: Voltage of the bus.
         charging_enabled: The host's wish; False after boot.
         state: Charge state, one of this module's constants.
         is_low: Whether the bus fell below 12 V: the robot is off until it has more than 17 V again.
@@ -61,7 +71,7 @@ class PowerSupply:
 
     def boot(self) -> None:
         """Start a life: batteries full, charging disabled, away from the dock."""
-        self.charge = np.ones(3)
+        self.charge = [1.0, 1.0, 1.0]
         self.charging_enabled = False
         self.state = UNPLUGGED
         self.is_low = False
@@ -74,42 +84,28 @@ class PowerSupply:
         return self.is_low or self.state not in (UNPLUGGED, COMPLETE)
 
     @property
-    def bus_v(self) -> float:
-        """Voltage of the bus."""
-        return self._bus_v
-
-    @property
     def bus_byte(self) -> int:
         """Voltage of the bus in the firmware's 0.1 V."""
-        return round(10.0 * self._bus_v)
-
-    @property
-    def battery_v(self) -> Floats:
-        """Voltage of each battery under its load, shape (3,)."""
-        return self._battery_v
+        return round(10.0 * self.bus_v)
 
     def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
-        """Let `dt_s` pass with the motors taking `motors_a` on average, the robot touching the dock's contacts or not."""
+        """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
         load_a = ELECTRONICS_A + motors_a
-        if not on_dock:
-            self.charge -= load_a / 3.0 * dt_s / self._capacity_a_s
-        if self.state in _CHARGERS:
-            self.charge[_CHARGERS.index(self.state)] += CHARGE_A * dt_s / self._capacity_a_s
-        np.clip(self.charge, 0.0, 1.0, out=self.charge)
+        for i, charger in enumerate(_CHARGERS):
+            gain_a = CHARGE_A if self.state == charger else 0.0 if on_dock else -load_a / 3.0
+            self.charge[i] = min(max(self.charge[i] + gain_a * dt_s / self._capacity_a_s, 0.0), 1.0)
         self._settle(load_a, on_dock)
-        self._plugged_s = self._plugged_s + dt_s if self._bus_v > PLUGGED_V else 0.0
-        self._low_s = self._low_s + dt_s if self._bus_v < LOW_V else 0.0
-        self.is_low = self._low_s >= LOW_S or (self.is_low and self._bus_v <= LOW_OVER_V)
+        self._plugged_s = self._plugged_s + dt_s if self.bus_v > PLUGGED_V else 0.0
+        self._low_s = self._low_s + dt_s if self.bus_v < LOW_V else 0.0
+        self.is_low = self._low_s >= LOW_S or (self.is_low and self.bus_v <= LOW_OVER_V)
         self._next_state()
 
     def _settle(self, load_a: float, on_dock: bool) -> None:
         """Bring the voltages up to date; at the dock the load is the dock's."""
-        open_v = np.interp(self.charge, CHARGE_KNOTS, VOLT_KNOTS) + BATTERY_OFFSET_V
-        if on_dock:
-            self._battery_v, self._bus_v = open_v, DOCK_V
-        else:
-            self._battery_v = open_v - RESISTANCE_OHM * load_a / 3.0
-            self._bus_v = float(self._battery_v.mean()) - DIODE_V - BUS_OHM * load_a
+        sag_v = 0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0
+        pairs = zip(self.charge, BATTERY_OFFSET_V, strict=True)
+        self.battery_v = [open_circuit_v(charge) + offset - sag_v for charge, offset in pairs]
+        self.bus_v = DOCK_V if on_dock else sum(self.battery_v) / 3.0 - DIODE_V - BUS_OHM * load_a
 
     def _next_state(self) -> None:
         """Move through the charge states; leaving the dock ends them all."""
@@ -122,10 +118,10 @@ class PowerSupply:
             self.state = waiting[0] if waiting else COMPLETE
 
     def _wants_charge(self) -> bool:
-        lowest, highest = float(self._battery_v.min()), float(self._battery_v.max())
+        lowest, highest = min(self.battery_v), max(self.battery_v)
         if lowest < DEAD_V:
             return False
         if lowest < OVERRIDE_V:
             return True
-        needed = highest - lowest > UNBALANCED_V or float(self._battery_v[0]) < WORTH_CHARGING_V
+        needed = highest - lowest > UNBALANCED_V or self.battery_v[0] < WORTH_CHARGING_V
         return self.charging_enabled and needed

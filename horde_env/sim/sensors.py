@@ -73,7 +73,7 @@ class Senses:
         self._own = slice(first, last)
         self._values = np.zeros(last - first)
         self._normal, self._uniform = np.zeros(sum(DRAWS.values())), np.zeros((2, 10))
-        self._pose, self._earlier = np.zeros(6), np.zeros(6)
+        self._pose, self._poses = np.zeros(6), np.zeros((2, 3))
         ends = np.cumsum([0, *DRAWS.values()])
         for i, name in enumerate(DRAWS):
             at = spec.group(name)
@@ -83,7 +83,9 @@ class Senses:
         self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[:, self._own].copy()
         at = self._ir_light.at
         self._ir_light_steps = self._steps[:, at.start - first : at.stop - first].copy()
-        self._packets = np.zeros((2, 8))
+        self._packets, self._glare = np.zeros((2, 8)), self._ir_light.normal.reshape(2, 8)
+        n = self._rotational_velocity.at.stop - first
+        self._felt = self._normal[: ends[3]], self._values[:n]
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
@@ -134,7 +136,8 @@ class Senses:
         # The shell gives way when it hits a wall: what the chip feels of it lasts two packets.
         ax, ay = 0.5 * (previous.ax + body.ax), 0.5 * (previous.ay + body.ay)
         self._pose[:] = body.x, body.y, body.heading, body.yaw_rate, ax, ay
-        self._earlier[:3] = previous.x, previous.y, previous.heading
+        self._poses[0] = previous.x, previous.y, previous.heading
+        self._poses[1] = self._pose[:3]
         self._feel(previous.yaw_rate, body, t_s)
         self._look(t_s)
         if t_s - self._zone_s >= THERMAL_PERIOD_S - 1e-9:
@@ -145,17 +148,20 @@ class Senses:
 
     def _feel(self, yaw_rate_before: float, body: BodyState, t_s: float) -> None:
         """Write acceleration, magnetic and rotational velocity."""
-        elapsed = min(max(t_s - self._last_s, 0.0), 1.0)
+        elapsed_s = min(max(t_s - self._last_s, 0.0), 1.0)
         self._last_s = t_s
-        self._roller += (2.0 * math.pi / inertial.ROLLER_PITCH_M * elapsed) * body.wheel_speed
-        group = self._acceleration
-        inertial.acceleration(
-            self._pose, yaw_rate_before, body.wheel_speed, self._roller, body.contact_n_s, group.normal, group.out
+        inertial.feel(
+            self._pose,
+            yaw_rate_before,
+            body.wheel_speed,
+            body.duty,
+            body.contact_n_s,
+            elapsed_s,
+            self._earth,
+            self._iron,
+            self._roller,
+            *self._felt,
         )
-        group = self._magnetic
-        inertial.magnetic(self._pose, body.duty, self._earth, self._iron, group.normal, group.out)
-        group = self._rotational_velocity
-        inertial.rotational_velocity(body.yaw_rate, group.normal, group.out)
 
     def _look(self, t_s: float) -> None:
         """Write ir_distance and light."""
@@ -179,15 +185,11 @@ class Senses:
 
     def _look_for_beacon(self, t_s: float, out: Floats) -> None:
         """Write the mean of the last two packets' infrared light, each counted by the converter on its own."""
-        group = self._ir_light
-        for i, (pose, t) in enumerate(((self._earlier, t_s - inertial.PACKET_S), (self._pose, t_s))):
-            packet, normal = self._packets[i], group.normal[8 * i : 8 * i + 8]
-            fields.ir_light(
-                pose, group.sensors, self._beacon, self._lit(t), self._segments, self._heights, normal, packet
-            )
-            quantise(self._ir_light_steps, packet)
-        np.add(self._packets[0], self._packets[1], out=out)
-        out *= 0.5
+        group, lit = self._ir_light, (self._lit(t_s - inertial.PACKET_S), self._lit(t_s))
+        fields.ir_light(
+            self._poses, group.sensors, self._beacon, lit, self._segments, self._heights, self._glare, self._packets
+        )
+        mean_of_packets(self._ir_light_steps, self._packets, out)
 
     def _lit(self, t_s: float) -> float:
         """Return how much of the beacon is lit at `t_s`, 0..1: a square wave with soft edges."""
@@ -218,3 +220,12 @@ def quantise(steps: Floats, out: Floats) -> None:
     for k in range(out.shape[0]):
         raw = np.rint((out[k] - steps[1, k]) / steps[0, k])
         out[k] = steps[0, k] * min(max(raw, steps[2, k]), steps[3, k]) + steps[1, k]
+
+
+@kernel
+def mean_of_packets(steps: Floats, packets: Floats, out: Floats) -> None:
+    """Quantise each of two packets, shape (2, n), and write their mean; `steps` as for `quantise`."""
+    quantise(steps, packets[0])
+    quantise(steps, packets[1])
+    for k in range(out.shape[0]):
+        out[k] = 0.5 * (packets[0, k] + packets[1, k])

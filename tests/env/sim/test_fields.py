@@ -39,10 +39,10 @@ def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.n
 
 
 def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE) -> np.ndarray:
-    out = np.full(len(at), np.nan)
-    pose = np.array([x, y, heading])
-    fields.ir_light(pose, at, BEACON, lit, SEGMENTS, HEIGHTS, np.zeros(len(at)), out)
-    return out
+    out, quiet = np.full((2, len(at)), np.nan), np.zeros((2, len(at)))
+    poses = np.array([[x, y, heading], [0.0, 0.0, 0.0]])
+    fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, out)
+    return out[0]
 
 
 def light(
@@ -140,13 +140,13 @@ def test_a_dark_beacon_gives_the_base_reading() -> None:
 
 def test_the_beacon_needs_a_clear_path() -> None:
     """The same place and direction, once with a wall of the beacon's height in between."""
-    pose, at = np.array([0.45, 0.0, SOUTH]), EYE
+    poses = np.array([[0.45, 0.0, SOUTH]] * 2)
     wall = np.array([[0.2, -0.4, 0.7, -0.4]])
-    free, hidden = np.zeros(1), np.zeros(1)
-    fields.ir_light(pose, at, BEACON, 1.0, NO_SEGMENTS, NO_HEIGHTS, np.zeros(1), free)
-    fields.ir_light(pose, at, BEACON, 1.0, wall, np.array([0.25]), np.zeros(1), hidden)
-    assert free[0] == beacon(0.45, 0.0, SOUTH)[0]
-    assert hidden[0] - fields.IR_LIGHT_BASE < 0.25 * (free[0] - fields.IR_LIGHT_BASE)
+    free, hidden, quiet = np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((2, 1))
+    fields.ir_light(poses, EYE, BEACON, (1.0, 1.0), NO_SEGMENTS, NO_HEIGHTS, quiet, free)
+    fields.ir_light(poses, EYE, BEACON, (1.0, 1.0), wall, np.array([0.25]), quiet, hidden)
+    assert np.all(free == beacon(0.45, 0.0, SOUTH)[0])
+    assert np.all(hidden - fields.IR_LIGHT_BASE < 0.25 * (free - fields.IR_LIGHT_BASE))
 
 
 def test_the_docks_side_does_not_shine() -> None:
