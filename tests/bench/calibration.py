@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 LOG = Path(__file__).resolve().parents[2].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 WINDOW = 50  # packets, half a second
-# Which of the log's columns hold a group's channels; IRDistance is the old driver's eighth bit, x 4 at best.
+# Which of the log's columns hold a group's channels; IRDistance is the old driver's eight bits, x 4 at best.
 COLUMNS = {
     "bus_voltage": ["BusVoltage"],
     "battery_voltage": [f"Bat{i}" for i in range(3)],
