@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.run_folder import SUMMARY_KEYS
+from horde_agent.student import relearn
 from horde_agent.telemetry import Sampler
 from tests.agent.doubles import ToyBody
 
@@ -168,14 +172,20 @@ def test_what_was_lived_before_a_fault_is_written(elsewhere: Path, monkeypatch: 
 
 @pytest.mark.slow
 @pytest.mark.sim
-def test_a_short_life_in_the_pen(elsewhere: Path) -> None:
+def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: Path) -> None:
     assert cli.main(["learn", "--steps", "700", "--seed", "1", "--out", "pen"]) == 0
     summary = json.loads((elsewhere / "pen" / "summary.json").read_text())
     assert list(summary) == list(SUMMARY_KEYS)
     assert (summary["steps"], summary["n_questions"], summary["n_active"]) == (700, 795, 457)
     assert summary["n_updated_per_step"] == 159.0
     assert summary["diverged"] == []
-    assert np.isfinite(read(elsewhere / "pen" / "log" / "life.rec").rows["pose"]).all()
+    stream = read(elsewhere / "pen" / "log" / "life.rec")
+    assert np.isfinite(stream.rows["pose"]).all()
+
+    face = Interface.of(gymnasium.make("horde_env:CritterbotPen-v0"))
+    again = Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    assert relearn(stream, again, face).errors.n_excursions == summary["n_excursions"] > 0
+    assert again.weights_sha256() == summary["weights_sha256"]
 
 
 @pytest.mark.slow
