@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,15 +70,29 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig:
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
         default = replace(read_config(file), config=file)
+    errors = io.StringIO()
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
-    return tyro.cli(
-        learn | report,
-        args=words,
-        prog="horde",
-        description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",
-        config=(tyro.conf.OmitSubcommandPrefixes,),
-    )
+    try:
+        with redirect_stderr(errors):
+            return tyro.cli(
+                learn | report,
+                args=words,
+                prog="horde",
+                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as end:
+        if end.code in (0, None):
+            raise
+        raise BadInput(one_sentence(errors.getvalue())) from None
+
+
+def one_sentence(box: str) -> str:
+    """Return what a framed message of the argument parser says, without its frame and its advice."""
+    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
+    said = itertools.takewhile(bool, lines)
+    return " ".join(said).rstrip(".") + "; see horde --help"
 
 
 def _config_file(words: Sequence[str]) -> Path | None:

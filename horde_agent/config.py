@@ -6,9 +6,11 @@ import difflib
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import tyro
 
 BACKENDS = ("simulator", "replay")
 LATER_BACKENDS = ("serial", "drops", "emulated")
@@ -16,6 +18,11 @@ FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
 DEFAULT_STEPS = 60_000
+
+
+def _shown(metavar: str, default: str | None = None) -> Any:
+    """Return how --help shows a flag."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
 class BadInput(ValueError):
@@ -30,10 +37,9 @@ class LearnConfig:
         backend: The body: `simulator` (the Critterbot in its pen) or `replay` (a recorded log).
         port: Port of a real robot (for the backends serial and drops, which are not available in this version).
         log: The log to replay.
-        steps: Periods of 100 ms to live, excursions and drives included (default: 60000; replay: the whole log).
+        steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
-            `nexting` (159 questions about the behaviour itself), or a TOML file of your own (default: excursions;
-            replay: nexting).
+            `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
         trace_rule: How the eligibility trace is bounded: `clipped`, `capped` or `plain` (the paper's pseudo-code).
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
@@ -45,26 +51,26 @@ class LearnConfig:
         realtime: Keep 100 ms between two steps, as the real robot does.
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
-        out: New folder for the results (default: the next free runs/BACKEND-N).
+        out: New folder for the results.
     """
 
-    backend: str = "simulator"
-    port: str | None = None
-    log: Path | None = None
-    steps: int | None = None
-    questions: str | None = None
-    trace_rule: str = "clipped"
-    w_rule: str = "every-step"
+    backend: Annotated[str, _shown("NAME")] = "simulator"
+    port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
+    log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    steps: Annotated[int | None, _shown("N", "(default: 60000; replay: the whole log)")] = None
+    questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
+    trace_rule: Annotated[str, _shown("NAME")] = "clipped"
+    w_rule: Annotated[str, _shown("NAME")] = "every-step"
     step_size: float = 0.1
     secondary_ratio: float = 0.001
     repeat: float = 0.5
     excursion_probability: float = 0.02
     horizon: int = 50
-    passes: int = 10
+    passes: int = 30
     realtime: bool = False
     seed: int = 0
-    config: Path | None = None
-    out: Path | None = None
+    config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
 
 
 def resolve(config: LearnConfig) -> LearnConfig:
@@ -99,7 +105,7 @@ def read_config(path: Path) -> LearnConfig:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_resolved = "versions" in table
     settings = {k: v for k, v in table.items() if not (is_resolved and (k == "out" or isinstance(v, dict)))}
-    types = {f.name: str(f.type) for f in fields(LearnConfig) if f.name != "config"}
+    types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
             near = difflib.get_close_matches(name, types, n=1)
@@ -108,16 +114,15 @@ def read_config(path: Path) -> LearnConfig:
     return LearnConfig(**settings)
 
 
-def _typed(name: str, value: object, kind: str, path: Path) -> Any:
-    """Return a TOML value as the type of its setting."""
-    base = kind.removesuffix(" | None")
-    if base == "Path" and isinstance(value, str):
+def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
+    """Return a TOML value as the type of its setting, which may be optional."""
+    base = kind if get_origin(kind) is None else get_args(kind)[0]
+    if base is Path and isinstance(value, str):
         return Path(value)
-    if base == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+    if base is float and type(value) is int:
         return float(value)
-    wanted = {"str": str, "int": int, "bool": bool}.get(base)
-    if wanted is None or type(value) is not wanted:
-        what = {"Path": "a path in quotes", "str": "a text", "int": "a whole number", "float": "a number"}
+    if type(value) is not base:
+        what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
         raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")
     return value
 

@@ -51,7 +51,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     observation, info = env.reset()
     n_gaps, is_over, k = 0, False, 0
     while True:
-        flags = Flag.GAP if k == 0 or info.get("gap", 0) else Flag.NONE
+        flags: int = Flag.GAP if k == 0 or info.get("gap", 0) else Flag.NONE
         if not info.get("applied", 1):
             flags |= Flag.NOT_APPLIED
         n_gaps += int(k > 0 and bool(flags & Flag.GAP))

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
-from horde_agent.kernels.gtd import first_outside
-from horde_agent.learner import PAPER_CONFIG, GTDLambda, LearnerConfig, Signals
+from horde_agent.kernels.gtd import Signals, first_outside
+from horde_agent.learner import PAPER_CONFIG, GTDLambda, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 
 __all__ = ["Horde", "LearnerConfig"]
@@ -92,8 +92,9 @@ class Horde:
         """
         observation, tiles = self._checked_state(observation, tiles)
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
-        self._set_aside_groups(~np.isfinite(gamma + lam), "its continuation or lam left [0, 1]")
-        self.predictions = self._engine.begin(tiles, np.nan_to_num(gamma), np.nan_to_num(lam))
+        self._set_aside_groups(gamma, "its continuation left [0, 1]")
+        self._set_aside_groups(lam, "its lam left [0, 1]")
+        self.predictions = self._engine.begin(tiles, gamma, lam)
         self._held = (observation, tiles)
         return self.predictions.copy()
 
@@ -208,14 +209,15 @@ class Horde:
         assert self._held is not None
         rho = self._policies.ratios(action, probability, *self._held)[self._policy]
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
-        self._set_aside_groups(~np.isfinite(rho), "its target policy gave no probability")
-        self._set_aside_groups(~np.isfinite(gamma + lam), "its continuation or lam left [0, 1]")
+        self._set_aside_groups(rho, "its target policy gave no probability")
+        self._set_aside_groups(gamma, "its continuation left [0, 1]")
+        self._set_aside_groups(lam, "its lam left [0, 1]")
         if terminated:
             gamma[:] = 0.0
         signals = Signals(
-            rho_t=np.nan_to_num(rho, posinf=0.0),
-            gamma_tp1=np.nan_to_num(gamma),
-            lam_tp1=np.nan_to_num(lam),
+            rho_t=rho,
+            gamma_tp1=gamma,
+            lam_tp1=lam,
             c_tp1=self._cumulants(observation, tiles, self._engine.predict_one),
             z_tp1=self._outcome(observation, tiles),
         )
@@ -234,10 +236,11 @@ class Horde:
 
     # ---- demons set aside -----------------------------------------------------------------------------------------
 
-    def _set_aside_groups(self, is_bad: NDArray[np.bool_], reason: str) -> None:
-        """Set aside the demons of the groups marked bad."""
-        if is_bad.any():
-            self._set_aside(np.flatnonzero(is_bad[self._group]), reason)
+    def _set_aside_groups(self, values: Floats, reason: str) -> None:
+        """Set aside the demons of groups whose value is NaN, and put 0 in its place."""
+        if not np.isfinite(values).all():
+            self._set_aside(np.flatnonzero(~np.isfinite(values)[self._group]), reason)
+            np.nan_to_num(values, copy=False, posinf=0.0)
 
     def _set_aside(self, demons: NDArray[np.int64], reason: str) -> None:
         """Freeze demons' weights at zero and note why; those set aside before keep their first reason."""

@@ -151,17 +151,16 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, sa
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "n_clipped": life.n_clipped,
     }
-    variance = results.variances(list(errors.outcomes()), horde.n_demons)
+    outcomes = list(errors.outcomes())
+    variance = results.variances(outcomes, horde.n_demons)
     lines = results.question_lines(horde, nmsre, variance, errors.n_tests)
     write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
     curve = results.curve_lines(errors, sound, actions, job.interface.period_s)
     write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
     samples = [*samples, sample(life.steps, student.learning_steps, horde)]
     write_csv(folder.mspbe_curve, Sample._fields, samples)
-    names = [channel.name for channel in job.interface.channels]
     if errors.n_excursions:
-        policies = [test.policy for test in errors.outcomes()]
-        shown = traces.excursion_traces(read(folder.life), horde, job.interface, policies, names, actions)
+        shown = traces.excursion_traces(read(folder.life), horde, job.interface, outcomes, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
     write_json(folder.details, job.details(compile_s, **counts))
     return _write_summary(folder, facts)
@@ -219,15 +218,17 @@ def _write_reading(
     write_csv(folder.questions, [*results.QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
     names = [channel.name for channel in job.interface.channels]
     write_csv(folder.traces, traces.COLUMNS, traces.holdout_traces(score, horde, names, period_s))
+    better = float((score.nmsre < score.nmsre_of_mean).mean())
     note = (
         f"Learned in {job.config.passes} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
         f"last {n_held_out} steps against the log's own returns, truncated where the log ends. NMSRE here is the mean "
         f"squared error over the variance of the held-out returns; always predicting the mean return of the learned "
-        f"part scores {_said(of_mean['mean_nmsre'])} in the mean and {_said(of_mean['median_nmsre'])} in the median. "
+        f"part scores {_said(of_mean['mean_nmsre'])} in the mean and {_said(of_mean['median_nmsre'])} in the median; "
+        f"{better:.0%} of the questions do better than that. "
         f"{n_constant} of {horde.n_demons} questions have returns that do not vary there: their NMSRE is 1."
     )
-    better = float((score.nmsre < score.nmsre_of_mean).mean())
-    details = {"notes": [note], "passes": job.config.passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
+    notes = [note, *job.env.unwrapped.metadata.get("notes", [])]
+    details = {"notes": notes, "passes": job.config.passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
     write_json(folder.details, job.details(compile_s, **details, share_better_than_mean_predictor=better))
     return _write_summary(folder, facts)
 

@@ -1,20 +1,21 @@
 """GTDLambda: the plain engine. It owns the weights, the traces and the MSPBE estimates, and calls the kernels.
 
 An engine answers all demons from one stream of tiles. It knows nothing of policies, sensors or names: the Horde turns
-questions into numbers (`Signals`) first. Everything that enters or leaves is in the order of the demons; blocks and
-lanes (see `kernels/gtd.py`) are this file's own business.
+questions into numbers (`Signals`) first. Everything that enters or leaves is in the order of the demons; lanes and
+blocks (see `kernels/gtd.py`) are this file's own business.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import gtd
+from horde_agent.kernels.gtd import Signals
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -24,7 +25,10 @@ TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 
-_WIDEST_BLOCK = 64
+# Lanes come in multiples of a cache line of float32; a block's live rows (some 1,400 of a robot's features) should
+# stay in a core's own cache.
+_LANE_UNIT = 16
+_WIDEST_BLOCK = 128
 # A trace of its own for each lane costs less than the empty lanes of a block that fewer than eight demons share.
 _SMALLEST_SHARED_GROUP = 8
 # An entry of the trace below this leaves it: 1e-8 is invisible in float32 (it is a tenth of its rounding), 1e-16 is
@@ -82,24 +86,6 @@ class LearnerConfig:
 PAPER_CONFIG = LearnerConfig()
 
 
-class Signals(NamedTuple):
-    """What the demons are told about one transition; the tiles are given beside it.
-
-    Attributes:
-        rho_t: pi(a_t)/b(a_t), shape (n_groups,).
-        gamma_tp1: Continuation at the state reached, shape (n_groups,).
-        lam_tp1: Trace decay at the state reached, before any clipping by rho, shape (n_groups,).
-        c_tp1: Cumulant, shape (n_demons,).
-        z_tp1: Outcome, shape (n_demons,).
-    """
-
-    rho_t: Floats
-    gamma_tp1: Floats
-    lam_tp1: Floats
-    c_tp1: Floats
-    z_tp1: Floats
-
-
 class Engine(Protocol):
     """What the Horde needs of whatever learns for it; predictions are those of all demons, shape (n_demons,)."""
 
@@ -113,59 +99,41 @@ class Engine(Protocol):
         """Return the predictions at `tiles`; nothing changes."""
 
 
-def block_width(group_sizes: NDArray[np.int64], unit: int) -> int:
-    """Return the number of lanes per block that leaves fewest lanes empty; of equals, the widest.
-
-    Args:
-        group_sizes: Demons per group.
-        unit: Lanes of one vector register; the width is a multiple of it.
-    """
-
-    def n_lanes(width: int) -> int:
-        shared = group_sizes[group_sizes >= _SMALLEST_SHARED_GROUP]
-        packed = int(group_sizes[group_sizes < _SMALLEST_SHARED_GROUP].sum())
-        return width * (int((-(-shared // width)).sum()) - (-packed // width))
-
-    return min(range(unit, _WIDEST_BLOCK + 1, unit), key=lambda width: (n_lanes(width), -width))
-
-
 class Layout:
-    """Where each demon sits: its block and lane, the blocks that share a trace first.
+    """Which lane each demon has: the large groups first, a block or more each, then the small ones packed together.
 
     Args:
         group: Group of each demon, shape (n_demons,), numbered from 0.
-        unit: Lanes of one vector register.
-        smallest_shared: Groups with fewer demons are packed together, with a trace per lane.
+        smallest_shared: Groups with fewer demons are packed, with a trace per lane.
 
     Attributes:
-        width, n_blocks, n_shared: Lanes per block; blocks; those of them whose lanes share one trace.
-        lane: Position of each demon in the flattened (n_blocks, width) arrays, shape (n_demons,).
-        demon: Demon of each lane, -1 where it is empty, shape (n_blocks * width,).
-        group: Group of each lane; n_groups where it is empty, shape (n_blocks * width,).
+        n_lanes: Number of lanes, the empty ones at the ends of blocks included.
+        lane: Lane of each demon, shape (n_demons,).
+        group: Group of each lane, -1 where it is empty, shape (n_lanes,).
+        start: Block b is the lanes start[b]..start[b + 1], shape (n_blocks + 1,).
+        n_blocks: Number of blocks.
+        n_shared: Number of those at the front whose lanes share one trace.
     """
 
-    def __init__(self, group: NDArray[np.int64], unit: int, smallest_shared: int = _SMALLEST_SHARED_GROUP) -> None:
-        self.n_groups = int(group.max()) + 1
-        sizes = np.bincount(group, minlength=self.n_groups)
-        self.width = block_width(sizes, unit)
-        blocks: list[NDArray[np.int64]] = []
-        for g in np.flatnonzero(sizes >= smallest_shared):
-            blocks += self._cut(np.flatnonzero(group == g))
+    def __init__(self, group: NDArray[np.int64], smallest_shared: int = _SMALLEST_SHARED_GROUP) -> None:
+        sizes = np.bincount(group)
+        blocks = [b for g in np.flatnonzero(sizes >= smallest_shared) for b in _cut(np.flatnonzero(group == g))]
         self.n_shared = len(blocks)
-        blocks += self._cut(np.flatnonzero(sizes[group] < smallest_shared))
+        blocks += _cut(np.flatnonzero(sizes[group] < smallest_shared))
         self.n_blocks = len(blocks)
-        self.demon = np.full(self.n_blocks * self.width, -1, dtype=np.int64)
-        for b, members in enumerate(blocks):
-            self.demon[b * self.width : b * self.width + members.size] = members
-        taken = np.flatnonzero(self.demon >= 0)
+        widths = [-(-members.size // _LANE_UNIT) * _LANE_UNIT for members in blocks]
+        self.start = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        self.n_lanes = int(self.start[-1])
         self.lane = np.empty(group.size, dtype=np.int64)
-        self.lane[self.demon[taken]] = taken
-        self.group = np.full(self.demon.size, self.n_groups, dtype=np.int64)
-        self.group[taken] = group[self.demon[taken]]
+        self.group = np.full(self.n_lanes, -1, dtype=np.int64)
+        for members, first in zip(blocks, self.start, strict=False):
+            self.lane[members] = np.arange(first, first + members.size)
+        self.group[self.lane] = group
 
-    def _cut(self, members: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Cut a run of demons into pieces of at most one block."""
-        return [members[i : i + self.width] for i in range(0, members.size, self.width)]
+
+def _cut(members: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Cut a run of demons into pieces of at most one block."""
+    return [members[i : i + _WIDEST_BLOCK] for i in range(0, members.size, _WIDEST_BLOCK)]
 
 
 class GTDLambda:
@@ -195,52 +163,47 @@ class GTDLambda:
     ) -> None:
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
-        self.layout = Layout(np.asarray(group, dtype=np.int64), 64 // self.dtype.itemsize, smallest_shared)
-        self._memory, self._lanes, self._scratch = self._allocate()
-        self._to_lanes(self._lanes.alpha, alpha)
-        self._to_lanes(self._lanes.alpha_w, alpha_w)
-        self._lanes.bound.fill(np.inf)
+        self.layout = Layout(np.asarray(group, dtype=np.int64), smallest_shared)
+        self._places = gtd.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
+        self._memory, self._lanes, self._work = self._allocate()
+        self._lanes[gtd.ALPHA, self.layout.lane] = alpha
+        self._lanes[gtd.ALPHA_W, self.layout.lane] = alpha_w
+        self._lanes[gtd.BOUND] = np.inf
         self._cap = np.array([1.0 if config.trace_rule == "capped" else np.inf], dtype=self.dtype)
         self._drop_below = np.array([_DROP_BELOW[config.dtype]], dtype=self.dtype)
-        self._phi = np.zeros(n_features, dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
-        self._order = np.zeros(self.layout.n_blocks, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
-        self._is_set_aside = np.zeros(self.n_demons, dtype=np.bool_)
-        self._has_set_aside = False
-        self.n_learned = 0
 
-    def _allocate(self) -> tuple[gtd.Memory, gtd.Lanes, gtd.Scratch]:
-        """Make the arrays, all zero: rows of weights are the bulk, `n_features * lanes * 2` numbers."""
-        n, width, blocks, shared = self.n_features, self.layout.width, self.layout.n_blocks, self.layout.n_shared
+    def _allocate(self) -> tuple[gtd.Memory, Reals, gtd.Work]:
+        """Make the arrays, all zero: theta, w and m are the bulk, `n_features * n_lanes` numbers each."""
+        n, lanes, blocks, shared = self.n_features, self.layout.n_lanes, self.layout.n_blocks, self.layout.n_shared
 
         def zeros(*shape: int) -> Reals:
             return np.zeros(shape, dtype=self.dtype)
 
         memory = gtd.Memory(
-            rows=zeros(blocks, n, 2, width),
-            m=zeros(blocks, n if self.config.vector_mspbe else 0, width),
+            theta=zeros(n, lanes),
+            w=zeros(n, lanes),
+            m=zeros(n if self.config.vector_mspbe else 0, lanes),
             e_shared=zeros(shared, n),
-            e_packed=zeros(blocks - shared, n, width),
+            e_packed=zeros(n, lanes - int(self.layout.start[shared])),
             live=np.zeros((blocks, n), dtype=np.int32),
             n_live=np.zeros(blocks, dtype=np.int64),
             is_live=np.zeros((blocks, n), dtype=np.uint8),
+            phi=zeros(n),
         )
-        reals = {name: zeros(blocks, width) for name in gtd.Lanes._fields if name != "flags"}
-        lanes = gtd.Lanes(**reals, flags=np.zeros((blocks, width), dtype=np.uint8))
-        return memory, lanes, gtd.Scratch(*(zeros(blocks, width) for _ in gtd.Scratch._fields))
+        work = gtd.Work(
+            order=np.zeros(blocks, dtype=np.int64),
+            is_busy=np.zeros(blocks, dtype=np.uint8),
+            n_busy=np.zeros(1, dtype=np.int64),
+            is_aside=np.zeros(lanes, dtype=np.uint8),
+            flags=np.zeros(lanes, dtype=np.uint8),
+        )
+        return memory, zeros(gtd.N_ROWS, lanes), work
 
-    def _to_lanes(self, lanes: Reals, values: float | Floats) -> None:
-        """Spread one number per demon over the lanes; empty lanes keep what they had."""
-        lanes.reshape(-1)[self.layout.lane] = values
-
-    def _from_lanes(self, lanes: Reals) -> Floats:
+    def _of_demons(self, lanes: Reals) -> Floats:
         """Return one number per demon, float64, shape (n_demons,)."""
-        return lanes.reshape(-1)[self.layout.lane].astype(np.float64)
-
-    def _groups_to_lanes(self, lanes: Reals, values: Floats) -> None:
-        """Spread one number per group over the lanes; empty lanes get 0."""
-        lanes.reshape(-1)[:] = np.append(values, 0.0)[self.layout.group]
+        return lanes[self.layout.lane].astype(np.float64)
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
@@ -253,12 +216,12 @@ class GTDLambda:
         Returns:
             Predictions of all demons there, float64, shape (n_demons,).
         """
-        gtd.clear_all(self.layout.n_shared, self._memory)
-        self._groups_to_lanes(self._lanes.gamma_t, gamma)
-        self._groups_to_lanes(self._lanes.lam_t, lam)
-        gtd.predict_all(self._memory.rows, tiles, self._lanes.v)
+        gtd.clear_all(self._places, self._memory)
+        self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
+        self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
+        gtd.predict(self._memory.theta, tiles, numba.get_num_threads(), self._lanes[gtd.V])
         self._tiles = tiles.copy()
-        return self._from_lanes(self._lanes.v)
+        return self._of_demons(self._lanes[gtd.V])
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`.
@@ -266,32 +229,20 @@ class GTDLambda:
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
-        lanes = self._lanes
-        self._to_lanes(lanes.c_tp1, signals.c_tp1)
-        self._to_lanes(lanes.z_tp1, signals.z_tp1)
-        self._groups_to_lanes(lanes.rho_t, signals.rho_t)
-        self._groups_to_lanes(lanes.gamma_tp1, signals.gamma_tp1)
-        self._groups_to_lanes(lanes.lam_tp1, signals.lam_tp1)
-        if self._has_set_aside:
-            self._silence()
-        rules = self._rules()
-        gtd.mark(self._phi, self._tiles)
-        gtd.learn_all(
-            numba.get_num_threads(),
-            self.layout.n_shared,
+        predictions = np.empty(self.n_demons)
+        gtd.learn(
+            self._places,
+            signals,
             self._memory,
-            lanes,
-            self._scratch,
-            rules,
+            self._lanes,
+            self._rules(),
+            self._work,
             self._tiles,
             tiles,
-            self._phi,
-            self._order,
+            predictions,
         )
-        gtd.unmark(self._phi, self._tiles)
         self._tiles = tiles.copy()
-        self.n_learned += 1
-        return self._from_lanes(lanes.v)
+        return predictions
 
     def _rules(self) -> gtd.Rules:
         """Return this step's rules: the decayed scale of m, and the rows that are looked through for divergence."""
@@ -312,75 +263,60 @@ class GTDLambda:
             m_step=1.0 / (tau * self._m_scale),
             first_row=first,
             last_row=last,
+            n_hands=numba.get_num_threads(),
         )
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,); nothing changes."""
-        v = np.empty_like(self._lanes.v)
-        gtd.predict_all(self._memory.rows, tiles, v)
-        return self._from_lanes(v)
+        v = np.empty(self.layout.n_lanes, dtype=self.dtype)
+        gtd.predict(self._memory.theta, tiles, numba.get_num_threads(), v)
+        return self._of_demons(v)
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`."""
-        b, lane = divmod(int(self.layout.lane[demon]), self.layout.width)
-        return float(self._memory.rows[b, tiles, 0, lane].sum())
+        return float(self._memory.theta[tiles, self.layout.lane[demon]].sum())
 
     # ---- demons set aside ---------------------------------------------------------------------------------------
 
     def newly_broken(self) -> NDArray[np.int64]:
         """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound."""
-        if not self._lanes.flags.any():
+        if not self._work.flags.any():
             return np.zeros(0, dtype=np.int64)
-        broken = self._lanes.flags.reshape(-1)[self.layout.lane] != 0
-        self._lanes.flags.fill(0)
-        return np.flatnonzero(broken & ~self._is_set_aside)
+        is_new = (self._work.flags != 0) & (self._work.is_aside == 0)
+        self._work.flags.fill(0)
+        return np.flatnonzero(is_new[self.layout.lane])
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good; its siblings are not touched."""
-        b, lane = divmod(int(self.layout.lane[demon]), self.layout.width)
-        self._memory.rows[b, :, :, lane] = 0
-        self._memory.m[b, :, lane] = 0
-        if b >= self.layout.n_shared:
-            self._memory.e_packed[b - self.layout.n_shared, :, lane] = 0
-        for name in ("v", "s", "delta", "alpha", "alpha_w"):
-            getattr(self._lanes, name)[b, lane] = 0
-        self._is_set_aside[demon], self._has_set_aside = True, True
-        members = self.layout.demon.reshape(-1, self.layout.width)[b]
-        if b < self.layout.n_shared and self._is_set_aside[members[members >= 0]].all():
-            gtd.clear_trace(b, self.layout.n_shared, self._memory)
-
-    def _silence(self) -> None:
-        """Give the demons set aside nothing to learn: c = z = 0, and rho = 0 where no living demon shares the trace."""
-        width = self.layout.width
-        aside = np.zeros(self.layout.demon.size, dtype=np.bool_)
-        aside[self.layout.lane[self._is_set_aside]] = True
-        self._lanes.c_tp1.reshape(-1)[aside] = 0
-        self._lanes.z_tp1.reshape(-1)[aside] = 0
-        by_block = aside.reshape(-1, width)
-        empty = self.layout.demon.reshape(-1, width) < 0
-        unshared = np.arange(self.layout.n_blocks)[:, None] >= self.layout.n_shared
-        self._lanes.rho_t[by_block & (unshared | (by_block | empty).all(axis=1, keepdims=True))] = 0
+        lane, memory = int(self.layout.lane[demon]), self._memory
+        first_packed = int(self.layout.start[self.layout.n_shared])
+        for rows in (memory.theta, memory.w, memory.m):
+            rows[:, lane] = 0
+        if lane >= first_packed:
+            memory.e_packed[:, lane - first_packed] = 0
+        self._lanes[[gtd.V, gtd.S, gtd.DELTA, gtd.ALPHA, gtd.ALPHA_W], lane] = 0
+        self._work.is_aside[lane] = 1
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
-        self._to_lanes(self._lanes.bound, bound)
+        self._lanes[gtd.BOUND, self.layout.lane] = bound
 
     # ---- what is known -------------------------------------------------------------------------------------------
 
     @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
-        return self._from_lanes(self._lanes.delta)
+        return self._of_demons(self._lanes[gtd.DELTA])
 
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate s, signed, shape (n_demons,)."""
-        return self._from_lanes(self._lanes.s)
+        return self._of_demons(self._lanes[gtd.S])
 
     @property
     def max_trace(self) -> Floats:
         """Largest |e| so far, shape (n_demons,)."""
-        return self._from_lanes(self._lanes.max_e)
+        return self._of_demons(self._lanes[gtd.MAX_E])
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).
@@ -390,14 +326,12 @@ class GTDLambda:
         """
         if not self.config.vector_mspbe:
             raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
-        w = self._memory.rows[:, :, 1]
-        estimate = np.einsum("bfl,bfl->bl", self._memory.m, w, dtype=np.float64) * self._m_scale
-        return self._from_lanes(estimate)
+        estimate = np.einsum("fl,fl->l", self._memory.m, self._memory.w, dtype=np.float64)
+        return self._of_demons(estimate * self._m_scale)
 
     def weights(self) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
-        theta, w = self._by_demon(self._memory.rows[:, :, 0]), self._by_demon(self._memory.rows[:, :, 1])
-        return theta, w
+        return self._by_demon(self._memory.theta), self._by_demon(self._memory.w)
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
@@ -405,21 +339,18 @@ class GTDLambda:
 
     def traces(self) -> Reals:
         """Return a copy of every demon's e, shape (n_demons, n_features)."""
-        blocks, n, width = self.layout.n_blocks, self.n_features, self.layout.width
-        e = np.empty((blocks, n, width), dtype=self.dtype)
-        e[: self.layout.n_shared] = self._memory.e_shared[:, :, None]
-        e[self.layout.n_shared :] = self._memory.e_packed
-        return self._by_demon(e)
+        shared = self.layout.n_shared
+        widths = np.diff(self.layout.start[: shared + 1])
+        return self._by_demon(np.hstack([np.repeat(self._memory.e_shared.T, widths, axis=1), self._memory.e_packed]))
 
-    def _by_demon(self, blocks: Reals) -> Reals:
-        """Return a copy of (n_blocks, n_features, width) as (n_demons, n_features)."""
-        by_lane = blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])
-        return np.ascontiguousarray(by_lane[self.layout.lane])
+    def _by_demon(self, rows: Reals) -> Reals:
+        """Return a copy of (n_features, n_lanes) as (n_demons, n_features)."""
+        return np.ascontiguousarray(rows[:, self.layout.lane].T)
 
     def reset_weights(self) -> None:
         """Set theta to zero, for measuring how learning recovers; w, traces and estimates stay.
 
         Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
         """
-        self._memory.rows[:, :, 0] = 0
-        self._lanes.v.fill(0)
+        self._memory.theta[...] = 0
+        self._lanes[gtd.V].fill(0)

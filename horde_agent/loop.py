@@ -103,7 +103,8 @@ class Life:
         self._worker = Worker()
         self._has_begun = self._is_closed = self._is_stopped = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
-        self._flags, self._pose = Flag.NONE, _NOWHERE
+        self._flags: int = Flag.NONE
+        self._pose = _NOWHERE
         self._is_seen = False
         self._unknown = np.full(self.interface.coder.n_inputs, np.nan, dtype=np.float32)
 
@@ -206,7 +207,7 @@ class Life:
     def _take(self, observation: Any, info: Mapping[str, Any]) -> None:
         """Make an observation with its info the current one, not yet seen by the student."""
         self._observation = np.array(observation, dtype=np.float32)
-        flags = Flag.NONE
+        flags: int = Flag.NONE
         if info.get("gap", 0):
             flags |= Flag.GAP
         if not info.get("applied", 1):

@@ -60,7 +60,7 @@ class Student:
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
 
-    def see(self, observation: Observation, flags: Flag) -> None:
+    def see(self, observation: Observation, flags: int) -> None:
         """Learn from the transition to `observation`, float32 of shape (n_inputs,), or score it, or begin anew there.
 
         Nothing is learned across a gap, from a step that the body did not carry out, or in an excursion.
@@ -150,7 +150,7 @@ def relearn(
     for observation, action, b, phase, flags, step in columns:
         # Within a drive nothing is seen: its frames are in the record for the pictures alone.
         if not (phase == last == Phase.CENTRE):
-            student.see(observation, Flag(flags))
+            student.see(observation, flags)
             student.act(Phase(phase), action, b, step)
         last = phase
         if observer is not None:

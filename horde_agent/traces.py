@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import PolicyUnderTest
 from horde_agent.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.nmsre import Outcomes
 from horde_agent.record import Phase, Stream
 from horde_agent.student import encoder
 
@@ -34,22 +34,26 @@ def excursion_traces(
     stream: Stream,
     horde: Horde,
     interface: Interface,
-    policies: Sequence[PolicyUnderTest],
-    channels: Sequence[str],
-    actions: Sequence[str],
+    outcomes: Sequence[Outcomes],
+    horizon: int,
 ) -> list[list[object]]:
     """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
 
     Nothing was learned in an excursion, so these observations are new to the Horde. The longest time scale is shown.
+
+    Args:
+        stream: The recorded life.
+        horde: Whose predictions they are.
+        interface: The body's.
+        outcomes: Each policy's complete excursions.
+        horizon: Steps of an excursion.
     """
     lines: list[list[object]] = []
-    encode = encoder(interface)
-    period_s = float(stream.header.get("period_s", 1.0))
-    for policy in policies:
-        rows = _last_excursion(stream, policy.action)
-        if len(rows) < 2:
-            continue
-        observations = rows["observation"]
+    encode, channels = encoder(interface), [channel.name for channel in interface.channels]
+    for outcome in outcomes:
+        policy, began = outcome.policy, int(outcome.step[-1])
+        first = int(np.flatnonzero((stream.rows["step"] == began) & (stream.rows["phase"] == Phase.EXCURSION))[0])
+        observations = stream.rows["observation"][first : first + horizon + 1]
         predictions = np.array([horde.predict(encode(o)) for o in observations[:-1]])
         for channel in shown_channels(channels, policy.channel.tolist()):
             mine = np.flatnonzero(policy.channel == channel)
@@ -58,8 +62,8 @@ def excursion_traces(
             actual = _discounted(observations[1:, channel].astype(np.float64), gamma)
             n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
             for t in range(max(n_shown, 0)):
-                facts = (t * period_s, float(predictions[t, demon]), float(actual[t]))
-                lines.append([horde.names[demon], channels[channel], actions[policy.action], *facts])
+                facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
+                lines.append([horde.names[demon], channels[channel], interface.actions[policy.action], *facts])
     return lines
 
 
@@ -80,19 +84,6 @@ def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], peri
             facts = (t * period_s, float(holdout.predictions[t, demon]), float(holdout.returns[t, demon]))
             lines.append([horde.names[demon], channels[channel], "held-out part of the log", *facts])
     return lines
-
-
-def _last_excursion(stream: Stream, action: int) -> NDArray[np.void]:
-    """Return the rows of the last excursion under `action` that ended with a drive, its last observation included."""
-    phase, actions = stream.rows["phase"], stream.rows["action"]
-    inside = (phase == Phase.EXCURSION) & (actions == action)
-    ends = np.flatnonzero(inside[:-1] & (phase[1:] == Phase.CENTRE))
-    if not len(ends):
-        return stream.rows[:0]
-    end = int(ends[-1])
-    outside = np.flatnonzero(~inside[:end])
-    first = int(outside[-1]) + 1 if len(outside) else 0
-    return stream.rows[first : end + 2]
 
 
 def _discounted(rewards: Floats, gamma: float) -> Floats:

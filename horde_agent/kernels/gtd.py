@@ -1,8 +1,10 @@
-"""GTD(lambda) for blocks of demons: the arithmetic of one step, on arrays alone.
+"""GTD(lambda) for many demons at once: the arithmetic of one step, on arrays alone.
 
-A *block* is `W` lanes, one demon each. The lanes of a *shared* block are demons of one (policy, gamma, lambda): they
+A *lane* is the place of one demon. Weights are stored feature-major, so that an active feature is one contiguous row
+over all lanes: reading 457 long rows runs at the speed of memory, reading 457 x 15 short ones at its latency. A *block*
+is a run of lanes that is swept together. The lanes of a *shared* block are demons of one (policy, gamma, lambda): they
 have one trace, a number per feature. The lanes of a *packed* block belong to small groups: each lane has its own trace.
-Blocks are numbered with the shared ones first. An active feature is one contiguous row [theta | w] of a block.
+Shared blocks come first.
 
     delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta_t.phi_{t+1} - theta_t.phi_t
     e_t     = rho_t (phi_t + gamma_t lambda_t e_{t-1})
@@ -21,57 +23,91 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
-Tiles = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 UNBOUNDED = np.uint8(1)  # |theta| passed its bound
 NOT_FINITE = np.uint8(2)  # a TD error or a prediction is infinite or not a number
 
+# One number per lane: rows of the array `lanes`, shape (N_ROWS, L). One array instead of twenty, since each costs every
+# kernel that it passes through half a second of compilation.
+V = 0  # theta_t.phi_t, the prediction
+V_TP1 = 1  # theta_t.phi_{t+1}
+DELTA = 2
+S = 3  # scalar MSPBE trace
+Q = 4  # w_t.phi_t
+Y = 5  # e_t.w_t
+C_TP1 = 6
+Z_TP1 = 7
+RHO_T = 8
+GAMMA_T = 9
+GAMMA_TP1 = 10
+LAM_T = 11
+LAM_TP1 = 12
+ALPHA = 13
+ALPHA_W = 14
+DECAY = 15  # gamma_t lambda_t
+TO_THETA = 16  # alpha delta
+TO_W = 17  # alpha_w delta
+TO_M = 18  # delta / (tau scale)
+SPENT = 19  # what is subtracted from rows
+MAX_E = 20  # running max |e|
+BOUND = 21  # |theta| that no answer can need
+N_ROWS = 22
+
+
+class Places(NamedTuple):
+    """Who sits where: n_demons demons on L lanes in B blocks, S of them shared."""
+
+    lane: Integers  # (n_demons,): lane of each demon
+    group: Integers  # (L,): group of each lane, -1 where it is empty
+    start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
+    n_shared: int
+
+
+class Signals(NamedTuple):
+    """What the demons are told about one transition.
+
+    Attributes:
+        rho_t: pi(a_t)/b(a_t), shape (n_groups,).
+        gamma_tp1: Continuation at the state reached, shape (n_groups,).
+        lam_tp1: Trace decay at the state reached, before any clipping by rho, shape (n_groups,).
+        c_tp1: Cumulant, shape (n_demons,).
+        z_tp1: Outcome, shape (n_demons,).
+    """
+
+    rho_t: Floats
+    gamma_tp1: Floats
+    lam_tp1: Floats
+    c_tp1: Floats
+    z_tp1: Floats
+
 
 class Memory(NamedTuple):
-    """What is learned; B blocks (S of them shared), n features, W lanes."""
+    """What is learned, over n features."""
 
-    rows: Reals  # (B, n, 2, W): theta, then w
-    m: Reals  # (B, n, W): the vector MSPBE trace over its common scale, or (B, 0, W) where it is not kept
+    theta: Reals  # (n, L)
+    w: Reals  # (n, L)
+    m: Reals  # (n, L): the vector MSPBE trace over its common scale, or (0, L) where it is not kept
     e_shared: Reals  # (S, n)
-    e_packed: Reals  # (B - S, n, W)
-    live: NDArray[np.int32]  # (B, n): the features in the trace, the first n_live[b] of a row
-    n_live: NDArray[np.int64]  # (B,)
+    e_packed: Reals  # (n, lanes of the packed blocks)
+    live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
+    n_live: Integers  # (B,)
     is_live: NDArray[np.uint8]  # (B, n)
+    phi: Reals  # (n,): phi_t in full
 
 
-class Lanes(NamedTuple):
-    """One number per lane, all of shape (B, W)."""
+class Work(NamedTuple):
+    """Who has work in this step, and who is not well."""
 
-    v: Reals  # theta_t.phi_t, the prediction
-    delta: Reals
-    s: Reals  # scalar MSPBE trace
-    c_tp1: Reals
-    z_tp1: Reals
-    rho_t: Reals
-    gamma_t: Reals
-    gamma_tp1: Reals
-    lam_t: Reals
-    lam_tp1: Reals
-    alpha: Reals
-    alpha_w: Reals
-    max_e: Reals  # running max |e|
-    bound: Reals  # |theta| that no answer can need
-    flags: NDArray[np.uint8]
-
-
-class Scratch(NamedTuple):
-    """Room for sums over rows, all of shape (B, W)."""
-
-    v_tp1: Reals  # theta_t.phi_{t+1}
-    q: Reals  # w_t.phi_t
-    y: Reals  # e_t.w_t
-    decay: Reals  # gamma_t lambda_t
-    to_theta: Reals  # alpha delta
-    to_w: Reals  # alpha_w delta
-    to_m: Reals  # delta / (tau scale)
+    order: Integers  # (B,): the blocks with rho > 0, the first n_busy[0] of them
+    is_busy: NDArray[np.uint8]  # (B,)
+    n_busy: Integers  # (1,)
+    is_aside: NDArray[np.uint8]  # (L,): set aside: told that nothing happens
+    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
 
 
 class Rules(NamedTuple):
@@ -85,68 +121,130 @@ class Rules(NamedTuple):
     m_step: float  # 1 / (tau scale)
     first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
     last_row: int
+    n_hands: int  # threads
 
 
-@kernel
-def sum_rows(rows: Reals, b: int, part: int, tiles: Tiles, out: Reals) -> None:
-    """Write the sum of a block's rows over the active tiles: theta.phi (part 0) or w.phi (part 1) of every lane."""
+# ---- rows of weights ----------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def sum_rows(rows: Reals, tiles: Integers, start: int, stop: int, sums: Reals) -> None:
+    """Write theta.phi (or w.phi) of the lanes start..stop: the sum of the rows of the active tiles."""
+    out = sums[start:stop]
     n_by_four = tiles.shape[0] // 4 * 4
-    for lane in range(out.shape[0]):
-        out[lane] = 0
+    for i in range(out.shape[0]):
+        out[i] = 0
     for k in range(0, n_by_four, 4):  # four rows at a time: a quarter of the traffic to `out`
-        r0, r1 = rows[b, tiles[k], part], rows[b, tiles[k + 1], part]
-        r2, r3 = rows[b, tiles[k + 2], part], rows[b, tiles[k + 3], part]
-        for lane in range(out.shape[0]):
-            out[lane] += (r0[lane] + r1[lane]) + (r2[lane] + r3[lane])
+        r0, r1 = rows[tiles[k], start:stop], rows[tiles[k + 1], start:stop]
+        r2, r3 = rows[tiles[k + 2], start:stop], rows[tiles[k + 3], start:stop]
+        for i in range(out.shape[0]):
+            out[i] += (r0[i] + r1[i]) + (r2[i] + r3[i])
     for k in range(n_by_four, tiles.shape[0]):
-        row = rows[b, tiles[k], part]
-        for lane in range(out.shape[0]):
-            out[lane] += row[lane]
+        row = rows[tiles[k], start:stop]
+        for i in range(out.shape[0]):
+            out[i] += row[i]
 
 
-@kernel
-def subtract_from_rows(rows: Reals, b: int, part: int, tiles: Tiles, amount: Reals) -> None:
-    """Subtract `amount` (one number per lane) from the rows of the active tiles."""
+@inner_kernel
+def subtract_from_rows(rows: Reals, tiles: Integers, start: int, stop: int, amounts: Reals) -> None:
+    """Subtract `amounts` (one per lane) from the rows of the active tiles, on the lanes start..stop."""
+    amount = amounts[start:stop]
     for k in range(tiles.shape[0]):
-        row = rows[b, tiles[k], part]
-        for lane in range(amount.shape[0]):
-            row[lane] -= amount[lane]
+        row = rows[tiles[k], start:stop]
+        for i in range(amount.shape[0]):
+            row[i] -= amount[i]
 
 
-@kernel
-def td_errors(b: int, lanes: Lanes, v_tp1: Reals) -> bool:
-    """Write delta_t of a block and say whether any of its lanes has rho > 0.
+# ---- before the weights move --------------------------------------------------------------------------------------
 
-    A delta that is not finite is flagged and taken as 0, so that it never reaches a weight.
+
+@inner_kernel
+def tell(places: Places, signals: Signals, lanes: Reals, work: Work) -> None:
+    """Spread the signals over the lanes; empty lanes, and demons set aside, are told that nothing happens.
+
+    A demon set aside keeps its rho in a shared block, where the trace is its siblings' too.
     """
-    is_live = False
-    for lane in range(v_tp1.shape[0]):
-        gamma = lanes.gamma_tp1[b, lane]
-        delta = lanes.c_tp1[b, lane] + (1 - gamma) * lanes.z_tp1[b, lane] + gamma * v_tp1[lane] - lanes.v[b, lane]
+    first_packed = places.start[places.n_shared]
+    for i in range(places.group.shape[0]):
+        g = places.group[i]
+        if g < 0 or (work.is_aside[i] and i >= first_packed):
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i], lanes[LAM_TP1, i] = 0, 0, 0
+        else:
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i] = signals.rho_t[g], signals.gamma_tp1[g]
+            lanes[LAM_TP1, i] = signals.lam_tp1[g]
+    for demon in range(places.lane.shape[0]):
+        i = places.lane[demon]
+        lanes[C_TP1, i] = 0 if work.is_aside[i] else signals.c_tp1[demon]
+        lanes[Z_TP1, i] = 0 if work.is_aside[i] else signals.z_tp1[demon]
+
+
+@inner_kernel
+def find_busy(places: Places, lanes: Reals, work: Work) -> None:
+    """Note the blocks in which a demon learns: rho > 0, and not set aside."""
+    work.n_busy[0] = 0
+    for b in range(work.is_busy.shape[0]):
+        is_busy = False
+        for i in range(places.start[b], places.start[b + 1]):
+            is_busy |= lanes[RHO_T, i] > 0 and work.is_aside[i] == 0
+        work.is_busy[b] = is_busy
+        if is_busy:
+            work.order[work.n_busy[0]] = b
+            work.n_busy[0] += 1
+
+
+@inner_kernel
+def td_errors(lanes: Reals, work: Work, start: int, stop: int) -> None:
+    """Write delta_t; one that is not finite is flagged and taken as 0, so that it never reaches a weight."""
+    for i in range(start, stop):
+        gamma = lanes[GAMMA_TP1, i]
+        delta = lanes[C_TP1, i] + (1 - gamma) * lanes[Z_TP1, i] + gamma * lanes[V_TP1, i] - lanes[V, i]
         if not np.isfinite(delta):
-            lanes.flags[b, lane] |= NOT_FINITE
+            work.flags[i] |= NOT_FINITE
             delta = 0.0
-        lanes.delta[b, lane] = delta
-        is_live |= lanes.rho_t[b, lane] > 0
-    return is_live
+        lanes[DELTA, i] = delta
 
 
-@kernel
-def prepare(b: int, lanes: Lanes, scratch: Scratch, rules: Rules) -> None:
-    """Write the coefficients of a block's trace and weight changes; lambda_{t+1} is made from rho_t here."""
-    for lane in range(lanes.delta.shape[1]):
-        delta, rho = lanes.delta[b, lane], lanes.rho_t[b, lane]
-        scratch.decay[b, lane] = lanes.gamma_t[b, lane] * lanes.lam_t[b, lane]
-        scratch.to_theta[b, lane] = lanes.alpha[b, lane] * delta
-        scratch.to_w[b, lane] = lanes.alpha_w[b, lane] * delta
-        scratch.to_m[b, lane] = rules.m_step * delta
-        scratch.y[b, lane] = 0
+@inner_kernel
+def prepare(lanes: Reals, rules: Rules, start: int, stop: int) -> None:
+    """Write the coefficients of the trace's and the weights' changes; lambda_{t+1} is clipped by rho_t here."""
+    for i in range(start, stop):
+        delta, rho = lanes[DELTA, i], lanes[RHO_T, i]
+        lanes[DECAY, i] = lanes[GAMMA_T, i] * lanes[LAM_T, i]
+        lanes[TO_THETA, i] = lanes[ALPHA, i] * delta
+        lanes[TO_W, i] = lanes[ALPHA_W, i] * delta
+        lanes[TO_M, i] = rules.m_step * delta
+        lanes[Y, i] = 0
         if rules.clip_lambda and rho > 1:
-            lanes.lam_tp1[b, lane] /= rho
+            lanes[LAM_TP1, i] /= rho
 
 
-@kernel
-def enlist(b: int, memory: Memory, tiles: Tiles) -> None:
+@inner_kernel
+def decay_idle_secondary(
+    places: Places, w: Reals, lanes: Reals, work: Work, tiles_t: Integers, start: int, stop: int
+) -> None:
+    """Apply w -= alpha_w (phi_t.w_t) phi_t on the lanes of blocks that do nothing else in this step (rho = 0)."""
+    for b in range(work.is_busy.shape[0]):
+        for i in range(max(start, places.start[b]), min(stop, places.start[b + 1])):
+            lanes[SPENT, i] = 0 if work.is_busy[b] else lanes[ALPHA_W, i] * lanes[Q, i]
+    subtract_from_rows(w, tiles_t, start, stop, lanes[SPENT])
+
+
+@inner_kernel
+def look_for_unbounded(theta: Reals, lanes: Reals, work: Work, rules: Rules, start: int, stop: int) -> None:
+    """Flag lanes whose theta passes its bound in the rows that are this step's share."""
+    bound = lanes[BOUND, start:stop]
+    for f in range(rules.first_row, rules.last_row):
+        row = theta[f, start:stop]
+        for i in range(row.shape[0]):
+            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
+                work.flags[start + i] |= UNBOUNDED
+
+
+# ---- the trace, and what it moves ---------------------------------------------------------------------------------
+
+
+@inner_kernel
+def enlist(b: int, memory: Memory, tiles: Integers) -> None:
     """Add the active features to the block's list of live ones."""
     n = memory.n_live[b]
     for k in range(tiles.shape[0]):
@@ -158,28 +256,29 @@ def enlist(b: int, memory: Memory, tiles: Tiles) -> None:
     memory.n_live[b] = n
 
 
-@kernel
-def sweep_shared(b: int, memory: Memory, lanes: Lanes, scratch: Scratch, rules: Rules, phi: Reals) -> None:
+@inner_kernel
+def sweep_shared(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
     """Renew a shared block's trace and carry delta e into theta, w and m; collect y = e_t.w_t.
 
-    One pass over the live rows. `phi` holds phi_t in full, shape (n,). Entries that fell below `drop_below` leave.
+    One pass over the live rows. Entries of the trace that fell below `drop_below` leave it.
     """
-    e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes.rho_t[b, 0], scratch.decay[b, 0]
-    y, to_theta, to_w, to_m = scratch.y[b], scratch.to_theta[b], scratch.to_w[b], scratch.to_m[b]
-    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes.max_e[b, 0]
-    n_kept, keeps_m = 0, memory.m.shape[1] > 0
+    e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
+    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
+    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
+    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start]
+    n_kept, keeps_m = 0, memory.m.shape[0] > 0
     for k in range(memory.n_live[b]):
         f = live[k]
-        x = rho * min(phi[f] + decay * e[f], cap)
-        theta, w = memory.rows[b, f, 0], memory.rows[b, f, 1]
-        for lane in range(y.shape[0]):
-            y[lane] += x * w[lane]
-            theta[lane] += x * to_theta[lane]
-            w[lane] += x * to_w[lane]
+        x = rho * min(memory.phi[f] + decay * e[f], cap)
+        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
+        for i in range(y.shape[0]):
+            y[i] += x * w[i]
+            theta[i] += x * to_theta[i]
+            w[i] += x * to_w[i]
         if keeps_m:
-            m = memory.m[b, f]
-            for lane in range(y.shape[0]):
-                m[lane] += x * to_m[lane]
+            m = memory.m[f, start:stop]
+            for i in range(y.shape[0]):
+                m[i] += x * to_m[i]
         max_e = max(max_e, x)
         if x < drop_below:
             e[f], memory.is_live[b, f] = 0, 0
@@ -187,35 +286,35 @@ def sweep_shared(b: int, memory: Memory, lanes: Lanes, scratch: Scratch, rules: 
             e[f], live[n_kept] = x, f
             n_kept += 1
     memory.n_live[b] = n_kept
-    for lane in range(y.shape[0]):
-        lanes.max_e[b, lane] = max_e
+    lanes[MAX_E, start:stop] = max_e
 
 
-@kernel
-def sweep_packed(
-    b: int, first_packed: int, memory: Memory, lanes: Lanes, scratch: Scratch, rules: Rules, phi: Reals
-) -> None:
-    """Do for a packed block what `sweep_shared` does for a shared one: here each lane has its own trace."""
-    e_block, live, rho, decay = memory.e_packed[b - first_packed], memory.live[b], lanes.rho_t[b], scratch.decay[b]
-    y, to_theta, to_w, to_m = scratch.y[b], scratch.to_theta[b], scratch.to_w[b], scratch.to_m[b]
-    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes.max_e[b]
-    n_kept, keeps_m = 0, memory.m.shape[1] > 0
+@inner_kernel
+def sweep_packed(b: int, start: int, stop: int, first: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Do for a packed block what `sweep_shared` does for a shared one; here each lane has its own trace."""
+    live, rho, decay = memory.live[b], lanes[RHO_T, start:stop], lanes[DECAY, start:stop]
+    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
+    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
+    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start:stop]
+    n_kept, keeps_m = 0, memory.m.shape[0] > 0
     for k in range(memory.n_live[b]):
         f = live[k]
-        e, theta, w, phi_f = e_block[f], memory.rows[b, f, 0], memory.rows[b, f, 1], phi[f]
-        largest = e_block.dtype.type(0)
-        for lane in range(y.shape[0]):
-            x = rho[lane] * min(phi_f + decay[lane] * e[lane], cap)
-            e[lane] = x
-            y[lane] += x * w[lane]
-            theta[lane] += x * to_theta[lane]
-            w[lane] += x * to_w[lane]
-            max_e[lane] = max(max_e[lane], x)
+        e, phi_f = memory.e_packed[f, start - first : stop - first], memory.phi[f]
+        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
+        largest = memory.phi.dtype.type(0)
+        for i in range(y.shape[0]):
+            x = rho[i] * min(phi_f + decay[i] * e[i], cap)
+            e[i] = x
+            max_e[i] = max(max_e[i], x)
             largest = max(largest, x)
+        for i in range(y.shape[0]):
+            y[i] += e[i] * w[i]
+            theta[i] += e[i] * to_theta[i]
+            w[i] += e[i] * to_w[i]
         if keeps_m:
-            m = memory.m[b, f]
-            for lane in range(y.shape[0]):
-                m[lane] += e[lane] * to_m[lane]
+            m = memory.m[f, start:stop]
+            for i in range(y.shape[0]):
+                m[i] += e[i] * to_m[i]
         if largest < drop_below:
             e[:] = 0
             memory.is_live[b, f] = 0
@@ -225,156 +324,148 @@ def sweep_packed(
     memory.n_live[b] = n_kept
 
 
-@kernel
-def clear_trace(b: int, first_packed: int, memory: Memory) -> None:
+@inner_kernel
+def clear_trace(b: int, places: Places, memory: Memory) -> None:
     """Set a block's trace to zero."""
+    first = places.start[places.n_shared]
     for k in range(memory.n_live[b]):
         f = memory.live[b, k]
         memory.is_live[b, f] = 0
-        if b < first_packed:
+        if b < places.n_shared:
             memory.e_shared[b, f] = 0
         else:
-            memory.e_packed[b - first_packed, f, :] = 0
+            memory.e_packed[f, places.start[b] - first : places.start[b + 1] - first] = 0
     memory.n_live[b] = 0
 
 
-@kernel
-def correct(b: int, memory: Memory, lanes: Lanes, scratch: Scratch, tiles_tp1: Tiles) -> None:
-    """Apply the gradient correction, theta -= alpha gamma_{t+1} (1 - lambda_{t+1}) (e_t.w_t) phi_{t+1}."""
-    amount = scratch.to_theta[b]  # spent by now
-    for lane in range(amount.shape[0]):
-        share = lanes.gamma_tp1[b, lane] * (1 - lanes.lam_tp1[b, lane])
-        amount[lane] = lanes.alpha[b, lane] * share * scratch.y[b, lane]
-    subtract_from_rows(memory.rows, b, 0, tiles_tp1, amount)
-
-
-@kernel
-def decay_secondary(b: int, memory: Memory, lanes: Lanes, scratch: Scratch, rules: Rules, tiles_t: Tiles) -> None:
-    """Apply w -= alpha_w (phi_t.w_t) phi_t, times rho_t where the rule is "importance-weighted"."""
-    amount = scratch.to_w[b]
-    for lane in range(amount.shape[0]):
-        amount[lane] = lanes.alpha_w[b, lane] * scratch.q[b, lane]
-        if not rules.every_step:
-            amount[lane] *= lanes.rho_t[b, lane]
-    subtract_from_rows(memory.rows, b, 1, tiles_t, amount)
-
-
-@kernel
-def look_for_divergence(b: int, memory: Memory, lanes: Lanes, rules: Rules) -> None:
-    """Flag lanes whose prediction is not finite, or whose theta passes its bound in the rows of this step's share."""
-    for lane in range(lanes.v.shape[1]):
-        if not np.isfinite(lanes.v[b, lane]):
-            lanes.flags[b, lane] |= NOT_FINITE
-    for f in range(rules.first_row, rules.last_row):
-        theta = memory.rows[b, f, 0]
-        for lane in range(theta.shape[0]):
-            if not abs(theta[lane]) <= lanes.bound[b, lane]:  # written so that NaN is caught
-                lanes.flags[b, lane] |= UNBOUNDED
-
-
-@kernel
+@inner_kernel
 def learn_block(
-    b: int,
-    first_packed: int,
-    memory: Memory,
-    lanes: Lanes,
-    scratch: Scratch,
-    rules: Rules,
-    tiles_t: Tiles,
-    tiles_tp1: Tiles,
-    phi: Reals,
+    b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_t: Integers, tiles_tp1: Integers
 ) -> None:
-    """Update the demons of one block from one transition."""
-    sum_rows(memory.rows, b, 0, tiles_tp1, scratch.v_tp1[b])
-    is_live = td_errors(b, lanes, scratch.v_tp1[b])
-    prepare(b, lanes, scratch, rules)
-    if is_live or rules.every_step:
-        sum_rows(memory.rows, b, 1, tiles_t, scratch.q[b])
-    if is_live:
-        enlist(b, memory, tiles_t)
-        if b < first_packed:
-            sweep_shared(b, memory, lanes, scratch, rules, phi)
-        else:
-            sweep_packed(b, first_packed, memory, lanes, scratch, rules, phi)
-        correct(b, memory, lanes, scratch, tiles_tp1)
-        sum_rows(memory.rows, b, 0, tiles_tp1, lanes.v[b])
+    """Carry delta e and the two corrections into the weights of one block in which a demon has rho > 0."""
+    start, stop = places.start[b], places.start[b + 1]
+    if not rules.every_step:
+        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
+    enlist(b, memory, tiles_t)
+    if b < places.n_shared:
+        sweep_shared(b, start, stop, memory, lanes, rules)
     else:
-        clear_trace(b, first_packed, memory)
-        lanes.v[b, :] = scratch.v_tp1[b]
-    if is_live or rules.every_step:
-        decay_secondary(b, memory, lanes, scratch, rules, tiles_t)
-    for lane in range(lanes.v.shape[1]):
-        sample = lanes.delta[b, lane] * scratch.y[b, lane]
-        lanes.s[b, lane] += rules.one_over_tau * (sample - lanes.s[b, lane])
-        lanes.gamma_t[b, lane] = lanes.gamma_tp1[b, lane]
-        lanes.lam_t[b, lane] = lanes.lam_tp1[b, lane]
-    look_for_divergence(b, memory, lanes, rules)
+        sweep_packed(b, start, stop, places.start[places.n_shared], memory, lanes, rules)
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA, i] * lanes[GAMMA_TP1, i] * (1 - lanes[LAM_TP1, i]) * lanes[Y, i]
+    subtract_from_rows(memory.theta, tiles_tp1, start, stop, lanes[SPENT])
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
+    subtract_from_rows(memory.w, tiles_t, start, stop, lanes[SPENT])
+    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
 
 
-@kernel
-def blocks_by_work(rho_t: Reals, order: NDArray[np.int64]) -> None:
-    """Write the blocks into `order`, those with most to do first, so that threads can be dealt equal shares."""
-    n = 0
-    for wanted in (True, False):
-        for b in range(rho_t.shape[0]):
-            is_live = False
-            for lane in range(rho_t.shape[1]):
-                is_live |= rho_t[b, lane] > 0
-            if is_live == wanted:
-                order[n] = b
-                n += 1
+# ---- one step -----------------------------------------------------------------------------------------------------
 
 
-@parallel_kernel
-def learn_all(
-    n_hands: int,
-    first_packed: int,
+@inner_kernel
+def share(hand: np.int64, n_hands: int, n_lanes: int) -> tuple[int, int]:
+    """Return a hand's equal share of the lanes, cut at multiples of 16, so that no two hands share a cache line."""
+    start, stop = hand * n_lanes // n_hands // 16 * 16, (hand + 1) * n_lanes // n_hands // 16 * 16
+    return int(start), n_lanes if hand == n_hands - 1 else int(stop)
+
+
+@inner_kernel
+def prologue(places: Places, signals: Signals, memory: Memory, lanes: Reals, work: Work, tiles_t: Integers) -> None:
+    """Spread the signals, lay out phi_t, find the blocks with work to do and clear the traces of the others."""
+    tell(places, signals, lanes, work)
+    find_busy(places, lanes, work)
+    for b in range(work.is_busy.shape[0]):
+        if work.is_busy[b] == 0:
+            clear_trace(b, places, memory)
+    for k in range(tiles_t.shape[0]):
+        memory.phi[tiles_t[k]] += 1
+
+
+@inner_kernel
+def read_rows(
+    hand: np.int64,
+    places: Places,
     memory: Memory,
-    lanes: Lanes,
-    scratch: Scratch,
+    lanes: Reals,
     rules: Rules,
-    tiles_t: Tiles,
-    tiles_tp1: Tiles,
-    phi: Reals,
-    order: NDArray[np.int64],
+    work: Work,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
 ) -> None:
-    """Update every block; blocks share `tiles` and `phi` and nothing else, so neither order nor threads matter."""
-    blocks_by_work(lanes.rho_t, order)
-    for hand in prange(n_hands):
-        for k in range(hand, order.shape[0], n_hands):
-            learn_block(order[k], first_packed, memory, lanes, scratch, rules, tiles_t, tiles_tp1, phi)
+    """Do what runs along whole rows, on a hand's share of the lanes: predictions, TD errors, the decay of idle w."""
+    start, stop = share(hand, rules.n_hands, lanes.shape[1])
+    look_for_unbounded(memory.theta, lanes, work, rules, start, stop)
+    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V_TP1])
+    td_errors(lanes, work, start, stop)
+    prepare(lanes, rules, start, stop)
+    for i in range(start, stop):
+        lanes[V, i] = lanes[V_TP1, i]  # stands where theta does not move
+    if rules.every_step:
+        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
+        if work.n_busy[0] < work.is_busy.shape[0]:
+            decay_idle_secondary(places, memory.w, lanes, work, tiles_t, start, stop)
+
+
+@inner_kernel
+def epilogue(
+    places: Places, phi: Reals, lanes: Reals, work: Work, rules: Rules, tiles_t: Integers, predictions: Floats
+) -> None:
+    """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions."""
+    for k in range(tiles_t.shape[0]):
+        phi[tiles_t[k]] = 0
+    for i in range(lanes.shape[1]):
+        lanes[S, i] += rules.one_over_tau * (lanes[DELTA, i] * lanes[Y, i] - lanes[S, i])
+        lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
+        if not np.isfinite(lanes[V, i]):
+            work.flags[i] |= NOT_FINITE
+    for demon in range(predictions.shape[0]):
+        predictions[demon] = lanes[V, places.lane[demon]]
 
 
 @parallel_kernel
-def predict_all(rows: Reals, tiles: Tiles, v: Reals) -> None:
-    """Write theta.phi of every lane into `v`, shape (B, W)."""
-    for b in prange(rows.shape[0]):
-        sum_rows(rows, b, 0, tiles, v[b])
+def learn(
+    places: Places,
+    signals: Signals,
+    memory: Memory,
+    lanes: Reals,
+    rules: Rules,
+    work: Work,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+    predictions: Floats,
+) -> None:
+    """Learn from one transition and write the new predictions.
+
+    First along the rows, each hand on its share of the lanes; then the blocks with rho > 0, dealt in turn. No sum
+    crosses a lane, so the result is the same, bit for bit, for any number of hands.
+    """
+    prologue(places, signals, memory, lanes, work, tiles_t)
+    for hand in prange(rules.n_hands):
+        read_rows(np.int64(hand), places, memory, lanes, rules, work, tiles_t, tiles_tp1)
+    for hand in prange(rules.n_hands):
+        for k in range(np.int64(hand), work.n_busy[0], rules.n_hands):
+            learn_block(work.order[k], places, memory, lanes, rules, tiles_t, tiles_tp1)
+    epilogue(places, memory.phi, lanes, work, rules, tiles_t, predictions)
+
+
+@parallel_kernel
+def predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
+    """Write theta.phi of every lane into `v`, shape (L,)."""
+    for hand in prange(n_hands):
+        start, stop = share(np.int64(hand), n_hands, v.shape[0])
+        sum_rows(theta, tiles, start, stop, v)
 
 
 @kernel
-def clear_all(first_packed: int, memory: Memory) -> None:
+def clear_all(places: Places, memory: Memory) -> None:
     """Set every trace to zero: the start of a stream, and after every gap."""
     for b in range(memory.n_live.shape[0]):
-        clear_trace(b, first_packed, memory)
+        clear_trace(b, places, memory)
 
 
 @kernel
-def mark(phi: Reals, tiles: Tiles) -> None:
-    """Add the active tiles to a full feature vector."""
-    for k in range(tiles.shape[0]):
-        phi[tiles[k]] += 1
-
-
-@kernel
-def unmark(phi: Reals, tiles: Tiles) -> None:
-    """Set a full feature vector to zero at the active tiles."""
-    for k in range(tiles.shape[0]):
-        phi[tiles[k]] = 0
-
-
-@kernel
-def first_outside(tiles: Tiles, n_features: int) -> int:
+def first_outside(tiles: Integers, n_features: int) -> int:
     """Return the position of the first tile outside 0..n_features - 1, or -1."""
     for k in range(tiles.shape[0]):
         if tiles[k] < 0 or tiles[k] >= n_features:

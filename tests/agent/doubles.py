@@ -62,6 +62,7 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Stay where the body is, or drive."""
         super().reset(seed=seed)
         self.manoeuvre_frames = []
         observations = []
@@ -79,6 +80,7 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
 
     def step(self, action: int) -> Any:
+        """Grow one step older."""
         self.actions.append((self.age, int(action)))
         if self.on_step is not None:
             self.on_step(self.age)
@@ -110,14 +112,22 @@ class SpyHorde:
         self._held: int | None = None
         self._updates = 0
 
-    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        """Write the call down."""
         self._held = age_of(observation)
         self.calls.append(("begin", self._held))
         return self._predict()
 
     def learn(
-        self, action: int, probability: float, observation: np.ndarray, tiles: np.ndarray, *, terminated: bool = False
+        self,
+        action: int,
+        probability: float,
+        observation: np.ndarray,
+        tiles: np.ndarray,  # noqa: ARG002
+        *,
+        terminated: bool = False,
     ) -> np.ndarray:
+        """Write the call down."""
         assert self._held is not None, "learn without begin"
         if self.on_learn is not None:
             self.on_learn()
@@ -132,6 +142,7 @@ class SpyHorde:
 
     @property
     def learned(self) -> list[tuple[Any, ...]]:
+        """The updates alone."""
         return [call for call in self.calls if call[0] == "learn"]
 
 

@@ -70,7 +70,7 @@ def test_learning_is_suspended_in_excursions_and_drives() -> None:
     body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
     with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
         life.run(400)
-        stream = recorder.stream()
+    stream = recorder.stream()
 
     behaved = stream.rows["phase"] == Phase.BEHAVE
     assert [call[1] for call in horde.learned] == stream.rows["step"][behaved].tolist()
@@ -313,7 +313,7 @@ def test_observers_see_each_step_with_its_predictions() -> None:
     assert seen == [(k, 1001.0 * k) for k in range(6)]
 
 
-# ---- counting ---------------------------------------------------------------------------------------------------------
+# ---- counting --------------------------------------------------------------------------------------------------------
 
 
 def test_faults_are_counted() -> None:
