@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from horde_agent import questions
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learner import LearnerConfig
+from horde_agent.loop import Life
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
+from horde_agent.student import relearn
 from horde_agent.tiles import TileCoder
 
 __all__ = [
@@ -19,8 +22,11 @@ __all__ = [
     "Horde",
     "Interface",
     "LearnerConfig",
+    "Life",
     "Prediction",
     "StickyRandom",
     "TileCoder",
     "Uniform",
+    "questions",
+    "relearn",
 ]

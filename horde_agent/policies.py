@@ -177,25 +177,28 @@ class StickyRandom:
             raise ValueError(f"repeat must be in [0, 1), not {repeat}")
         self.n_actions, self.repeat = n_actions, repeat
         self.last_action: int | None = None
+        self._fresh = 1.0 / n_actions
+        self._other = (1.0 - repeat) / n_actions
 
     def probabilities(self) -> Floats:
         """Return the probability of each action at the next draw, shape (n_actions,)."""
         if self.last_action is None:
-            return np.full(self.n_actions, 1.0 / self.n_actions)
+            return np.full(self.n_actions, self._fresh)
         return np.asarray(self.transition_probabilities()[self.last_action])
 
     def transition_probabilities(self) -> Floats:
         """Return b(a | last action l) as a matrix with a row for each l, shape (n_actions, n_actions)."""
-        fresh = (1.0 - self.repeat) / self.n_actions
-        return np.full((self.n_actions, self.n_actions), fresh) + self.repeat * np.eye(self.n_actions)
+        return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(self.n_actions)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, float]:
         """Draw the next action, remember it, and return it with the probability that it had."""
-        probabilities = self.probabilities()
-        repeats = self.last_action is not None and rng.random() < self.repeat
-        action = self.last_action if repeats and self.last_action is not None else int(rng.integers(self.n_actions))
-        self.last_action = action
-        return action, float(probabilities[action])
+        last = self.last_action
+        if last is not None and rng.random() < self.repeat:
+            return last, self._other + self.repeat
+        action = self.last_action = int(rng.integers(self.n_actions))
+        if last is None:
+            return action, self._fresh
+        return action, self._other + self.repeat * (action == last)
 
     def forget(self) -> None:
         """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""

@@ -57,6 +57,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     Attributes:
         manoeuvre_frames: The frames of the last reset's drive, in order.
+        manoeuvre_observations: What they look like to an agent, scaled, in the same order.
         fault: The BackendLost that truncated the last episode, or None.
 
     Raises:
@@ -85,9 +86,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
-        self.metadata = robot_metadata(self.robot, action_type, modes)  # type: ignore[misc]
+        notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
+        self.metadata = robot_metadata(self.robot, action_type, modes) | {"notes": notes}  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
+        self.manoeuvre_observations: list[Observation] = []
         self.fault: BackendLost | None = None
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
@@ -117,7 +120,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         super().reset(seed=seed)
         manoeuvre = _checked_manoeuvre(options)
         self._open_window()
-        self.manoeuvre_frames, self.fault = [], None
+        self.manoeuvre_frames, self.manoeuvre_observations, self.fault = [], [], None
         frame, overrun_s = self._frame, 0.0
         if frame is None or frame.last or manoeuvre is None or seed is not None:
             frame = self._start()
@@ -127,6 +130,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             while not frame.last and (request := drive.request(self._observation)) is not None:
                 frame, clipped, overrun_s = self._exchange(request)
                 self.manoeuvre_frames.append(frame)
+                self.manoeuvre_observations.append(self._observation)
         self._show()
         info = _info(frame, clipped, overrun_s)
         return self._observation, info | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}

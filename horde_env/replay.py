@@ -24,6 +24,13 @@ GAP_S = 0.05  # packets further apart than this lost something between them
 IR_DISTANCE_SCALE = 4.0  # 8 bits of the log -> 10 bits of the wire
 WHEEL_SPACE, XYTHETA_SPACE = 0, 1
 
+# What a reader of results from such a log must know.
+NOTES = (
+    "The log's firmware is of 2010: its motor_voltage is the echoed request, not the duty of the bridge.",
+    "Its ir_distance is the driver's scrambled 8-bit value (times 4 here): two of ten bits are lost, two are mixed.",
+    "Its requests were held for seconds and none is one of the five actions: it is played as a stream without choices.",
+)
+
 # Channel group -> its columns, in the order of the observation.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "bus_voltage": ("BusVoltage",),
@@ -77,6 +84,7 @@ class RecordedLife:
 
     def __init__(self, log: str | Path, spec: RobotSpec | None = None) -> None:
         self.path = Path(log)
+        self.notes = NOTES
         if not self.path.is_file():
             raise BackendUnavailable(f"there is no recorded life at {self.path}; give the path of its CSV file")
         self.spec = spec or critterbot()

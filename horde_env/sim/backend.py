@@ -92,6 +92,7 @@ class SimulatedBody(Backend):
         if self._machine is None:
             scale, window = self._battery_scale, self._window
             self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
+            self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
         self._machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
@@ -116,6 +117,14 @@ class SimulatedBody(Backend):
         body = self._observed_tick(noise[-1])
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
         return self._frame(previous, body, share, applied=free and not machine.is_held())
+
+    def _compile(self) -> None:
+        """Take one step that nobody sees, so that kernels are compiled before the first motion and not during it."""
+        rng = np.random.default_rng(0)
+        self._rng = rng
+        self.machine.reset(0.0, 0.0, 0.0)
+        self.senses.reset(rng)
+        self.exchange(np.zeros(3))
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""
