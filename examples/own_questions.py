@@ -14,7 +14,7 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
 
 env = gym.make("horde_env:CritterbotPen-v0")
 face = Interface.of(env)
-names = [channel["name"] for channel in face.channels]
+names = [channel.name for channel in face.channels]
 ahead, light = names.index("ir_distance_0"), names.index("light_0")
 n_actions = len(face.actions)
 

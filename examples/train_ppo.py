@@ -18,7 +18,7 @@ face = Interface.of(env)
 horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
 callback = HordeCallback(horde, face)
 
-controller = PPO("MlpPolicy", env, n_steps=min(1024, STEPS), batch_size=64, seed=0, device="cpu")
+controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
 controller.learn(STEPS, callback=callback)
 
 print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")

@@ -112,7 +112,7 @@ class SpyHorde:
         self._held: int | None = None
         self._updates = 0
 
-    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:  # noqa: ARG002
+    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
         """Write the call down."""
         self._held = age_of(observation)
         self.calls.append(("begin", self._held))
@@ -123,7 +123,7 @@ class SpyHorde:
         action: int,
         probability: float,
         observation: np.ndarray,
-        tiles: np.ndarray,  # noqa: ARG002
+        tiles: np.ndarray,
         *,
         terminated: bool = False,
     ) -> np.ndarray:
