@@ -10,7 +10,9 @@ import itertools
 import json
 import multiprocessing
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +21,7 @@ import numpy as np
 
 from horde_agent import Horde, Interface, LearnerConfig, StickyRandom, questions
 from horde_agent.loop import Life
-from horde_agent.record import Recorder
+from horde_agent.record import Recorder, read
 from horde_agent.results import nmsre_summary
 from horde_agent.student import Student, relearn
 
@@ -27,28 +29,32 @@ STEPS = 261_681
 RULES = tuple(itertools.product(("clipped", "capped", "plain"), ("every-step", "importance-weighted")))
 
 
-def one_seed(seed: int, steps: int) -> list[dict[str, Any]]:
-    """Live once, learn under every pair of rules, and return a row for each."""
+def horde_of(face: Interface, trace_rule: str, w_rule: str) -> Horde:
+    """Return the paper's 795 demons under a pair of rules."""
+    config = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule, vector_mspbe=False)  # type: ignore[arg-type]
+    asked = questions.excursions(face)
+    return Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+
+
+def live(seed: int, steps: int, path: Path) -> dict[str, Any]:
+    """Live once under the defaults, record it, and return its row."""
     numba.set_num_threads(1)
     env = gym.make("horde_env:CritterbotPen-v0")
     face = Interface.of(env)
-
-    def horde(trace_rule: str, w_rule: str) -> Horde:
-        config = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
-        asked = questions.excursions(face)
-        return Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
-
-    recorder = Recorder(face.coder.n_inputs)
-    with Life(
-        env, horde(*RULES[0]), StickyRandom(5), np.random.default_rng(seed), interface=face, recorder=recorder
-    ) as life:
+    recorder = Recorder(face.coder.n_inputs, path)
+    rng, behaviour = np.random.default_rng(seed), StickyRandom(len(face.actions))
+    with Life(env, horde_of(face, *RULES[0]), behaviour, rng, interface=face, recorder=recorder) as life:
         life.run(steps)
     env.close()
-    rows = [row(seed, *RULES[0], life.student)]
-    for rules in RULES[1:]:
-        rows.append(row(seed, *rules, relearn(recorder.stream(), horde(*rules), face)))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    return rows
+    return row(seed, *RULES[0], life.student)
+
+
+def learn_again(seed: int, path: Path, trace_rule: str, w_rule: str) -> dict[str, Any]:
+    """Learn from a recorded life under a pair of rules, and return its row."""
+    numba.set_num_threads(1)
+    with gym.make("horde_env:CritterbotPen-v0") as env:
+        face = Interface.of(env)
+    return row(seed, trace_rule, w_rule, relearn(read(path), horde_of(face, trace_rule, w_rule), face))
 
 
 def row(seed: int, trace_rule: str, w_rule: str, student: Student) -> dict[str, Any]:
@@ -74,11 +80,23 @@ def row(seed: int, trace_rule: str, w_rule: str, student: Student) -> dict[str, 
 
 
 def main(seeds: tuple[int, ...] = (0, 1, 2), steps: int = STEPS) -> dict[str, Any]:
-    """Run the seeds side by side, one core each."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        lives = pool.map(one_seed, seeds, [steps] * len(seeds))
-        return {"rules": [r for rows in lives for r in rows], "rules_steps": steps}
+    """Live the seeds and learn again under the other rules, two jobs at a time."""
+    context, rows = multiprocessing.get_context("spawn"), []
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, mp_context=context) as pool:
+        paths = {seed: Path(folder) / f"{seed}.rec" for seed in seeds}
+        lives = {pool.submit(live, seed, steps, paths[seed]): seed for seed in seeds}
+        jobs = []
+        for done in as_completed(lives):
+            rows.append(done.result())
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            seed = lives[done]
+            jobs += [pool.submit(learn_again, seed, paths[seed], *rules) for rules in RULES[1:]]
+        for done in as_completed(jobs):
+            rows.append(done.result())
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    order = {rules: i for i, rules in enumerate(RULES)}
+    rows.sort(key=lambda r: (order[r["trace_rule"], r["w_rule"]], r["seed"]))
+    return {"rules": rows, "rules_steps": steps}
 
 
 if __name__ == "__main__":
