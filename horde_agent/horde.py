@@ -137,10 +137,15 @@ class Horde:
         """
         return self._engine.predict(self._checked_tiles(tiles))
 
-    def reset_weights(self) -> None:
-        """Set theta of every demon to zero; w, traces and estimates stay. See `GTDLambda.reset_weights`."""
-        self._engine.reset_weights()
-        self.predictions = np.zeros(self.n_demons)
+    def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
+        """Set theta of every demon, to zero unless given, (n_demons, n_features); w, traces and estimates stay.
+
+        Raises:
+            ValueError: If `theta` has another shape or is not finite.
+        """
+        self._engine.reset_weights(theta)
+        if self._held is not None:
+            self.predictions = self._engine.predict(self._held[1])
 
     # ---- what is known --------------------------------------------------------------------------------------------
 

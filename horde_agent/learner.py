@@ -28,7 +28,7 @@ DTYPES = ("float32", "float64")
 # Lanes come in multiples of a cache line of float32; a block's live rows (some 1,400 of a robot's features) should
 # stay in a core's own cache.
 _LANE_UNIT = 16
-_WIDEST_BLOCK = 128
+_WIDEST_BLOCK = 256
 # A trace of its own for each lane costs less than the empty lanes of a block that fewer than eight demons share.
 _SMALLEST_SHARED_GROUP = 8
 # An entry of the trace below this leaves it: 1e-8 is invisible in float32 (it is a tenth of its rounding), 1e-16 is
@@ -347,10 +347,20 @@ class GTDLambda:
         """Return a copy of (n_features, n_lanes) as (n_demons, n_features)."""
         return np.ascontiguousarray(rows[:, self.layout.lane].T)
 
-    def reset_weights(self) -> None:
-        """Set theta to zero, for measuring how learning recovers; w, traces and estimates stay.
+    def reset_weights(self, theta: Reals | None = None) -> None:
+        """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
+
+        Args:
+            theta: Shape (n_demons, n_features).
+
+        Raises:
+            ValueError: If `theta` has another shape or is not finite.
 
         Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
         """
         self._memory.theta[...] = 0
-        self._lanes[gtd.V].fill(0)
+        if theta is not None:
+            if np.shape(theta) != (self.n_demons, self.n_features) or not np.isfinite(theta).all():
+                raise ValueError(f"theta must be finite, of shape ({self.n_demons}, {self.n_features})")
+            self._memory.theta[:, self.layout.lane] = np.where(self._work.is_aside[self.layout.lane], 0.0, theta.T)
+        gtd.predict(self._memory.theta, self._tiles, numba.get_num_threads(), self._lanes[gtd.V])

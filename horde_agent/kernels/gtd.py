@@ -23,7 +23,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
 Floats = NDArray[np.float64]
@@ -124,7 +124,22 @@ class Rules(NamedTuple):
     n_hands: int  # threads
 
 
+# A short row far from the last one costs 200 ns of waiting, or 50 ns where it was asked for this many rows before.
+AHEAD = 8
+LANES_PER_LINE = (
+    16  # a cache line of float32; of float64 every other line is asked for, and the processor adds the next
+)
+
+
 # ---- rows of weights ----------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def fetch_row(rows: Reals, f: int, start: int, stop: int) -> None:
+    """Ask for a row that will be read soon."""
+    row = rows[f, start:stop]
+    for i in range(0, row.shape[0], LANES_PER_LINE):
+        prefetch(row, i)
 
 
 @inner_kernel
@@ -135,6 +150,8 @@ def sum_rows(rows: Reals, tiles: Integers, start: int, stop: int, sums: Reals) -
     for i in range(out.shape[0]):
         out[i] = 0
     for k in range(0, n_by_four, 4):  # four rows at a time: a quarter of the traffic to `out`
+        for ahead in range(k + AHEAD, min(k + AHEAD + 4, tiles.shape[0])):
+            fetch_row(rows, tiles[ahead], start, stop)
         r0, r1 = rows[tiles[k], start:stop], rows[tiles[k + 1], start:stop]
         r2, r3 = rows[tiles[k + 2], start:stop], rows[tiles[k + 3], start:stop]
         for i in range(out.shape[0]):
@@ -150,6 +167,8 @@ def subtract_from_rows(rows: Reals, tiles: Integers, start: int, stop: int, amou
     """Subtract `amounts` (one per lane) from the rows of the active tiles, on the lanes start..stop."""
     amount = amounts[start:stop]
     for k in range(tiles.shape[0]):
+        if k + AHEAD < tiles.shape[0]:
+            fetch_row(rows, tiles[k + AHEAD], start, stop)
         row = rows[tiles[k], start:stop]
         for i in range(amount.shape[0]):
             row[i] -= amount[i]
@@ -257,67 +276,99 @@ def enlist(b: int, memory: Memory, tiles: Integers) -> None:
 
 
 @inner_kernel
-def sweep_shared(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
-    """Renew a shared block's trace and carry delta e into theta, w and m; collect y = e_t.w_t.
-
-    One pass over the live rows. Entries of the trace that fell below `drop_below` leave it.
-    """
+def renew_shared_trace(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Write a shared block's e_t = rho_t (phi_t + gamma_t lambda_t e_{t-1}), a number per live feature."""
     e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
-    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
-    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
-    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start]
-    n_kept, keeps_m = 0, memory.m.shape[0] > 0
+    cap, max_e = rules.cap[0], lanes[MAX_E, start]
     for k in range(memory.n_live[b]):
-        f = live[k]
-        x = rho * min(memory.phi[f] + decay * e[f], cap)
-        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
-        for i in range(y.shape[0]):
-            y[i] += x * w[i]
-            theta[i] += x * to_theta[i]
-            w[i] += x * to_w[i]
-        if keeps_m:
-            m = memory.m[f, start:stop]
-            for i in range(y.shape[0]):
-                m[i] += x * to_m[i]
+        x = rho * min(memory.phi[live[k]] + decay * e[live[k]], cap)
+        e[live[k]] = x
         max_e = max(max_e, x)
-        if x < drop_below:
-            e[f], memory.is_live[b, f] = 0, 0
-        else:
-            e[f], live[n_kept] = x, f
-            n_kept += 1
-    memory.n_live[b] = n_kept
-    lanes[MAX_E, start:stop] = max_e
+    for i in range(start, stop):
+        lanes[MAX_E, i] = max_e
 
 
 @inner_kernel
-def sweep_packed(b: int, start: int, stop: int, first: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
-    """Do for a packed block what `sweep_shared` does for a shared one; here each lane has its own trace."""
-    live, rho, decay = memory.live[b], lanes[RHO_T, start:stop], lanes[DECAY, start:stop]
-    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
-    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
-    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start:stop]
-    n_kept, keeps_m = 0, memory.m.shape[0] > 0
+def renew_packed_trace(b: int, start: int, stop: int, first: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Write a packed block's e_t, a number per live feature and lane."""
+    rho, decay, max_e = lanes[RHO_T, start:stop], lanes[DECAY, start:stop], lanes[MAX_E, start:stop]
+    cap = rules.cap[0]
+    for k in range(memory.n_live[b]):
+        e, phi = memory.e_packed[memory.live[b, k], start - first : stop - first], memory.phi[memory.live[b, k]]
+        for i in range(e.shape[0]):
+            e[i] = rho[i] * min(phi + decay[i] * e[i], cap)
+            max_e[i] = max(max_e[i], e[i])
+
+
+@inner_kernel
+def add_shared(rows: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
+    """Add amount times e to the live rows: the trace is the same for all lanes."""
+    amount = amounts[start:stop]
+    for k in range(live.shape[0]):
+        if k + AHEAD < live.shape[0]:
+            fetch_row(rows, live[k + AHEAD], start, stop)
+        x, row = e[live[k]], rows[live[k], start:stop]
+        for i in range(amount.shape[0]):
+            row[i] += x * amount[i]
+
+
+@inner_kernel
+def add_packed(rows: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
+    """Add amount times e to the live rows: each lane has its own trace, (n, stop - start)."""
+    amount = amounts[start:stop]
+    for k in range(live.shape[0]):
+        if k + AHEAD < live.shape[0]:
+            fetch_row(rows, live[k + AHEAD], start, stop)
+        x, row = e[live[k]], rows[live[k], start:stop]
+        for i in range(amount.shape[0]):
+            row[i] += x[i] * amount[i]
+
+
+@inner_kernel
+def dot_and_add_shared(
+    w: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals, dots: Reals
+) -> None:
+    """Add e.w to `dots`, by the rows from before amount times e is added to them."""
+    amount, dot = amounts[start:stop], dots[start:stop]
+    for k in range(live.shape[0]):
+        if k + AHEAD < live.shape[0]:
+            fetch_row(w, live[k + AHEAD], start, stop)
+        x, row = e[live[k]], w[live[k], start:stop]
+        for i in range(amount.shape[0]):
+            dot[i] += x * row[i]
+            row[i] += x * amount[i]
+
+
+@inner_kernel
+def dot_and_add_packed(
+    w: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals, dots: Reals
+) -> None:
+    """Do what `dot_and_add_shared` does where each lane has its own trace."""
+    amount, dot = amounts[start:stop], dots[start:stop]
+    for k in range(live.shape[0]):
+        if k + AHEAD < live.shape[0]:
+            fetch_row(w, live[k + AHEAD], start, stop)
+        x, row = e[live[k]], w[live[k], start:stop]
+        for i in range(amount.shape[0]):
+            dot[i] += x[i] * row[i]
+            row[i] += x[i] * amount[i]
+
+
+@inner_kernel
+def drop_small(b: int, start: int, stop: int, places: Places, memory: Memory, drop_below: float) -> None:
+    """Let the features whose trace fell below `drop_below` in every lane leave the block's list."""
+    first, live, n_kept = places.start[places.n_shared], memory.live[b], 0
     for k in range(memory.n_live[b]):
         f = live[k]
-        e, phi_f = memory.e_packed[f, start - first : stop - first], memory.phi[f]
-        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
-        largest = memory.phi.dtype.type(0)
-        for i in range(y.shape[0]):
-            x = rho[i] * min(phi_f + decay[i] * e[i], cap)
-            e[i] = x
-            max_e[i] = max(max_e[i], x)
-            largest = max(largest, x)
-        for i in range(y.shape[0]):
-            y[i] += e[i] * w[i]
-            theta[i] += e[i] * to_theta[i]
-            w[i] += e[i] * to_w[i]
-        if keeps_m:
-            m = memory.m[f, start:stop]
-            for i in range(y.shape[0]):
-                m[i] += e[i] * to_m[i]
+        if b < places.n_shared:
+            largest = memory.e_shared[b, f]
+        else:
+            largest = memory.e_packed[f, start - first]
+            for i in range(start - first, stop - first):
+                largest = max(largest, memory.e_packed[f, i])
         if largest < drop_below:
-            e[:] = 0
             memory.is_live[b, f] = 0
+            forget(b, f, places, memory)
         else:
             live[n_kept] = f
             n_kept += 1
@@ -325,16 +376,47 @@ def sweep_packed(b: int, start: int, stop: int, first: int, memory: Memory, lane
 
 
 @inner_kernel
+def forget(b: int, f: int, places: Places, memory: Memory) -> None:
+    """Set one feature's trace to zero in a block."""
+    first = places.start[places.n_shared]
+    if b < places.n_shared:
+        memory.e_shared[b, f] = 0
+    else:
+        for i in range(places.start[b] - first, places.start[b + 1] - first):
+            memory.e_packed[f, i] = 0
+
+
+@inner_kernel
+def sweep(b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Renew a block's trace and carry delta e into theta, w and m; collect y = e_t.w_t.
+
+    One array at a time: twice as fast as all in one pass, whose many pointers keep the compiler from trusting any.
+    """
+    start, stop, first = places.start[b], places.start[b + 1], places.start[places.n_shared]
+    live = memory.live[b, : memory.n_live[b]]
+    if b < places.n_shared:
+        renew_shared_trace(b, start, stop, memory, lanes, rules)
+        e = memory.e_shared[b]
+        add_shared(memory.theta, live, e, start, stop, lanes[TO_THETA])
+        dot_and_add_shared(memory.w, live, e, start, stop, lanes[TO_W], lanes[Y])
+        if memory.m.shape[0] > 0:
+            add_shared(memory.m, live, e, start, stop, lanes[TO_M])
+    else:
+        renew_packed_trace(b, start, stop, first, memory, lanes, rules)
+        traces = memory.e_packed[:, start - first : stop - first]
+        add_packed(memory.theta, live, traces, start, stop, lanes[TO_THETA])
+        dot_and_add_packed(memory.w, live, traces, start, stop, lanes[TO_W], lanes[Y])
+        if memory.m.shape[0] > 0:
+            add_packed(memory.m, live, traces, start, stop, lanes[TO_M])
+    drop_small(b, start, stop, places, memory, rules.drop_below[0])
+
+
+@inner_kernel
 def clear_trace(b: int, places: Places, memory: Memory) -> None:
     """Set a block's trace to zero."""
-    first = places.start[places.n_shared]
     for k in range(memory.n_live[b]):
-        f = memory.live[b, k]
-        memory.is_live[b, f] = 0
-        if b < places.n_shared:
-            memory.e_shared[b, f] = 0
-        else:
-            memory.e_packed[f, places.start[b] - first : places.start[b + 1] - first] = 0
+        memory.is_live[b, memory.live[b, k]] = 0
+        forget(b, memory.live[b, k], places, memory)
     memory.n_live[b] = 0
 
 
@@ -347,10 +429,7 @@ def learn_block(
     if not rules.every_step:
         sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
     enlist(b, memory, tiles_t)
-    if b < places.n_shared:
-        sweep_shared(b, start, stop, memory, lanes, rules)
-    else:
-        sweep_packed(b, start, stop, places.start[places.n_shared], memory, lanes, rules)
+    sweep(b, places, memory, lanes, rules)
     for i in range(start, stop):
         lanes[SPENT, i] = lanes[ALPHA, i] * lanes[GAMMA_TP1, i] * (1 - lanes[LAM_TP1, i]) * lanes[Y, i]
     subtract_from_rows(memory.theta, tiles_tp1, start, stop, lanes[SPENT])

@@ -1,0 +1,121 @@
+"""Policies: their probabilities, the sticky behaviour's statistics, and the growth of a plain trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform, trace_growth
+from tests.agent.shared import reference
+
+NOWHERE, NO_TILES = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+
+def test_a_constant_action_and_a_uniform_policy() -> None:
+    np.testing.assert_array_equal(ConstantAction(2, 5).probabilities(NOWHERE, NO_TILES), [0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(Uniform(4).probabilities(NOWHERE, NO_TILES), [0.25] * 4)
+
+
+def test_behaviour_has_no_probabilities_of_its_own() -> None:
+    with pytest.raises(TypeError, match="rho = 1"):
+        Behaviour().probabilities(NOWHERE, NO_TILES)
+
+
+def test_the_sticky_behaviour_says_its_true_probabilities() -> None:
+    """0.2 for a fresh draw, then 0.6 for the last action (0.5 + 0.5 / 5) and 0.1 for the others."""
+    rng, behaviour = np.random.default_rng(0), StickyRandom(5)
+    np.testing.assert_allclose(behaviour.probabilities(), np.full(5, 0.2))
+    action, b = behaviour.draw(rng)
+    assert b == pytest.approx(0.2)
+    expected = np.full(5, 0.1)
+    expected[action] = 0.6
+    np.testing.assert_allclose(behaviour.probabilities(), expected)
+    behaviour.forget()
+    np.testing.assert_allclose(behaviour.probabilities(), np.full(5, 0.2))
+
+
+def test_the_sticky_behaviour_draws_as_it_says() -> None:
+    """60,000 draws: the share of repeats is .6 and of each change .1, within four standard deviations (.008, .005).
+
+    A behaviour that excluded the last action from the fresh draw would repeat half of the time.
+    """
+    rng, behaviour, n = np.random.default_rng(1), StickyRandom(5), 60_000
+    drawn = [behaviour.draw(rng) for _ in range(n)]
+    actions = np.array([a for a, _ in drawn])
+    b = np.array([p for _, p in drawn])
+    repeats = actions[1:] == actions[:-1]
+    assert repeats.mean() == pytest.approx(0.6, abs=0.008)
+    np.testing.assert_allclose(b[1:], np.where(repeats, 0.6, 0.1))
+    for step in range(1, 5):
+        assert ((actions[1:] - actions[:-1]) % 5 == step).mean() == pytest.approx(0.1, abs=0.005)
+    np.testing.assert_allclose(np.bincount(actions) / n, 0.2, atol=0.015)
+
+
+def test_importance_ratios_average_to_one() -> None:
+    """E_b[pi/b] = 1 for every target policy: .6 x 10 x .1... the sum over actions of pi."""
+    b = StickyRandom(5).transition_probabilities()
+    np.testing.assert_allclose(b.sum(axis=1), 1.0)
+    for last in range(5):
+        assert (b[last] * (Uniform(5).probabilities(NOWHERE, NO_TILES) / b[last])).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "factor", "words"),
+    [(0.5, 0.3375, ""), (0.8, 0.864, "heavy tails"), (0.95, 1.218375, "infinite variance")],
+)
+def test_the_growth_of_a_plain_trace(gamma: float, factor: float, words: str) -> None:
+    """A constant action under the paper's behaviour: pi^2 / b = 1 / .6, times (gamma .9)^2."""
+    b = StickyRandom(5).transition_probabilities()
+    growth = trace_growth(ConstantAction(0, 5).probabilities(NOWHERE, NO_TILES), b, gamma, 0.9)
+    assert growth.factor == pytest.approx(factor, rel=1e-12)
+    assert growth.warning.startswith(words)
+    assert bool(growth.warning) == bool(words)
+
+
+def test_the_growth_of_a_target_that_is_never_followed_is_refused() -> None:
+    with pytest.raises(ValueError, match="behaviour must give"):
+        trace_growth([1.0, 0.0], [0.0, 1.0], 0.5, 0.9)
+
+
+def test_the_golden_gibbs_policies() -> None:
+    """Pi = softmax(-u.psi), psi_a a copy of phi at offset a n."""
+    golden = reference("misc_golden.npz")
+    for u, want in zip(golden["gibbs_u"], golden["gibbs_pi"], strict=True):
+        policy = Gibbs(5, 40, np.flatnonzero(u), u[np.flatnonzero(u)])
+        for phi, pi in zip(golden["gibbs_phi"], want, strict=True):
+            np.testing.assert_allclose(policy.probabilities(NOWHERE, np.flatnonzero(phi)), pi, atol=1e-14)
+
+
+@pytest.mark.kernels
+def test_a_gibbs_policy_avoids_what_it_weighs() -> None:
+    """U = log 2 on (action 1, feature 0): pi = (1, 1/2) / 1.5 where the feature is on, 1/2 each where it is off.
+
+    Without the minus the first would be (1, 2) / 3.
+    """
+    policy = Gibbs(2, 3, np.array([3]), np.array([np.log(2.0)]))
+    np.testing.assert_allclose(policy.probabilities(NOWHERE, np.array([0, 2])), [2 / 3, 1 / 3])
+    np.testing.assert_allclose(policy.probabilities(NOWHERE, np.array([1, 2])), [0.5, 0.5])
+
+
+def test_a_random_gibbs_policy_has_sixty_parameters_in_the_unit_interval() -> None:
+    policy = Gibbs.random(np.random.default_rng(0), 5, 6065)
+    assert np.unique(policy.index).size == 60
+    assert policy.index.max() < 30_325
+    assert 0.0 <= policy.value.min() <= policy.value.max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ConstantAction(5, 5), "action"),
+        (lambda: Uniform(0), "n_actions"),
+        (lambda: StickyRandom(0), "n_actions"),
+        (lambda: StickyRandom(5, 1.0), "repeat"),
+        (lambda: Gibbs(2, 3, np.array([6]), np.array([1.0])), "index"),
+        (lambda: Gibbs(2, 3, np.array([0, 1]), np.array([1.0])), "alike"),
+        (lambda: Gibbs(2, 3, np.array([0]), np.array([np.nan])), "finite"),
+    ],
+)
+def test_bad_numbers_are_refused_by_name(make: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()  # type: ignore[operator]

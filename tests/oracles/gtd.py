@@ -1,0 +1,56 @@
+"""GTD(lambda) in dense matrix form, one row per demon: slow, obvious, float64.
+
+Source: equations.md, that is Maei (2011) and White, Modayil & Sutton (2012). Every right-hand side uses old values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class DenseGTD:
+    """The pseudo-code with phi, e, theta and w in full. Arguments as of GTDLambda; alpha may be one per demon."""
+
+    def __init__(
+        self,
+        n_demons: int,
+        n_features: int,
+        alpha: float,
+        alpha_w: float,
+        *,
+        trace_rule: str = "clipped",
+        w_rule: str = "every-step",
+        tau: float = 10_000.0,
+    ) -> None:
+        self.theta, self.w, self.e, self.m = np.zeros((4, n_demons, n_features))
+        self.s, self.delta, self.max_e = np.zeros((3, n_demons))
+        self.alpha, self.alpha_w, self.tau = alpha, alpha_w, tau
+        self.trace_rule, self.w_rule = trace_rule, w_rule
+        self.phi = np.zeros(n_features)
+
+    def begin(self, phi: Floats, gamma: Floats, lam: Floats) -> Floats:
+        """Start a stream: traces at zero."""
+        self.e[:] = 0
+        self.phi, self.gamma_t, self.lam_t = phi, gamma, lam
+        return self.theta @ phi
+
+    def learn(self, phi_tp1: Floats, rho: Floats, gamma: Floats, lam: Floats, c: Floats, z: Floats) -> Floats:
+        """Learn from one transition; all numbers are per demon. Returns theta_{t+1} phi_{t+1}."""
+        lam_tp1 = lam * np.minimum(1.0, 1.0 / np.where(rho > 0, rho, 1.0)) if self.trace_rule == "clipped" else lam
+        self.delta = c + (1 - gamma) * z + gamma * (self.theta @ phi_tp1) - self.theta @ self.phi
+        unweighted = self.phi + (self.gamma_t * self.lam_t)[:, None] * self.e
+        if self.trace_rule == "capped":
+            unweighted = np.minimum(unweighted, 1.0)
+        self.e = rho[:, None] * unweighted
+        self.max_e = np.maximum(self.max_e, self.e.max(axis=1))
+        step, y, q = self.delta[:, None] * self.e, (self.e * self.w).sum(axis=1), self.w @ self.phi
+        self.m += (step - self.m) / self.tau
+        self.s += (self.delta * y - self.s) / self.tau
+        self.theta += self.alpha * (step - (gamma * (1 - lam_tp1) * y)[:, None] * phi_tp1)
+        decay = q if self.w_rule == "every-step" else rho * q
+        self.w += self.alpha_w * (step - decay[:, None] * self.phi)
+        self.phi, self.gamma_t, self.lam_t = phi_tp1, gamma, lam_tp1
+        return self.theta @ phi_tp1
