@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -132,7 +133,8 @@ def require(window: bool) -> Any:
             end the process.
     """
     try:
-        import pybullet
+        with _quiet_stderr():
+            import pybullet
     except ImportError as missing:
         raise BackendUnavailable(
             "the simulator needs PyBullet, which is not installed. It has wheels for CPython 3.10 and 3.11 on Linux "
@@ -146,3 +148,16 @@ def require(window: bool) -> Any:
             'use render_mode="rgb_array", or run where there is a display.'
         )
     return pybullet
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Send what C code writes to stderr nowhere: PyBullet announces its build time whenever it is imported."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -52,7 +52,7 @@ def test_a_horde_equals_the_oracle_given_pi_over_b() -> None:
     class Leaning:
         n_actions = N_ACTIONS
 
-        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
             return np.array([observation[0], 1 - observation[0], 0.0])
 
     questions = [
@@ -199,7 +199,7 @@ def test_a_policy_or_continuation_that_gives_nonsense_is_set_aside() -> None:
     class Broken:
         n_actions = N_ACTIONS
 
-        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
             return np.full(3, np.nan)
 
     horde = live(make([ask("policy", Broken()), ask("gamma", continuation=lambda *_: 1.5), ask("good", Uniform(3))]))
