@@ -28,6 +28,7 @@ DTYPES = ("float32", "float64")
 # Lanes come in multiples of a cache line of float32; a block's live rows (some 1,400 of a robot's features) should
 # stay in a core's own cache.
 _LANE_UNIT = 16
+_SMALLEST_SHARED_WORK = 50_000  # weights read per step, below which one thread does it all
 _WIDEST_BLOCK = 256
 # A trace of its own for each lane costs less than the empty lanes of a block that fewer than eight demons share.
 _SMALLEST_SHARED_GROUP = 8
@@ -190,7 +191,8 @@ class GTDLambda:
             live=np.zeros((blocks, n), dtype=np.int32),
             n_live=np.zeros(blocks, dtype=np.int64),
             is_live=np.zeros((blocks, n), dtype=np.uint8),
-            phi=zeros(n),
+            phi_t=zeros(n),
+            phi_tp1=zeros(n),
         )
         work = gtd.Work(
             order=np.zeros(blocks, dtype=np.int64),
@@ -219,7 +221,7 @@ class GTDLambda:
         gtd.clear_all(self._places, self._memory)
         self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
-        gtd.predict(self._memory.theta, tiles, numba.get_num_threads(), self._lanes[gtd.V])
+        self._predict(tiles, self._lanes[gtd.V])
         self._tiles = tiles.copy()
         return self._of_demons(self._lanes[gtd.V])
 
@@ -230,7 +232,8 @@ class GTDLambda:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
         predictions = np.empty(self.n_demons)
-        gtd.learn(
+        learn = gtd.learn_alone if self._n_hands() == 1 else gtd.learn
+        learn(
             self._places,
             signals,
             self._memory,
@@ -263,14 +266,24 @@ class GTDLambda:
             m_step=1.0 / (tau * self._m_scale),
             first_row=first,
             last_row=last,
-            n_hands=numba.get_num_threads(),
+            n_hands=self._n_hands(),
         )
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,); nothing changes."""
         v = np.empty(self.layout.n_lanes, dtype=self.dtype)
-        gtd.predict(self._memory.theta, tiles, numba.get_num_threads(), v)
+        self._predict(tiles, v)
         return self._of_demons(v)
+
+    def _predict(self, tiles: Tiles, v: Reals) -> None:
+        """Write theta.phi of every lane into `v`."""
+        predict = gtd.predict_alone if self._n_hands() == 1 else gtd.predict
+        predict(self._memory.theta, tiles, self._n_hands(), v)
+
+    def _n_hands(self) -> int:
+        """Return how many threads share the work: one where a step reads few numbers."""
+        is_small = self.layout.n_lanes * max(self._tiles.size, 1) < _SMALLEST_SHARED_WORK
+        return 1 if is_small else numba.get_num_threads()
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`."""
@@ -363,4 +376,4 @@ class GTDLambda:
             if np.shape(theta) != (self.n_demons, self.n_features) or not np.isfinite(theta).all():
                 raise ValueError(f"theta must be finite, of shape ({self.n_demons}, {self.n_features})")
             self._memory.theta[:, self.layout.lane] = np.where(self._work.is_aside[self.layout.lane], 0.0, theta.T)
-        gtd.predict(self._memory.theta, self._tiles, numba.get_num_threads(), self._lanes[gtd.V])
+        self._predict(self._tiles, self._lanes[gtd.V])

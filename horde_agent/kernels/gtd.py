@@ -97,7 +97,8 @@ class Memory(NamedTuple):
     live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
     n_live: Integers  # (B,)
     is_live: NDArray[np.uint8]  # (B, n)
-    phi: Reals  # (n,): phi_t in full
+    phi_t: Reals  # (n,): in full
+    phi_tp1: Reals  # (n,)
 
 
 class Work(NamedTuple):
@@ -126,6 +127,7 @@ class Rules(NamedTuple):
 
 # A short row far from the last one costs 200 ns of waiting, or 50 ns where it was asked for this many rows before.
 AHEAD = 8
+LANES_AT_ONCE = 256  # 457 rows of so many float32 stay in a core's own cache from their sum to their decay
 LANES_PER_LINE = (
     16  # a cache line of float32; of float64 every other line is asked for, and the processor adds the next
 )
@@ -281,7 +283,7 @@ def renew_shared_trace(b: int, start: int, stop: int, memory: Memory, lanes: Rea
     e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
     cap, max_e = rules.cap[0], lanes[MAX_E, start]
     for k in range(memory.n_live[b]):
-        x = rho * min(memory.phi[live[k]] + decay * e[live[k]], cap)
+        x = rho * min(memory.phi_t[live[k]] + decay * e[live[k]], cap)
         e[live[k]] = x
         max_e = max(max_e, x)
     for i in range(start, stop):
@@ -294,64 +296,86 @@ def renew_packed_trace(b: int, start: int, stop: int, first: int, memory: Memory
     rho, decay, max_e = lanes[RHO_T, start:stop], lanes[DECAY, start:stop], lanes[MAX_E, start:stop]
     cap = rules.cap[0]
     for k in range(memory.n_live[b]):
-        e, phi = memory.e_packed[memory.live[b, k], start - first : stop - first], memory.phi[memory.live[b, k]]
+        e, phi = memory.e_packed[memory.live[b, k], start - first : stop - first], memory.phi_t[memory.live[b, k]]
         for i in range(e.shape[0]):
             e[i] = rho[i] * min(phi + decay[i] * e[i], cap)
             max_e[i] = max(max_e[i], e[i])
 
 
 @inner_kernel
-def add_shared(rows: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
-    """Add amount times e to the live rows: the trace is the same for all lanes."""
-    amount = amounts[start:stop]
-    for k in range(live.shape[0]):
-        if k + AHEAD < live.shape[0]:
-            fetch_row(rows, live[k + AHEAD], start, stop)
-        x, row = e[live[k]], rows[live[k], start:stop]
-        for i in range(amount.shape[0]):
-            row[i] += x * amount[i]
-
-
-@inner_kernel
-def add_packed(rows: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
-    """Add amount times e to the live rows: each lane has its own trace, (n, stop - start)."""
-    amount = amounts[start:stop]
-    for k in range(live.shape[0]):
-        if k + AHEAD < live.shape[0]:
-            fetch_row(rows, live[k + AHEAD], start, stop)
-        x, row = e[live[k]], rows[live[k], start:stop]
-        for i in range(amount.shape[0]):
-            row[i] += x[i] * amount[i]
-
-
-@inner_kernel
-def dot_and_add_shared(
-    w: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals, dots: Reals
+def move_w(
+    w: Reals,
+    live: NDArray[np.int32],
+    e: Reals,
+    phi: Reals,
+    start: int,
+    stop: int,
+    amounts: Reals,
+    spent: Reals,
+    y: Reals,
 ) -> None:
-    """Add e.w to `dots`, by the rows from before amount times e is added to them."""
-    amount, dot = amounts[start:stop], dots[start:stop]
+    """Collect y = e.w, and add e amount - phi spent to the rows of w as soon as they were read.
+
+    `e` is (n, 1) where the lanes share a trace, else (n, stop - start).
+    """
+    amount, less, dot = amounts[start:stop], spent[start:stop], y[start:stop]
     for k in range(live.shape[0]):
         if k + AHEAD < live.shape[0]:
             fetch_row(w, live[k + AHEAD], start, stop)
-        x, row = e[live[k]], w[live[k], start:stop]
-        for i in range(amount.shape[0]):
-            dot[i] += x * row[i]
-            row[i] += x * amount[i]
+        row, x, on = w[live[k], start:stop], e[live[k]], phi[live[k]]
+        if x.shape[0] == 1:
+            for i in range(row.shape[0]):
+                dot[i] += x[0] * row[i]
+                row[i] += x[0] * amount[i] - on * less[i]
+        else:
+            for i in range(row.shape[0]):
+                dot[i] += x[i] * row[i]
+                row[i] += x[i] * amount[i] - on * less[i]
 
 
 @inner_kernel
-def dot_and_add_packed(
-    w: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals, dots: Reals
+def move_theta(
+    theta: Reals, live: NDArray[np.int32], e: Reals, phi: Reals, start: int, stop: int, amounts: Reals, spent: Reals
 ) -> None:
-    """Do what `dot_and_add_shared` does where each lane has its own trace."""
-    amount, dot = amounts[start:stop], dots[start:stop]
+    """Add e amount - phi spent to the live rows; `e` as in `move_w`."""
+    amount, less = amounts[start:stop], spent[start:stop]
     for k in range(live.shape[0]):
         if k + AHEAD < live.shape[0]:
-            fetch_row(w, live[k + AHEAD], start, stop)
-        x, row = e[live[k]], w[live[k], start:stop]
-        for i in range(amount.shape[0]):
-            dot[i] += x[i] * row[i]
-            row[i] += x[i] * amount[i]
+            fetch_row(theta, live[k + AHEAD], start, stop)
+        row, x, on = theta[live[k], start:stop], e[live[k]], phi[live[k]]
+        if x.shape[0] == 1:
+            for i in range(row.shape[0]):
+                row[i] += x[0] * amount[i] - on * less[i]
+        else:
+            for i in range(row.shape[0]):
+                row[i] += x[i] * amount[i] - on * less[i]
+
+
+@inner_kernel
+def move_m(m: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
+    """Add e amount to the live rows; `e` as in `move_w`."""
+    amount = amounts[start:stop]
+    for k in range(live.shape[0]):
+        if k + AHEAD < live.shape[0]:
+            fetch_row(m, live[k + AHEAD], start, stop)
+        row, x = m[live[k], start:stop], e[live[k]]
+        if x.shape[0] == 1:
+            for i in range(row.shape[0]):
+                row[i] += x[0] * amount[i]
+        else:
+            for i in range(row.shape[0]):
+                row[i] += x[i] * amount[i]
+
+
+@inner_kernel
+def correct_the_rest(b: int, memory: Memory, tiles: Integers, start: int, stop: int, spent: Reals) -> None:
+    """Subtract `spent` from the rows of theta at those active tiles that are not live: `move_theta` saw the others."""
+    less = spent[start:stop]
+    for k in range(tiles.shape[0]):
+        if memory.is_live[b, tiles[k]] == 0:
+            row = memory.theta[tiles[k], start:stop]
+            for i in range(row.shape[0]):
+                row[i] -= less[i]
 
 
 @inner_kernel
@@ -387,31 +411,6 @@ def forget(b: int, f: int, places: Places, memory: Memory) -> None:
 
 
 @inner_kernel
-def sweep(b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules) -> None:
-    """Renew a block's trace and carry delta e into theta, w and m; collect y = e_t.w_t.
-
-    One array at a time: twice as fast as all in one pass, whose many pointers keep the compiler from trusting any.
-    """
-    start, stop, first = places.start[b], places.start[b + 1], places.start[places.n_shared]
-    live = memory.live[b, : memory.n_live[b]]
-    if b < places.n_shared:
-        renew_shared_trace(b, start, stop, memory, lanes, rules)
-        e = memory.e_shared[b]
-        add_shared(memory.theta, live, e, start, stop, lanes[TO_THETA])
-        dot_and_add_shared(memory.w, live, e, start, stop, lanes[TO_W], lanes[Y])
-        if memory.m.shape[0] > 0:
-            add_shared(memory.m, live, e, start, stop, lanes[TO_M])
-    else:
-        renew_packed_trace(b, start, stop, first, memory, lanes, rules)
-        traces = memory.e_packed[:, start - first : stop - first]
-        add_packed(memory.theta, live, traces, start, stop, lanes[TO_THETA])
-        dot_and_add_packed(memory.w, live, traces, start, stop, lanes[TO_W], lanes[Y])
-        if memory.m.shape[0] > 0:
-            add_packed(memory.m, live, traces, start, stop, lanes[TO_M])
-    drop_small(b, start, stop, places, memory, rules.drop_below[0])
-
-
-@inner_kernel
 def clear_trace(b: int, places: Places, memory: Memory) -> None:
     """Set a block's trace to zero."""
     for k in range(memory.n_live[b]):
@@ -421,22 +420,41 @@ def clear_trace(b: int, places: Places, memory: Memory) -> None:
 
 
 @inner_kernel
+def sweep(b: int, e: Reals, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Carry delta e and the two corrections into w, theta and m; `e` as in `move_w`.
+
+    One array at a time, w first, for y = e_t.w_t: all in one pass take twice as long, since a compiler that cannot
+    tell many arrays apart trusts none of them.
+    """
+    live = memory.live[b, : memory.n_live[b]]
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
+    move_w(memory.w, live, e, memory.phi_t, start, stop, lanes[TO_W], lanes[SPENT], lanes[Y])
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA, i] * lanes[GAMMA_TP1, i] * (1 - lanes[LAM_TP1, i]) * lanes[Y, i]
+    move_theta(memory.theta, live, e, memory.phi_tp1, start, stop, lanes[TO_THETA], lanes[SPENT])
+    if memory.m.shape[0] > 0:
+        move_m(memory.m, live, e, start, stop, lanes[TO_M])
+
+
+@inner_kernel
 def learn_block(
     b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_t: Integers, tiles_tp1: Integers
 ) -> None:
-    """Carry delta e and the two corrections into the weights of one block in which a demon has rho > 0."""
-    start, stop = places.start[b], places.start[b + 1]
+    """Let one block learn in which a demon has rho > 0."""
+    start, stop, first = places.start[b], places.start[b + 1], places.start[places.n_shared]
     if not rules.every_step:
         sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
     enlist(b, memory, tiles_t)
-    sweep(b, places, memory, lanes, rules)
-    for i in range(start, stop):
-        lanes[SPENT, i] = lanes[ALPHA, i] * lanes[GAMMA_TP1, i] * (1 - lanes[LAM_TP1, i]) * lanes[Y, i]
-    subtract_from_rows(memory.theta, tiles_tp1, start, stop, lanes[SPENT])
-    for i in range(start, stop):
-        lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
-    subtract_from_rows(memory.w, tiles_t, start, stop, lanes[SPENT])
+    if b < places.n_shared:
+        renew_shared_trace(b, start, stop, memory, lanes, rules)
+        sweep(b, memory.e_shared[b].reshape(-1, 1), start, stop, memory, lanes, rules)
+    else:
+        renew_packed_trace(b, start, stop, first, memory, lanes, rules)
+        sweep(b, memory.e_packed[:, start - first : stop - first], start, stop, memory, lanes, rules)
+    correct_the_rest(b, memory, tiles_tp1, start, stop, lanes[SPENT])
     sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
+    drop_small(b, start, stop, places, memory, rules.drop_below[0])
 
 
 # ---- one step -----------------------------------------------------------------------------------------------------
@@ -450,15 +468,19 @@ def share(hand: np.int64, n_hands: int, n_lanes: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def prologue(places: Places, signals: Signals, memory: Memory, lanes: Reals, work: Work, tiles_t: Integers) -> None:
-    """Spread the signals, lay out phi_t, find the blocks with work to do and clear the traces of the others."""
+def prologue(
+    places: Places, signals: Signals, memory: Memory, lanes: Reals, work: Work, tiles_t: Integers, tiles_tp1: Integers
+) -> None:
+    """Spread the signals, lay out phi in full, find the blocks with work to do and clear the traces of the others."""
     tell(places, signals, lanes, work)
     find_busy(places, lanes, work)
     for b in range(work.is_busy.shape[0]):
         if work.is_busy[b] == 0:
             clear_trace(b, places, memory)
     for k in range(tiles_t.shape[0]):
-        memory.phi[tiles_t[k]] += 1
+        memory.phi_t[tiles_t[k]] += 1
+    for k in range(tiles_tp1.shape[0]):
+        memory.phi_tp1[tiles_tp1[k]] += 1
 
 
 @inner_kernel
@@ -475,24 +497,35 @@ def read_rows(
     """Do what runs along whole rows, on a hand's share of the lanes: predictions, TD errors, the decay of idle w."""
     start, stop = share(hand, rules.n_hands, lanes.shape[1])
     look_for_unbounded(memory.theta, lanes, work, rules, start, stop)
-    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V_TP1])
+    for first in range(start, stop, LANES_AT_ONCE):
+        last = min(stop, first + LANES_AT_ONCE)
+        sum_rows(memory.theta, tiles_tp1, first, last, lanes[V_TP1])
+        if rules.every_step:
+            sum_rows(memory.w, tiles_t, first, last, lanes[Q])
+            if work.n_busy[0] < work.is_busy.shape[0]:
+                decay_idle_secondary(places, memory.w, lanes, work, tiles_t, first, last)
     td_errors(lanes, work, start, stop)
     prepare(lanes, rules, start, stop)
     for i in range(start, stop):
         lanes[V, i] = lanes[V_TP1, i]  # stands where theta does not move
-    if rules.every_step:
-        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
-        if work.n_busy[0] < work.is_busy.shape[0]:
-            decay_idle_secondary(places, memory.w, lanes, work, tiles_t, start, stop)
 
 
 @inner_kernel
 def epilogue(
-    places: Places, phi: Reals, lanes: Reals, work: Work, rules: Rules, tiles_t: Integers, predictions: Floats
+    places: Places,
+    memory: Memory,
+    lanes: Reals,
+    work: Work,
+    rules: Rules,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+    predictions: Floats,
 ) -> None:
     """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions."""
     for k in range(tiles_t.shape[0]):
-        phi[tiles_t[k]] = 0
+        memory.phi_t[tiles_t[k]] = 0
+    for k in range(tiles_tp1.shape[0]):
+        memory.phi_tp1[tiles_tp1[k]] = 0
     for i in range(lanes.shape[1]):
         lanes[S, i] += rules.one_over_tau * (lanes[DELTA, i] * lanes[Y, i] - lanes[S, i])
         lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
@@ -502,8 +535,7 @@ def epilogue(
         predictions[demon] = lanes[V, places.lane[demon]]
 
 
-@parallel_kernel
-def learn(
+def _learn(
     places: Places,
     signals: Signals,
     memory: Memory,
@@ -519,21 +551,25 @@ def learn(
     First along the rows, each hand on its share of the lanes; then the blocks with rho > 0, dealt in turn. No sum
     crosses a lane, so the result is the same, bit for bit, for any number of hands.
     """
-    prologue(places, signals, memory, lanes, work, tiles_t)
+    prologue(places, signals, memory, lanes, work, tiles_t, tiles_tp1)
     for hand in prange(rules.n_hands):
         read_rows(np.int64(hand), places, memory, lanes, rules, work, tiles_t, tiles_tp1)
     for hand in prange(rules.n_hands):
         for k in range(np.int64(hand), work.n_busy[0], rules.n_hands):
             learn_block(work.order[k], places, memory, lanes, rules, tiles_t, tiles_tp1)
-    epilogue(places, memory.phi, lanes, work, rules, tiles_t, predictions)
+    epilogue(places, memory, lanes, work, rules, tiles_t, tiles_tp1, predictions)
 
 
-@parallel_kernel
-def predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
+def _predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
     """Write theta.phi of every lane into `v`, shape (L,)."""
     for hand in prange(n_hands):
         start, stop = share(np.int64(hand), n_hands, v.shape[0])
         sum_rows(theta, tiles, start, stop, v)
+
+
+# A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
+learn, learn_alone = parallel_kernel(_learn), kernel(_learn)
+predict, predict_alone = parallel_kernel(_predict), kernel(_predict)
 
 
 @kernel
