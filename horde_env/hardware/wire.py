@@ -1,0 +1,467 @@
+"""The robot's bytes: state packets of 83 bytes from it, control packets of 9 or 57 bytes to it. Pure functions.
+
+    state    DE AD BE EF | 77 bytes of readings | CRC-16, high byte first      100 a second, unasked
+    control  DE AD BE EF | mode, three int8, LED mode | 48 LED bytes if custom  no checksum, no reply
+
+A channel is one byte, its high byte, and up to eight low bits that may share another byte with its neighbours; `GROUPS`
+says where. Raw values keep the wire's integers and its axes (y to the right); RobotSpec turns them into SI.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c), confirmed byte for byte.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env.robot import RobotSpec
+
+Floats = NDArray[np.float64]
+
+HEADER = b"\xde\xad\xbe\xef"
+STATE_SIZE = 83
+MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
+
+BUS, CHARGE, CHARGE_COPY, CYCLE_TIME, MONITOR, CRC = 4, 5, 75, 79, 80, 81
+SPARE = 0x0F  # bits of bytes 25 and 43 that no firmware ever sets
+BUS_UNREAD = 255  # sent by the firmware where the power board reports 0
+
+MONITOR_CHARGING, MONITOR_DRIVE, MONITOR_OVERHEATING = 0x80, 0x40, 0x01
+
+N_CHANNELS, N_ON_WIRE, OVERHEATING = 57, 53, 56
+
+
+class Group(NamedTuple):
+    """Where a group of channels lies in a state packet.
+
+    Attributes:
+        name: The group's name in RobotSpec; the order of the groups is that of the observation.
+        high: Offset of each channel's high byte.
+        low: Offset of the byte that holds its low bits.
+        bits: Number of low bits.
+        shifts: Position of the lowest of them in that byte.
+        signed: True where the high byte is two's complement.
+    """
+
+    name: str
+    high: tuple[int, ...]
+    low: tuple[int, ...] = ()
+    bits: int = 0
+    shifts: tuple[int, ...] = ()
+    signed: bool = False
+
+
+PAIRS = (6, 4, 2, 0)  # four pairs of bits share a byte, the first channel on top
+GROUPS = (
+    Group("bus_voltage", (BUS,)),
+    Group("battery_voltage", (6, 7, 8)),
+    Group("motor_voltage", (9, 13, 17), signed=True),
+    Group("motor_velocity", (10, 14, 18), signed=True),
+    Group("motor_current", (11, 15, 19)),
+    Group("motor_temperature", (12, 16, 20)),
+    Group("acceleration", (21, 22, 23), (24, 24, 25), 4, (4, 0, 4), signed=True),
+    Group("magnetic", (26, 27, 28), (30, 30, 30), 2, (6, 4, 2)),
+    Group("rotational_velocity", (29,), (30,), 2, (0,), signed=True),
+    Group("ir_distance", tuple(range(31, 41)), (41,) * 4 + (42,) * 4 + (43,) * 2, 2, PAIRS + PAIRS + PAIRS[:2]),
+    Group("ir_light", tuple(range(65, 73)), (73,) * 4 + (74,) * 4, 2, PAIRS + PAIRS),
+    Group("light", tuple(range(44, 48)), (48,) * 4, 2, PAIRS),
+    Group("thermal", tuple(range(50, 66, 2)), tuple(range(49, 65, 2)), 8, (0,) * 8),
+)
+
+
+def _column(per_group: list[tuple[int, ...]]) -> NDArray[np.int64]:
+    """Lay a number per channel of each group into one array of shape (53,)."""
+    return np.array([number for group in per_group for number in group], dtype=np.int64)
+
+
+_HIGH = _column([g.high for g in GROUPS])
+_LOW = _column([g.low or g.high for g in GROUPS])  # without low bits any byte will do: the mask is 0
+_BITS = _column([(g.bits,) * len(g.high) for g in GROUPS])
+_SHIFT = _column([g.shifts or (0,) * len(g.high) for g in GROUPS]).astype(np.uint8)
+_MASK = ((1 << _BITS) - 1).astype(np.uint8)
+_SIGN = _column([(128 * g.signed,) * len(g.high) for g in GROUPS]).astype(np.uint8)
+_WEIGHT = 2.0**_BITS
+_LOWEST = 0.0 - _SIGN * _WEIGHT
+_HIGHEST = _LOWEST + 256 * _WEIGHT - 1
+_NAMES = [f"{g.name}[{i}]" for g in GROUPS for i in range(len(g.high))]
+_IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir_light[0]")
+
+
+class RobotState(NamedTuple):
+    """What one state packet says, in the wire's own units.
+
+    Attributes:
+        raw: The channels in the order of RobotSpec, shape (57,): integers, held as float64 as `RobotSpec.to_si` takes
+            them. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
+        charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn in 0 and 11 alone.
+        error_flags: 24 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
+        cycle_time: 0 in this firmware.
+        monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
+    """
+
+    raw: Floats
+    charge_state: int = 0
+    error_flags: int = 0
+    cycle_time: int = 0
+    monitor: int = MONITOR_DRIVE
+
+
+def is_sound(packet: bytes) -> bool:
+    """Tell whether 83 bytes that start with the header are a state packet that the robot sent.
+
+    Beside the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80) two facts about the firmware are used. It
+    never reports a bus voltage of 0, so that a line stuck at zero, whose CRC is right, is refused; and it leaves eight
+    bits free, which makes an accident that the CRC misses (one in 65,536) 256 times rarer.
+    """
+    return (
+        crc_hqx(packet[4:CRC], 0) == packet[CRC] << 8 | packet[CRC + 1]
+        and packet[BUS] != 0
+        and not (packet[25] | packet[43]) & SPARE
+    )
+
+
+def decode_state(packet: bytes) -> RobotState:
+    """Return what a state packet says.
+
+    Raises:
+        ValueError: If it has not 83 bytes, does not start with the header, or is not sound.
+    """
+    if len(packet) != STATE_SIZE or not packet.startswith(HEADER):
+        raise ValueError(
+            f"a state packet is {STATE_SIZE} bytes that start with {HEADER.hex()}, not {len(packet)} bytes that start "
+            f"with {packet[:4].hex() or 'nothing'}"
+        )
+    if not is_sound(packet):
+        raise ValueError(
+            f"state packet refused: its CRC says {packet[CRC:].hex()}, its bytes {crc_hqx(packet[4:CRC], 0):04x}; "
+            f"bus voltage byte {packet[BUS]} (never 0)"
+        )
+    return decode_states([packet])[0]
+
+
+def decode_states(packets: list[bytes]) -> list[RobotState]:
+    """Return what sound state packets say; faster than one by one."""
+    rows = np.frombuffer(b"".join(packets), dtype=np.uint8).reshape(-1, STATE_SIZE)
+    # Two's complement with its sign bit flipped is an unsigned number that starts from the lowest value.
+    high = rows.take(_HIGH, axis=1) ^ _SIGN
+    low = rows.take(_LOW, axis=1) >> _SHIFT & _MASK
+    raw = np.zeros((len(packets), N_CHANNELS))
+    raw[:, :N_ON_WIRE] = (high * _WEIGHT + low.astype(np.float64)) + _LOWEST
+    raw[:, OVERHEATING] = rows[:, MONITOR] & MONITOR_OVERHEATING
+    return [
+        RobotState(row, p[CHARGE], int.from_bytes(p[76:79], "big"), p[CYCLE_TIME], p[MONITOR])
+        for row, p in zip(raw, packets, strict=True)
+    ]
+
+
+def encode_state(state: RobotState) -> bytes:
+    """Return the state packet that the firmware would send: the inverse of `decode_state`.
+
+    As the firmware does, IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
+
+    Raises:
+        ValueError: If a reading is no integer or does not fit, or if channel 56 contradicts the monitor byte.
+    """
+    values = _on_wire(state)
+    packet = np.zeros(STATE_SIZE, dtype=np.uint8)
+    packet[:4] = np.frombuffer(HEADER, dtype=np.uint8)
+    packet[_HIGH] = values >> _BITS & 0xFF
+    np.bitwise_or.at(packet, _LOW, (values & _MASK).astype(np.uint8) << _SHIFT)
+    packet[BUS] = packet[BUS] or BUS_UNREAD
+    packet[[CHARGE, CHARGE_COPY]] = state.charge_state
+    packet[76:79] = np.frombuffer(state.error_flags.to_bytes(3, "big"), dtype=np.uint8)
+    packet[CYCLE_TIME], packet[MONITOR] = state.cycle_time, state.monitor
+    body = packet[:CRC].tobytes()
+    return body + crc_hqx(body[4:], 0).to_bytes(2, "big")
+
+
+def _on_wire(state: RobotState) -> NDArray[np.int64]:
+    """Return the 53 integers that a packet carries, checked."""
+    raw = np.array(state.raw, dtype=np.float64)
+    if raw.shape != (N_CHANNELS,) or not np.all(raw == np.rint(raw)):
+        raise ValueError(f"raw must be {N_CHANNELS} integers, not {state.raw!r}")
+    if raw[OVERHEATING] != state.monitor & MONITOR_OVERHEATING:
+        raise ValueError(f"overheating is {raw[OVERHEATING]:g} in raw and the monitor byte is {state.monitor:#04x}")
+    values = raw[:N_ON_WIRE].astype(np.int64)
+    wrong = np.flatnonzero((values < _LOWEST) | (values > _HIGHEST))
+    if wrong.size:
+        i = wrong[0]
+        raise ValueError(f"{_NAMES[i]} is {values[i]}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
+    values[_IR_LIGHT] %= 256  # the firmware's cast to a byte binds before its shift
+    return values
+
+
+class IrLightUnwrapper:
+    """Gives IR light its top two bits back, by continuity with the last three packets.
+
+    The firmware sends a reading of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
+    between two levels, and now and then one level comes twice, so a reading resembles the one two packets ago, or else
+    the last or the third. Of the four readings that a byte may stand for, the one nearest to any of these is taken, 32
+    in favour of the one two packets ago.
+
+    Always right where the reading is within 32 of what it was two packets ago; right after greater changes unless they
+    come near a multiple of 256. Not possible for the first two packets, which are taken as they are (away from the
+    dock the robot's own log never passes 196), and only a guess across lost packets. A guess too high cannot be
+    noticed later: `forget` starts again.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Take the next two packets as they are."""
+        self._history = np.zeros((3, 8))  # the last, two ago, three ago
+
+    def unwrap(self, wrapped: Floats) -> Floats:
+        """Return the readings, 0..1023, shape (8,), of the next packet, which carried `wrapped`, 0..255."""
+        candidates = wrapped + 256.0 * np.arange(4)[:, None]
+        change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
+        best = change.min(axis=1).argmin(axis=0)
+        reading: Floats = candidates[best, np.arange(8)]
+        self._history = np.stack([reading, self._history[0], self._history[1]])
+        return reading
+
+
+def ir_light(state: RobotState) -> Floats:
+    """Return a state's eight IR-light readings, modulo 256, shape (8,)."""
+    return state.raw[_IR_LIGHT]
+
+
+class MotorMode(IntEnum):
+    """What a control packet asks for. Any other number stops the motors."""
+
+    WHEEL_SPACE = 0
+    XYTHETA_SPACE = 1
+    WHEEL_VOLTAGE = 2
+    EXIT = 0x68
+    ENABLE_CHARGING = 0x69
+    DISABLE_CHARGING = 0x6A
+    ENABLE_REFERENCE = 0x6B
+    DISABLE_REFERENCE = 0x6C
+    ENABLE_AMPLIFIER = 0x6D
+    DISABLE_AMPLIFIER = 0x6E
+
+
+class LedMode(IntEnum):
+    """What the ring of 16 LEDs shows."""
+
+    NONE = 0
+    CLEAR = 1
+    BATTERY = 2
+    BALL = 3
+    ERROR = 4
+    EMERGENCY = 5
+    BUSY = 6
+    CUSTOM = 7
+    EXIT = 0x67
+
+
+class Control(NamedTuple):
+    """One control packet.
+
+    Attributes:
+        mode: A MotorMode, or any other byte, which stops the motors.
+        a, b, c: Three int8: wheels 100, 220, 340, or x, y (to the RIGHT), theta.
+        led_mode: A LedMode or any other byte.
+        leds: 16 x (red, green, blue), LED 0 at the front, clockwise; only with CUSTOM, else empty.
+    """
+
+    mode: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    led_mode: int = LedMode.NONE
+    leds: bytes = b""
+
+
+BODY_SIZE, LEDS_SIZE = 5, 48
+
+
+def encode_control(control: Control) -> bytes:
+    """Return the control packet: 9 bytes, or 57 with custom LEDs.
+
+    Raises:
+        ValueError: If a number does not fit its byte, or there are not 48 LED bytes with CUSTOM and none without.
+    """
+    mode, *values, led_mode, leds = control
+    if not all(-128 <= v <= 127 for v in values) or not all(0 <= v <= 255 for v in (mode, led_mode)):
+        raise ValueError(f"modes must be 0..255 and a, b, c -128..127: {control}")
+    if len(leds) != (LEDS_SIZE if led_mode == LedMode.CUSTOM else 0):
+        raise ValueError(f"custom LEDs are {LEDS_SIZE} bytes and other LED modes have none: {control}")
+    return HEADER + bytes([mode, *(v & 0xFF for v in values), led_mode]) + leds
+
+
+def decode_control(packet: bytes) -> Control:
+    """Return what a control packet asks for.
+
+    Raises:
+        ValueError: If it is no control packet.
+    """
+    body = packet[len(HEADER) :]
+    custom = len(body) >= BODY_SIZE and body[4] == LedMode.CUSTOM
+    if not packet.startswith(HEADER) or len(body) != BODY_SIZE + LEDS_SIZE * custom:
+        raise ValueError(f"a control packet is 9 bytes, or 57 with custom LEDs, after {HEADER.hex()}: {packet.hex()}")
+    a, b, c = (v - 256 * (v > 127) for v in body[1:4])
+    return Control(body[0], a, b, c, body[4], bytes(body[BODY_SIZE:]))
+
+
+def drive(request: Floats, spec: RobotSpec) -> Control:
+    """Return the control that asks the robot for a velocity.
+
+    Args:
+        request: Forward m/s, leftward m/s, counter-clockwise rad/s, shape (3,). Rounded to wire units and limited to
+            +-127 of them: an int8, and the same to both sides.
+        spec: The robot, for the size of a wire unit.
+
+    Raises:
+        ValueError: If the request is not three finite numbers.
+    """
+    request = np.asarray(request, dtype=np.float64)
+    if request.shape != (3,) or not np.all(np.isfinite(request)):
+        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {request!r}")
+    x, y, theta = (int(v) for v in np.clip(np.rint(request / _units(spec)), -127, 127))
+    return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
+
+
+def request_of(control: Control, spec: RobotSpec) -> Floats:
+    """Return the velocity (m/s forward, m/s left, rad/s counter-clockwise), shape (3,), that a control asks for.
+
+    Raises:
+        ValueError: If it is not in XYTHETA space.
+    """
+    if control.mode != MotorMode.XYTHETA_SPACE:
+        raise ValueError(f"only motor mode {MotorMode.XYTHETA_SPACE:d} asks for a velocity: {control}")
+    return np.array([control.a, control.b, control.c], dtype=np.float64) * _units(spec)
+
+
+def _units(spec: RobotSpec) -> Floats:
+    """Return the SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
+    translation, rotation = float(spec.drive["translation_unit"]), float(spec.drive["rotation_unit"])
+    return np.array([translation, -translation, rotation])
+
+
+# XYTHETA, so that the slew and the 0.5 s timeout go with it. Never mix it with WHEEL_VOLTAGE: a fresh firmware, told a
+# voltage and then this, keeps driving (lib_motor.c, motor_set_speed_slew).
+STOP = encode_control(Control(MotorMode.XYTHETA_SPACE))
+
+
+class PacketFinder:
+    """Finds packets of one size and header in a stream that may have lost, gained or changed bytes.
+
+    After a candidate that is not sound it goes on with the very next byte, so a header inside the readings, or inside
+    the ruins of a packet, never costs a whole one. It keeps at most one packet's bytes between calls.
+
+    Attributes:
+        packets: Sound packets found.
+        crc_errors: Headers whose packet was not sound.
+        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + n_pending.
+    """
+
+    header: bytes = HEADER
+    size: int = STATE_SIZE
+
+    def __init__(self) -> None:
+        self.packets = self.crc_errors = self.skipped_bytes = 0
+        self._pending = bytearray()
+
+    @property
+    def n_pending(self) -> int:
+        """Bytes that may still become a packet, fewer than `size`."""
+        return len(self._pending)
+
+    @property
+    def n_wanted(self) -> int:
+        """Bytes without which no further packet can be complete."""
+        return self.size - len(self._pending)
+
+    def is_sound(self, packet: bytes) -> bool:
+        """Tell whether a candidate of the right size and header is a packet."""
+        return is_sound(packet)
+
+    def find(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the stream and return the packets that are now complete, in their order."""
+        stream, self._pending = bytes(self._pending) + data, bytearray()
+        found, position = [], 0
+        while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(stream):
+            candidate = stream[start : start + self.size]
+            if self.is_sound(candidate):
+                found.append(candidate)
+                self.skipped_bytes += start - position
+                position = start + self.size
+            else:
+                self.crc_errors += 1
+                self.skipped_bytes += start + 1 - position
+                position = start + 1
+        rest = start if start >= 0 else self._start_of_header(stream, position)
+        self.skipped_bytes += rest - position
+        self._pending += stream[rest:]
+        self.packets += len(found)
+        return found
+
+    def _start_of_header(self, stream: bytes, position: int) -> int:
+        """Return where at the end of the stream a header may have begun, else its length."""
+        for start in range(max(position, len(stream) - len(self.header) + 1), len(stream)):
+            if self.header.startswith(stream[start:]):
+                return start
+        return len(stream)
+
+
+class StateParser(PacketFinder):
+    """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
+
+    def feed(self, data: bytes) -> list[RobotState]:
+        """Take the next bytes and return the states that are now complete, in their order."""
+        found = self.find(data)
+        return decode_states(found) if found else []
+
+
+class ControlParser:
+    """The robot's own reader of control packets, with its faults (for the emulator).
+
+    A byte that does not continue the header is consumed and the match starts over at the NEXT byte, so DE DE AD BE EF
+    loses its packet. A packet split in time is completed later; it is returned once its 9 or 57 bytes are all there.
+    That the last packet of a 10 ms cycle wins is up to the caller.
+
+    Attributes:
+        skipped_bytes: Bytes that belong to no packet.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_bytes = 0
+        self._pending = b""
+
+    def feed(self, data: bytes) -> list[Control]:
+        """Take the next bytes and return the controls that are now complete, in their order."""
+        stream, position = self._pending + data, 0
+        controls: list[Control] = []
+        while (start := stream.find(HEADER[:1], position)) >= 0:
+            self.skipped_bytes += start - position
+            position = start
+            n_equal = _length_of_common_start(HEADER, stream[start : start + len(HEADER)])
+            if n_equal < len(HEADER):
+                if start + n_equal == len(stream):
+                    break
+                position = start + n_equal + 1
+                self.skipped_bytes += position - start
+                continue
+            size = len(HEADER) + BODY_SIZE
+            if len(stream) >= start + size and stream[start + size - 1] == LedMode.CUSTOM:
+                size += LEDS_SIZE
+            if len(stream) < start + size:
+                break
+            controls.append(decode_control(stream[start : start + size]))
+            position = start + size
+        if start < 0:
+            self.skipped_bytes += len(stream) - position
+            position = len(stream)
+        self._pending = stream[position:]
+        return controls
+
+
+def _length_of_common_start(a: bytes, b: bytes) -> int:
+    """Return how many leading bytes agree."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
