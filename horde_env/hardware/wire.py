@@ -97,6 +97,7 @@ class RobotState(NamedTuple):
     Attributes:
         raw: The channels in the order of RobotSpec, shape (57,): integers, held as float64 as `RobotSpec.to_si` takes
             them. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
+            Read-only where it was decoded.
         charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn in 0 and 11 alone.
         error_flags: 24 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
         cycle_time: 0 in this firmware.
@@ -152,6 +153,7 @@ def decode_states(packets: list[bytes]) -> list[RobotState]:
     raw = np.zeros((len(packets), N_CHANNELS))
     raw[:, :N_ON_WIRE] = (high * _WEIGHT + low.astype(np.float64)) + _LOWEST
     raw[:, OVERHEATING] = rows[:, MONITOR] & MONITOR_OVERHEATING
+    raw.flags.writeable = False  # a state is shared between threads
     return [
         RobotState(row, p[CHARGE], int.from_bytes(p[76:79], "big"), p[CYCLE_TIME], p[MONITOR])
         for row, p in zip(raw, packets, strict=True)
