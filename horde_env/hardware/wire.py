@@ -27,12 +27,12 @@ STATE_SIZE = 83
 MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
 
 BUS, CHARGE, CHARGE_COPY, CYCLE_TIME, MONITOR, CRC = 4, 5, 75, 79, 80, 81
-SPARE = 0x0F  # bits of bytes 25 and 43 that no firmware ever sets
+SPARE = {25: 0x0F, 43: 0x0F, 76: 0xFC}  # bits that no firmware ever sets: beside short fields, and errors 18..23
 BUS_UNREAD = 255  # sent by the firmware where the power board reports 0
 
 MONITOR_CHARGING, MONITOR_DRIVE, MONITOR_OVERHEATING = 0x80, 0x40, 0x01
 
-N_CHANNELS, N_ON_WIRE, OVERHEATING = 57, 53, 56
+N_CHANNELS, N_ON_WIRE, OVERHEATING, N_ERRORS = 57, 53, 56, 18
 
 
 class Group(NamedTuple):
@@ -99,7 +99,7 @@ class RobotState(NamedTuple):
             them. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
             Read-only where it was decoded.
         charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn in 0 and 11 alone.
-        error_flags: 24 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
+        error_flags: 18 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
         cycle_time: 0 in this firmware.
         monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
     """
@@ -115,13 +115,13 @@ def is_sound(packet: bytes) -> bool:
     """Tell whether 83 bytes that start with the header are a state packet that the robot sent.
 
     Beside the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80) two facts about the firmware are used. It
-    never reports a bus voltage of 0, so that a line stuck at zero, whose CRC is right, is refused; and it leaves eight
-    bits free, which makes an accident that the CRC misses (one in 65,536) 256 times rarer.
+    never reports a bus voltage of 0, so that a line stuck at zero, whose CRC is right, is refused; and it leaves 14
+    bits free, which makes an accident that the CRC misses (one in 65,536) as rare as one in 10^9.
     """
     return (
         crc_hqx(packet[4:CRC], 0) == packet[CRC] << 8 | packet[CRC + 1]
         and packet[BUS] != 0
-        and not (packet[25] | packet[43]) & SPARE
+        and not (packet[25] & SPARE[25] or packet[43] & SPARE[43] or packet[76] & SPARE[76])
     )
 
 
@@ -139,7 +139,7 @@ def decode_state(packet: bytes) -> RobotState:
     if not is_sound(packet):
         raise ValueError(
             f"state packet refused: its CRC says {packet[CRC:].hex()}, its bytes {crc_hqx(packet[4:CRC], 0):04x}; "
-            f"bus voltage byte {packet[BUS]} (never 0)"
+            f"bus voltage {packet[BUS]} (never 0), spare bits {[packet[i] & bits for i, bits in SPARE.items()]} (0)"
         )
     return decode_states([packet])[0]
 
@@ -166,7 +166,8 @@ def encode_state(state: RobotState) -> bytes:
     As the firmware does, IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
 
     Raises:
-        ValueError: If a reading is no integer or does not fit, or if channel 56 contradicts the monitor byte.
+        ValueError: If a reading is no integer or does not fit, if channel 56 contradicts the monitor byte, or if there
+            are more than 18 error flags.
     """
     values = _on_wire(state)
     packet = np.zeros(STATE_SIZE, dtype=np.uint8)
@@ -186,6 +187,8 @@ def _on_wire(state: RobotState) -> NDArray[np.int64]:
     raw = np.array(state.raw, dtype=np.float64)
     if raw.shape != (N_CHANNELS,) or not np.all(raw == np.rint(raw)):
         raise ValueError(f"raw must be {N_CHANNELS} integers, not {state.raw!r}")
+    if not 0 <= state.error_flags < 1 << N_ERRORS:
+        raise ValueError(f"error_flags are {N_ERRORS} bits, not {state.error_flags:#x}")
     if raw[OVERHEATING] != state.monitor & MONITOR_OVERHEATING:
         raise ValueError(f"overheating is {raw[OVERHEATING]:g} in raw and the monitor byte is {state.monitor:#04x}")
     values = raw[:N_ON_WIRE].astype(np.int64)
@@ -349,6 +352,10 @@ def _units(spec: RobotSpec) -> Floats:
 # XYTHETA, so that the slew and the 0.5 s timeout go with it. Never mix it with WHEEL_VOLTAGE: a fresh firmware, told a
 # voltage and then this, keeps driving (lib_motor.c, motor_set_speed_slew).
 STOP = encode_control(Control(MotorMode.XYTHETA_SPACE))
+
+# What to send first: a robot that was left with half a packet takes the next bytes for the rest of it, and a header
+# there would be a wild velocity. Zeros complete any half packet and add nothing to it; then comes the stop.
+RESYNC = bytes(BODY_SIZE + LEDS_SIZE) + STOP
 
 
 class PacketFinder:

@@ -58,7 +58,7 @@ def find_states(stream: bytes) -> tuple[list[bytes], int]:
         p = stream[i : i + 83]
         if list(p[:4]) != HEADER:
             i += 1
-        elif crc_bit_by_bit(p[4:]) == 0 and p[4] != 0 and p[25] % 16 == 0 and p[43] % 16 == 0:
+        elif crc_bit_by_bit(p[4:]) == 0 and p[4] != 0 and p[25] % 16 == p[43] % 16 == p[76] // 4 == 0:
             found.append(p)
             i += 83
         else:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import itertools
 import struct
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -191,9 +192,14 @@ def test_the_real_robots_readings_survive_the_wire() -> None:
     assert parser.packets == len(columns) > 900
 
 
-def read_log(prefix: str) -> np.ndarray:
+@cache
+def log_rows() -> list[list[str]]:
     with gzip.open(LOG, "rt") as file:
-        names, *rows = csv.reader(file)
+        return list(csv.reader(file))
+
+
+def read_log(prefix: str) -> np.ndarray:
+    names, *rows = log_rows()
     chosen = [i for i, name in enumerate(names) if name.rstrip("0123456789XYZ") == prefix]
     return np.array([[float(row[i]) for i in chosen] for row in rows])
 
