@@ -289,6 +289,9 @@ BODY_SIZE, LEDS_SIZE = 5, 48
 def encode_control(control: Control) -> bytes:
     """Return the control packet: 9 bytes, or 57 with custom LEDs.
 
+    >>> encode_control(Control(MotorMode.XYTHETA_SPACE, 20, led_mode=LedMode.CLEAR)).hex(" ")
+    'de ad be ef 01 14 00 00 01'
+
     Raises:
         ValueError: If a number does not fit its byte, or there are not 48 LED bytes with CUSTOM and none without.
     """

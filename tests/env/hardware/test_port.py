@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import re
 import socket
@@ -23,6 +24,7 @@ from horde_env.hardware.wire import MI_ON, RobotState
 from horde_env.robot import critterbot
 from tests.env.hardware.test_wire import GOLDEN
 
+pytestmark = pytest.mark.hardware
 SPEC = critterbot()
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
 
@@ -284,8 +286,6 @@ def test_no_permission_names_the_group(tmp_path: Path) -> None:
 
     def refuse(*_: object, **__: object) -> None:
         raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
-
-    import grp
 
     group = grp.getgrgid(device.stat().st_gid).gr_name
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}.*usermod -aG {group}"):

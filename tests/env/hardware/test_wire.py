@@ -15,6 +15,7 @@ from horde_env.robot import critterbot
 from tests.oracles import wire as oracle
 
 SPEC = critterbot()
+RELAXED = settings(deadline=None)  # a busy machine is no failure
 
 GOLDEN = bytes.fromhex(
     "deadbeef a500a7a6a6 00000080 00000080 00000080 00b23dde20 a19d64ec73 09223b556e87a0bad3ec6c6c60 1b538ac2dd"
@@ -121,6 +122,7 @@ def test_every_byte_of_a_packet_is_accounted_for() -> None:
     assert not used & others
 
 
+@RELAXED
 @given(states())
 def test_a_state_survives_its_packet(state: RobotState) -> None:
     packet = wire.encode_state(state)
@@ -131,6 +133,7 @@ def test_a_state_survives_its_packet(state: RobotState) -> None:
     assert wire.encode_state(back) == packet
 
 
+@RELAXED
 @given(states())
 def test_fields_lie_where_the_protocol_says(state: RobotState) -> None:
     packet = wire.encode_state(state)
@@ -142,6 +145,7 @@ def test_fields_lie_where_the_protocol_says(state: RobotState) -> None:
     assert packet[79:81] == bytes([state.cycle_time, state.monitor])
 
 
+@RELAXED
 @given(states())
 def test_the_crc_is_long_division_by_0x1021(state: RobotState) -> None:
     packet = wire.encode_state(state)
@@ -242,6 +246,7 @@ def test_overheating_is_bit_0_of_the_monitor() -> None:
 # ---- IR light --------------------------------------------------------------------------------------------------------
 
 
+@RELAXED
 @given(st.lists(st.tuples(st.integers(-31, 31), st.integers(-31, 31)), max_size=80))
 def test_ir_light_is_unwrapped_exactly_while_each_phase_moves_by_less_than_32(steps: list[tuple[int, int]]) -> None:
     """Bright and dark packets by turns, each level wandering as it likes over 0..1023, through every coincidence."""
@@ -303,6 +308,7 @@ def test_stop_is_a_velocity_of_zero() -> None:
     assert bytes.fromhex("deadbeef 01 00 00 00 00") == wire.STOP
 
 
+@RELAXED
 @given(controls)
 def test_a_control_survives_its_packet(control: Control) -> None:
     packet = wire.encode_control(control)
@@ -354,6 +360,7 @@ def test_the_wires_y_points_to_the_right() -> None:
     assert wire.request_of(Control(1, 0, -25, 0), SPEC)[1] == pytest.approx(0.44)
 
 
+@RELAXED
 @given(*[st.integers(-127, 127)] * 3)
 def test_units_survive_the_way_to_si_and_back(x: int, y: int, theta: int) -> None:
     control = Control(1, x, y, theta)
@@ -385,6 +392,7 @@ def feed_in_pieces(parser: StateParser, stream: bytes, cuts: list[int]) -> list[
     return [wire.encode_state(s) for a, b in itertools.pairwise(edges) for s in parser.feed(stream[a:b])]
 
 
+@RELAXED
 @given(st.lists(st.integers(0, 5 * 83), max_size=30))
 def test_however_the_stream_is_cut_the_packets_are_the_same(cuts: list[int]) -> None:
     parser = StateParser()
@@ -450,6 +458,7 @@ def test_the_parser_keeps_less_than_a_packet() -> None:
     assert parser.n_wanted == 82
 
 
+@RELAXED
 @given(st.binary(max_size=400), st.integers(0, 83), st.integers(0, 83))
 def test_the_parser_agrees_with_trying_every_byte(junk: bytes, a: int, b: int) -> None:
     stream = GOLDEN[:a] + junk + GOLDEN + GOLDEN[b:] + junk[::-1] + wire.HEADER + GOLDEN
@@ -532,8 +541,8 @@ def test_a_million_bytes_of_noise_hold_no_packet() -> None:
 # ---- the robot's reader of controls ----------------------------------------------------------------------------------
 
 
+@RELAXED
 @given(st.lists(controls | st.binary(max_size=12), max_size=12), st.lists(st.integers(0, 400), max_size=8))
-@settings(max_examples=200)
 def test_the_control_parser_agrees_with_the_state_machine(items: list[Control | bytes], cuts: list[int]) -> None:
     stream = b"".join(wire.encode_control(item) if isinstance(item, Control) else item for item in items)
     parser, reader = ControlParser(), oracle.ControlReader()
