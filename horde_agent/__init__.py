@@ -1,1 +1,32 @@
 """A Horde: many general value functions learned off-policy and in parallel from one stream of experience."""
+
+from __future__ import annotations
+
+from horde_agent import questions
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.learner import LearnerConfig
+from horde_agent.loop import Life
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
+from horde_agent.student import relearn
+from horde_agent.tiles import TileCoder
+
+__all__ = [
+    "GVF",
+    "Behaviour",
+    "Channel",
+    "ConstantAction",
+    "Feature",
+    "Gibbs",
+    "Horde",
+    "Interface",
+    "LearnerConfig",
+    "Life",
+    "Prediction",
+    "StickyRandom",
+    "TileCoder",
+    "Uniform",
+    "questions",
+    "relearn",
+]

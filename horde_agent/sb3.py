@@ -1,7 +1,7 @@
 """A Horde beside stable-baselines3: it learns off-policy from what a controller does while the controller learns.
 
-The controller's policy is the behaviour policy, and stable-baselines3 knows the probability of every action that it drew.
-That probability, and no estimate of it, is the b of rho = pi(a) / b(a).
+The controller's policy is the behaviour policy, and stable-baselines3 knows the probability of every action that it
+drew. That probability, and no estimate of it, is the b of rho = pi(a) / b(a).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError as missing:  # pragma: no cover - depends on what is installe
     raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
 
 
-class HordeCallback(BaseCallback):  # type: ignore[misc]  # stable-baselines3 ships no types that mypy may follow here
+class HordeCallback(BaseCallback):
     """Let a Horde learn from every transition of an on-policy controller (PPO, A2C).
 
     Args:
@@ -55,7 +55,8 @@ class HordeCallback(BaseCallback):  # type: ignore[misc]  # stable-baselines3 sh
         if self.model.n_envs != 1:
             raise ValueError(f"a Horde has one stream of experience, but {self.model.n_envs} environments are running")
         # learn() may be called again and go on: the environment's current observation is where the stream (re)starts.
-        self._begin(self.model._last_obs[0])
+        held: Any = self.model._last_obs
+        self._begin(held[0])
 
     def _on_step(self) -> bool:
         """Learn from (o_t, a_t, o_{t+1}) with b(a_t | o_t) as the policy gave it."""

@@ -1,1 +1,67 @@
-"""A robot as a Gymnasium environment: the Critterbot in its pen, simulated, replayed or real."""
+"""A robot as a Gymnasium environment: the Critterbot in its pen, simulated, replayed or real.
+
+    env = gymnasium.make("horde_env:CritterbotPen-v0")
+
+Public names are loaded when they are first used, so that importing the package stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+if TYPE_CHECKING:
+    from horde_env.backend import Backend, Frame
+    from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
+    from horde_env.env import PenEnv
+    from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
+    from horde_env.make import make_replay_env, make_simulator_env
+    from horde_env.replay import RecordedLife
+    from horde_env.robot import Action, Channel, RobotSpec, critterbot
+
+__all__ = [
+    "Action",
+    "Backend",
+    "BackendLost",
+    "BackendUnavailable",
+    "Channel",
+    "Clock",
+    "Frame",
+    "HordeEnvError",
+    "ManualClock",
+    "PenEnv",
+    "RealTimeClock",
+    "RecordedLife",
+    "RobotSpec",
+    "SimulatedClock",
+    "critterbot",
+    "make_replay_env",
+    "make_simulator_env",
+]
+
+_HOME = {
+    "backend": ("Backend", "Frame"),
+    "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
+    "env": ("PenEnv",),
+    "errors": ("BackendLost", "BackendUnavailable", "HordeEnvError"),
+    "make": ("make_replay_env", "make_simulator_env"),
+    "replay": ("RecordedLife",),
+    "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"horde_env has no {name!r}; its names are {', '.join(__all__)}")
+    return getattr(import_module(f"horde_env.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+gymnasium.register(id="CritterbotPen-v0", entry_point="horde_env.make:make_simulator_env")
+gymnasium.register(id="CritterbotReplay-v0", entry_point="horde_env.make:make_replay_env")

@@ -24,6 +24,7 @@ class Frame:
         stale: True where no new packet came and the last one is repeated.
         gap: True where this frame does not follow from the last one: the learner clears its traces.
         applied: False where a safety stop, charging or a fault kept the body from the command.
+        last: True where no frame can follow this one (the end of a recorded life): the environment truncates.
         extras: Further flat numbers for `info` (the simulator's pose, a recorded life's action and b).
     """
 
@@ -34,6 +35,7 @@ class Frame:
     stale: bool = False
     gap: bool = False
     applied: bool = True
+    last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
 
 

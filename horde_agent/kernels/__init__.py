@@ -1,1 +1,1 @@
-"""Numba kernels: arrays in, arrays out."""
+"""Compiled arithmetic: arrays and numbers in, arrays out, nothing else."""

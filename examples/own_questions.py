@@ -1,0 +1,58 @@
+"""Pose questions of your own: about policies that nobody follows, with time scales that depend on the state.
+
+Run it: python examples/own_questions.py [steps]
+"""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
+
+env = gym.make("horde_env:CritterbotPen-v0")
+face = Interface.of(env)
+names = [channel.name for channel in face.channels]
+ahead, light = names.index("ir_distance_0"), names.index("light_0")
+n_actions = len(face.actions)
+
+
+class Cautious:
+    """Drive forward, but turn left where something is near: a policy is anything that gives probabilities."""
+
+    n_actions = n_actions
+
+    def probabilities(self, observation, tiles):
+        forward = 0.1 if observation[ahead] > 0.3 else 0.9
+        return np.array([forward, 0.0, 0.0, 1.0 - forward, 0.0])
+
+
+def until_contact(observation, tiles):
+    """Go on with probability .9 a step, until something is touched (a pseudo-termination: the life goes on)."""
+    return 0.0 if observation[ahead] > 0.6 else 0.9
+
+
+questions = [
+    GVF("light in half a second, if I drove on", ConstantAction(0, n_actions), Channel(light), continuation=0.8),
+    GVF("light in half a second, if I were careful", Cautious(), Channel(light), continuation=0.8),
+    # A cumulant of 1 on every step makes the return a time, in steps: how long until I touch something?
+    GVF("steps to contact, straight on", ConstantAction(0, n_actions), lambda observation, tiles: 1.0, until_contact),
+    # An outcome pays at termination: how near will it be when the question ends?
+    GVF(
+        "nearness when it ends, straight on",
+        ConstantAction(0, n_actions),
+        cumulant=lambda observation, tiles: 0.0,
+        continuation=until_contact,
+        outcome=lambda observation, tiles: float(observation[ahead]),
+        lam=0.5,
+    ),
+]
+
+horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=face)
+life.run(STEPS)
+for name, prediction in zip(horde.names, horde.predictions, strict=True):
+    print(f"{name:45s} {prediction:7.3f}")
+env.close()

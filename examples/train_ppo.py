@@ -1,0 +1,28 @@
+"""Train a light-seeking controller with PPO while a Horde learns, off-policy, what other policies would bring.
+
+The Horde's b is PPO's own probability of the action that it drew. Run it: python examples/train_ppo.py [steps]
+"""
+
+import sys
+
+import gymnasium as gym
+from stable_baselines3 import PPO
+
+from horde_agent import Horde, Interface, questions
+from horde_agent.sb3 import HordeCallback
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+
+env = gym.make("horde_env:CritterbotPen-v0", task="light", max_episode_steps=500)
+face = Interface.of(env)
+horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+callback = HordeCallback(horde, face)
+
+controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
+controller.learn(STEPS, callback=callback)
+
+print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")
+for policy in face.actions:
+    demon = horde.names.index(f"{policy}/g0.8/light_0")
+    print(f"light ahead over the next half second, if the robot would {policy}: {horde.predictions[demon]:.3f}")
+env.close()

@@ -1,0 +1,230 @@
+"""The command `horde`: learn, and report. Bad input is answered by one sentence on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import numpy as np
+import tyro
+from rich.console import Console
+
+from horde_agent import questions as families
+from horde_agent.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.jobs import Job, learn_from_log, live
+from horde_agent.policies import Behaviour
+from horde_agent.report import write_report
+from horde_agent.run_folder import own_version
+
+BAD_INPUT = 2
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Draw the report of a run again from the files in its folder.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code: 0 done, 2 bad input; other errors are raised.
+
+    Args:
+        arguments: Words after `horde`; those of the process when None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:
+        print(own_version())
+        return 0
+    try:
+        command = _parse(words)
+        if isinstance(command, ReportConfig):
+            print(write_report(command.run))
+        else:
+            _learn(resolve(command))
+    except BadInput as error:
+        print(f"horde: {error}", file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def _parse(words: list[str]) -> LearnConfig | ReportConfig:
+    """Turn words into a command; a --config file gives the defaults that flags override."""
+    default = LearnConfig()
+    if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
+        default = replace(read_config(file), config=file)
+    errors = io.StringIO()
+    learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
+    report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
+    try:
+        with redirect_stderr(errors):
+            return tyro.cli(
+                learn | report,
+                args=words,
+                prog="horde",
+                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as end:
+        if end.code in (0, None):
+            raise
+        raise BadInput(one_sentence(errors.getvalue())) from None
+
+
+def one_sentence(box: str) -> str:
+    """Return what a framed message of the argument parser says, without its frame and its advice."""
+    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
+    said = itertools.takewhile(bool, lines)
+    return " ".join(said).rstrip(".") + "; see horde --help"
+
+
+def _config_file(words: Sequence[str]) -> Path | None:
+    """Return what --config names, the last time that it does."""
+    file = None
+    for k, word in enumerate(words):
+        if word == "--config" and k + 1 < len(words):
+            file = Path(words[k + 1])
+        elif word.startswith("--config="):
+            file = Path(word.removeprefix("--config="))
+    return file
+
+
+def _learn(config: LearnConfig) -> None:
+    """Check everything, then do the job in a folder of its own, and say what came of it."""
+    with answered():
+        env = _make_env(config)
+    try:
+        with answered():
+            job = _make_job(env, config)
+        run = live if config.backend == "simulator" else learn_from_log
+        with stop_on_interrupt(job):
+            summary = run(job)
+    finally:
+        env.close()
+    report = write_report(job.folder_path)
+    _say(job.console, summary, report)
+
+
+def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
+    """Make the robot's environment; it is reached through Gymnasium alone."""
+    settings: dict[str, Any] = {"realtime": config.realtime, "disable_env_checker": True}
+    if config.backend == "replay":
+        return gymnasium.make("horde_env:CritterbotReplay-v0", log=str(config.log), **settings)
+    return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
+
+
+def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
+    """Build the Horde and bring the body to its first observation, so that what cannot be done shows now."""
+    interface = Interface.of(env)
+    horde = Horde(
+        _questions(config, interface),
+        n_features=interface.coder.n_features,
+        n_active=interface.coder.n_active,
+        config=LearnerConfig(
+            step_size=config.step_size,
+            secondary_ratio=config.secondary_ratio,
+            trace_rule=config.trace_rule,  # type: ignore[arg-type]
+            w_rule=config.w_rule,  # type: ignore[arg-type]
+        ),
+    )
+    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+    job = Job(config, env, interface, horde, excursions, Console(stderr=True))
+    job.begin()
+    return job
+
+
+def _questions(config: LearnConfig, interface: Interface) -> list[GVF]:
+    """Return the questions asked for.
+
+    Raises:
+        BadInput: If a replayed log cannot answer them.
+        ValueError: If the question file is wrong.
+    """
+    match config.questions:
+        case "excursions":
+            return families.excursions(interface)
+        case "nexting":
+            return families.nexting(interface)
+        case "policies":
+            # A generator of its own: the life of a seed is the same whatever is asked about it.
+            return families.policies(interface, np.random.default_rng([config.seed, 1]))
+    questions = families.from_file(Path(str(config.questions)), interface)
+    other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
+    if config.backend == "replay" and other:
+        raise BadInput(
+            f"a replayed log was not driven by known choices, so it answers questions about the policy 'behaviour' "
+            f"alone, and {other[0]!r} in {config.questions} is not one"
+        )
+    return questions
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn what the user can put right into BadInput; everything else is a bug and keeps its traceback."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        # The robot's package is not imported here, so its errors are known by name.
+        ours = any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
+        if ours or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
+            raise BadInput(" ".join(str(error).split())) from error
+        raise
+
+
+@contextmanager
+def stop_on_interrupt(job: Job) -> Iterator[None]:
+    """Let the first Ctrl-C end the job cleanly, with its report; a second one breaks it off."""
+
+    def stop(signum: int, frame: object) -> None:  # noqa: ARG001
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        job.stop()
+        job.console.print("stopping after this step; press Ctrl-C again to break off")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
+    """Print the outcome in a few lines."""
+    nmsre = "not scored"
+    if summary["mean_nmsre"] is not None:
+        nmsre = (
+            f"NMSRE mean {summary['mean_nmsre']:.3f}, median {summary['median_nmsre']:.3f}, "
+            f"{summary['share_nmsre_below_1']:.0%} below 1"
+        )
+    console.print(
+        f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
+        f"{len(summary['diverged'])} diverged",
+        highlight=False,
+        soft_wrap=True,
+    )
+    print(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

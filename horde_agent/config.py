@@ -1,0 +1,216 @@
+"""What `horde learn` is asked to do: the flags, the file that fills them, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import tyro
+
+BACKENDS = ("simulator", "replay")
+LATER_BACKENDS = ("serial", "drops", "emulated")
+FAMILIES = ("excursions", "policies", "nexting")
+TRACE_RULES = ("clipped", "capped", "plain")
+W_RULES = ("every-step", "importance-weighted")
+DEFAULT_STEPS = 60_000
+
+
+def _shown(metavar: str, default: str | None = None) -> Any:
+    """Return how --help shows a flag."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+
+
+class BadInput(ValueError):
+    """Something the user asked for cannot be done; the message says what to do instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnConfig:
+    """Live, or read a recorded life, and learn predictions from it; the results go to a folder of their own.
+
+    Attributes:
+        backend: The body: `simulator` (the Critterbot in its pen) or `replay` (a recorded log).
+        port: Port of a real robot (for the backends serial and drops, which are not available in this version).
+        log: The log to replay.
+        steps: Periods of 100 ms to live, excursions and drives included.
+        questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
+            `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
+        trace_rule: How the eligibility trace is bounded: `clipped`, `capped` or `plain` (the paper's pseudo-code).
+        w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
+        step_size: Step size alpha of the primary weights, before the division by the number of active features.
+        secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
+        repeat: Probability with which the behaviour repeats its last action; otherwise it draws one of all actions.
+        excursion_probability: Probability of a test excursion before each action of the behaviour.
+        horizon: Steps of a test excursion, and terms of the return it measures.
+        passes: Replay: how often to learn from the first 70 % of the log.
+        realtime: Keep 100 ms between two steps, as the real robot does.
+        seed: Seed of everything random: same seed, same life.
+        config: TOML file that fills these settings by name; flags override it.
+        out: New folder for the results.
+    """
+
+    backend: Annotated[str, _shown("NAME")] = "simulator"
+    port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
+    log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    steps: Annotated[int | None, _shown("N", "(default: 60000; replay: the whole log)")] = None
+    questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
+    trace_rule: Annotated[str, _shown("NAME")] = "clipped"
+    w_rule: Annotated[str, _shown("NAME")] = "every-step"
+    step_size: float = 0.1
+    secondary_ratio: float = 0.001
+    repeat: float = 0.5
+    excursion_probability: float = 0.02
+    horizon: int = 50
+    passes: int = 30
+    realtime: bool = False
+    seed: int = 0
+    config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
+
+
+def resolve(config: LearnConfig) -> LearnConfig:
+    """Check every setting that can be checked without the robot, and fill in the defaults that depend on others.
+
+    Raises:
+        BadInput: With one sentence, if something cannot be done.
+    """
+    _check_body(config)
+    _check_numbers(config)
+    _one_of("trace rule", config.trace_rule, TRACE_RULES)
+    _one_of("w rule", config.w_rule, W_RULES)
+    questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
+    _check_questions(questions, config.backend)
+    steps = DEFAULT_STEPS if config.steps is None and config.backend == "simulator" else config.steps
+    return replace(config, questions=questions, steps=steps, out=_fresh_folder(config))
+
+
+def read_config(path: Path) -> LearnConfig:
+    """Read settings from a TOML file; those that it does not name keep their defaults.
+
+    A `config.toml` of a run can be read back: its tables (versions) are left out, and so is its `out`.
+
+    Raises:
+        BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"there is no config file {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"the config file {path} cannot be read: {error}") from error
+    is_resolved = "versions" in table
+    settings = {k: v for k, v in table.items() if not (is_resolved and (k == "out" or isinstance(v, dict)))}
+    types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
+    for name, value in settings.items():
+        if name not in types:
+            near = difflib.get_close_matches(name, types, n=1)
+            raise BadInput(f"unknown setting {name!r} in {path}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        settings[name] = _typed(name, value, types[name], path)
+    return LearnConfig(**settings)
+
+
+def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
+    """Return a TOML value as the type of its setting, which may be optional."""
+    base = kind if get_origin(kind) is None else get_args(kind)[0]
+    if base is Path and isinstance(value, str):
+        return Path(value)
+    if base is float and type(value) is int:
+        return float(value)
+    if type(value) is not base:
+        what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
+        raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")
+    return value
+
+
+def to_toml(table: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Return settings and versions as TOML; a setting without a value becomes a comment."""
+    lines = [f"{k} = {_toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
+    lines += ["", "[versions]", *(f"{_key(k)} = {_toml_value(v)}" for k, v in versions.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("-", "").replace("_", "").isalnum() else _toml_value(name)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'
+
+
+def _check_body(config: LearnConfig) -> None:
+    if config.backend in LATER_BACKENDS:
+        raise BadInput(
+            f"the backend {config.backend!r} is not available in this version; use one of {', '.join(BACKENDS)}"
+        )
+    _one_of("backend", config.backend, BACKENDS)
+    if config.port is not None:
+        raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    if config.backend == "replay":
+        if config.log is None:
+            raise BadInput("--backend replay needs --log FILE, the log to replay")
+        if not config.log.is_file():
+            raise BadInput(f"there is no log {config.log}")
+    elif config.log is not None:
+        raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")
+
+
+def _check_numbers(config: LearnConfig) -> None:
+    if config.steps is not None and config.steps < 1:
+        raise BadInput(f"--steps must be at least 1, got {config.steps}")
+    for name, least in (("horizon", 1), ("passes", 1), ("seed", 0)):
+        if getattr(config, name) < least:
+            raise BadInput(f"--{name} must be at least {least}, got {getattr(config, name)}")
+    if not (math.isfinite(config.step_size) and config.step_size > 0.0):
+        raise BadInput(f"--step-size must be a positive number, got {config.step_size}")
+    if not (math.isfinite(config.secondary_ratio) and config.secondary_ratio >= 0.0):
+        raise BadInput(f"--secondary-ratio must be a number that is not negative, got {config.secondary_ratio}")
+    if not 0.0 <= config.repeat < 1.0:
+        raise BadInput(f"--repeat must be in [0, 1), got {config.repeat}")
+    if not 0.0 <= config.excursion_probability <= 1.0:
+        raise BadInput(f"--excursion-probability must be in [0, 1], got {config.excursion_probability}")
+
+
+def _check_questions(questions: str, backend: str) -> None:
+    is_file = questions.endswith(".toml")
+    if is_file and not Path(questions).is_file():
+        raise BadInput(f"there is no question file {questions}")
+    if not is_file and questions not in FAMILIES:
+        near = difflib.get_close_matches(questions, FAMILIES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"unknown questions {questions!r}: choose {', '.join(FAMILIES)} or a .toml file{hint}")
+    if backend == "replay" and questions in ("excursions", "policies"):
+        raise BadInput(
+            f"a replayed log was not driven by known choices, so only --questions nexting (or a file of questions "
+            f"about the behaviour) can be learned from it, not {questions!r}"
+        )
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
+
+
+def _fresh_folder(config: LearnConfig) -> Path:
+    """Return the folder to create, which must not hold anything yet."""
+    if config.out is not None:
+        if config.out.exists() and not config.out.is_dir():
+            raise BadInput(f"--out {config.out} is a file; name a new folder")
+        if config.out.is_dir() and any(config.out.iterdir()):
+            raise BadInput(f"--out {config.out} already holds a run (or other files); name a new folder")
+        return config.out
+    n = 1
+    while (folder := Path("runs") / f"{config.backend}-{n}").exists():
+        n += 1
+    return folder

@@ -1,0 +1,473 @@
+"""GTD(lambda) for many demons at once: the arithmetic of one step, on arrays alone.
+
+A *lane* is the place of one demon. Weights are stored feature-major, so that an active feature is one contiguous row
+over all lanes: reading 457 long rows runs at the speed of memory, reading 457 x 15 short ones at its latency. A *block*
+is a run of lanes that is swept together. The lanes of a *shared* block are demons of one (policy, gamma, lambda): they
+have one trace, a number per feature. The lanes of a *packed* block belong to small groups: each lane has its own trace.
+Shared blocks come first.
+
+    delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta_t.phi_{t+1} - theta_t.phi_t
+    e_t     = rho_t (phi_t + gamma_t lambda_t e_{t-1})
+    theta  += alpha   (delta_t e_t - gamma_{t+1} (1 - lambda_{t+1}) (e_t.w_t) phi_{t+1})
+    w      += alpha_w (delta_t e_t - (phi_t.w_t) phi_t)                 times rho_t inside the brackets on request
+
+Every right-hand side uses the weights from before the update. Sources: Maei (2011), GTD(lambda); White, Modayil &
+Sutton (2012), pseudo-code. Only features whose trace is not zero are visited: `live` lists them, block by block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
+
+Reals = NDArray[Any]  # float32 or float64, the learner's dtype
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+UNBOUNDED = np.uint8(1)  # |theta| passed its bound
+NOT_FINITE = np.uint8(2)  # a TD error or a prediction is infinite or not a number
+
+# One number per lane: rows of the array `lanes`, shape (N_ROWS, L). One array instead of twenty, since each costs every
+# kernel that it passes through half a second of compilation.
+V = 0  # theta_t.phi_t, the prediction
+V_TP1 = 1  # theta_t.phi_{t+1}
+DELTA = 2
+S = 3  # scalar MSPBE trace
+Q = 4  # w_t.phi_t
+Y = 5  # e_t.w_t
+C_TP1 = 6
+Z_TP1 = 7
+RHO_T = 8
+GAMMA_T = 9
+GAMMA_TP1 = 10
+LAM_T = 11
+LAM_TP1 = 12
+ALPHA = 13
+ALPHA_W = 14
+DECAY = 15  # gamma_t lambda_t
+TO_THETA = 16  # alpha delta
+TO_W = 17  # alpha_w delta
+TO_M = 18  # delta / (tau scale)
+SPENT = 19  # what is subtracted from rows
+MAX_E = 20  # running max |e|
+BOUND = 21  # |theta| that no answer can need
+N_ROWS = 22
+
+
+class Places(NamedTuple):
+    """Who sits where: n_demons demons on L lanes in B blocks, S of them shared."""
+
+    lane: Integers  # (n_demons,): lane of each demon
+    group: Integers  # (L,): group of each lane, -1 where it is empty
+    start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
+    n_shared: int
+
+
+class Signals(NamedTuple):
+    """What the demons are told about one transition.
+
+    Attributes:
+        rho_t: pi(a_t)/b(a_t), shape (n_groups,).
+        gamma_tp1: Continuation at the state reached, shape (n_groups,).
+        lam_tp1: Trace decay at the state reached, before any clipping by rho, shape (n_groups,).
+        c_tp1: Cumulant, shape (n_demons,).
+        z_tp1: Outcome, shape (n_demons,).
+    """
+
+    rho_t: Floats
+    gamma_tp1: Floats
+    lam_tp1: Floats
+    c_tp1: Floats
+    z_tp1: Floats
+
+
+class Memory(NamedTuple):
+    """What is learned, over n features."""
+
+    theta: Reals  # (n, L)
+    w: Reals  # (n, L)
+    m: Reals  # (n, L): the vector MSPBE trace over its common scale, or (0, L) where it is not kept
+    e_shared: Reals  # (S, n)
+    e_packed: Reals  # (n, lanes of the packed blocks)
+    live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
+    n_live: Integers  # (B,)
+    is_live: NDArray[np.uint8]  # (B, n)
+    phi: Reals  # (n,): phi_t in full
+
+
+class Work(NamedTuple):
+    """Who has work in this step, and who is not well."""
+
+    order: Integers  # (B,): the blocks with rho > 0, the first n_busy[0] of them
+    is_busy: NDArray[np.uint8]  # (B,)
+    n_busy: Integers  # (1,)
+    is_aside: NDArray[np.uint8]  # (L,): set aside: told that nothing happens
+    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
+
+
+class Rules(NamedTuple):
+    """What distinguishes one learner from another, and the step's own numbers."""
+
+    every_step: bool  # w decays where rho = 0 too
+    clip_lambda: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
+    cap: Reals  # (1,): the largest entry of phi + gamma lambda e; inf for none
+    drop_below: Reals  # (1,): an entry of e below this leaves the trace
+    one_over_tau: float
+    m_step: float  # 1 / (tau scale)
+    first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
+    last_row: int
+    n_hands: int  # threads
+
+
+# ---- rows of weights ----------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def sum_rows(rows: Reals, tiles: Integers, start: int, stop: int, sums: Reals) -> None:
+    """Write theta.phi (or w.phi) of the lanes start..stop: the sum of the rows of the active tiles."""
+    out = sums[start:stop]
+    n_by_four = tiles.shape[0] // 4 * 4
+    for i in range(out.shape[0]):
+        out[i] = 0
+    for k in range(0, n_by_four, 4):  # four rows at a time: a quarter of the traffic to `out`
+        r0, r1 = rows[tiles[k], start:stop], rows[tiles[k + 1], start:stop]
+        r2, r3 = rows[tiles[k + 2], start:stop], rows[tiles[k + 3], start:stop]
+        for i in range(out.shape[0]):
+            out[i] += (r0[i] + r1[i]) + (r2[i] + r3[i])
+    for k in range(n_by_four, tiles.shape[0]):
+        row = rows[tiles[k], start:stop]
+        for i in range(out.shape[0]):
+            out[i] += row[i]
+
+
+@inner_kernel
+def subtract_from_rows(rows: Reals, tiles: Integers, start: int, stop: int, amounts: Reals) -> None:
+    """Subtract `amounts` (one per lane) from the rows of the active tiles, on the lanes start..stop."""
+    amount = amounts[start:stop]
+    for k in range(tiles.shape[0]):
+        row = rows[tiles[k], start:stop]
+        for i in range(amount.shape[0]):
+            row[i] -= amount[i]
+
+
+# ---- before the weights move --------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def tell(places: Places, signals: Signals, lanes: Reals, work: Work) -> None:
+    """Spread the signals over the lanes; empty lanes, and demons set aside, are told that nothing happens.
+
+    A demon set aside keeps its rho in a shared block, where the trace is its siblings' too.
+    """
+    first_packed = places.start[places.n_shared]
+    for i in range(places.group.shape[0]):
+        g = places.group[i]
+        if g < 0 or (work.is_aside[i] and i >= first_packed):
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i], lanes[LAM_TP1, i] = 0, 0, 0
+        else:
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i] = signals.rho_t[g], signals.gamma_tp1[g]
+            lanes[LAM_TP1, i] = signals.lam_tp1[g]
+    for demon in range(places.lane.shape[0]):
+        i = places.lane[demon]
+        lanes[C_TP1, i] = 0 if work.is_aside[i] else signals.c_tp1[demon]
+        lanes[Z_TP1, i] = 0 if work.is_aside[i] else signals.z_tp1[demon]
+
+
+@inner_kernel
+def find_busy(places: Places, lanes: Reals, work: Work) -> None:
+    """Note the blocks in which a demon learns: rho > 0, and not set aside."""
+    work.n_busy[0] = 0
+    for b in range(work.is_busy.shape[0]):
+        is_busy = False
+        for i in range(places.start[b], places.start[b + 1]):
+            is_busy |= lanes[RHO_T, i] > 0 and work.is_aside[i] == 0
+        work.is_busy[b] = is_busy
+        if is_busy:
+            work.order[work.n_busy[0]] = b
+            work.n_busy[0] += 1
+
+
+@inner_kernel
+def td_errors(lanes: Reals, work: Work, start: int, stop: int) -> None:
+    """Write delta_t; one that is not finite is flagged and taken as 0, so that it never reaches a weight."""
+    for i in range(start, stop):
+        gamma = lanes[GAMMA_TP1, i]
+        delta = lanes[C_TP1, i] + (1 - gamma) * lanes[Z_TP1, i] + gamma * lanes[V_TP1, i] - lanes[V, i]
+        if not np.isfinite(delta):
+            work.flags[i] |= NOT_FINITE
+            delta = 0.0
+        lanes[DELTA, i] = delta
+
+
+@inner_kernel
+def prepare(lanes: Reals, rules: Rules, start: int, stop: int) -> None:
+    """Write the coefficients of the trace's and the weights' changes; lambda_{t+1} is clipped by rho_t here."""
+    for i in range(start, stop):
+        delta, rho = lanes[DELTA, i], lanes[RHO_T, i]
+        lanes[DECAY, i] = lanes[GAMMA_T, i] * lanes[LAM_T, i]
+        lanes[TO_THETA, i] = lanes[ALPHA, i] * delta
+        lanes[TO_W, i] = lanes[ALPHA_W, i] * delta
+        lanes[TO_M, i] = rules.m_step * delta
+        lanes[Y, i] = 0
+        if rules.clip_lambda and rho > 1:
+            lanes[LAM_TP1, i] /= rho
+
+
+@inner_kernel
+def decay_idle_secondary(
+    places: Places, w: Reals, lanes: Reals, work: Work, tiles_t: Integers, start: int, stop: int
+) -> None:
+    """Apply w -= alpha_w (phi_t.w_t) phi_t on the lanes of blocks that do nothing else in this step (rho = 0)."""
+    for b in range(work.is_busy.shape[0]):
+        for i in range(max(start, places.start[b]), min(stop, places.start[b + 1])):
+            lanes[SPENT, i] = 0 if work.is_busy[b] else lanes[ALPHA_W, i] * lanes[Q, i]
+    subtract_from_rows(w, tiles_t, start, stop, lanes[SPENT])
+
+
+@inner_kernel
+def look_for_unbounded(theta: Reals, lanes: Reals, work: Work, rules: Rules, start: int, stop: int) -> None:
+    """Flag lanes whose theta passes its bound in the rows that are this step's share."""
+    bound = lanes[BOUND, start:stop]
+    for f in range(rules.first_row, rules.last_row):
+        row = theta[f, start:stop]
+        for i in range(row.shape[0]):
+            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
+                work.flags[start + i] |= UNBOUNDED
+
+
+# ---- the trace, and what it moves ---------------------------------------------------------------------------------
+
+
+@inner_kernel
+def enlist(b: int, memory: Memory, tiles: Integers) -> None:
+    """Add the active features to the block's list of live ones."""
+    n = memory.n_live[b]
+    for k in range(tiles.shape[0]):
+        f = tiles[k]
+        if memory.is_live[b, f] == 0:
+            memory.is_live[b, f] = 1
+            memory.live[b, n] = f
+            n += 1
+    memory.n_live[b] = n
+
+
+@inner_kernel
+def sweep_shared(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Renew a shared block's trace and carry delta e into theta, w and m; collect y = e_t.w_t.
+
+    One pass over the live rows. Entries of the trace that fell below `drop_below` leave it.
+    """
+    e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
+    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
+    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
+    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start]
+    n_kept, keeps_m = 0, memory.m.shape[0] > 0
+    for k in range(memory.n_live[b]):
+        f = live[k]
+        x = rho * min(memory.phi[f] + decay * e[f], cap)
+        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
+        for i in range(y.shape[0]):
+            y[i] += x * w[i]
+            theta[i] += x * to_theta[i]
+            w[i] += x * to_w[i]
+        if keeps_m:
+            m = memory.m[f, start:stop]
+            for i in range(y.shape[0]):
+                m[i] += x * to_m[i]
+        max_e = max(max_e, x)
+        if x < drop_below:
+            e[f], memory.is_live[b, f] = 0, 0
+        else:
+            e[f], live[n_kept] = x, f
+            n_kept += 1
+    memory.n_live[b] = n_kept
+    lanes[MAX_E, start:stop] = max_e
+
+
+@inner_kernel
+def sweep_packed(b: int, start: int, stop: int, first: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+    """Do for a packed block what `sweep_shared` does for a shared one; here each lane has its own trace."""
+    live, rho, decay = memory.live[b], lanes[RHO_T, start:stop], lanes[DECAY, start:stop]
+    y, to_theta = lanes[Y, start:stop], lanes[TO_THETA, start:stop]
+    to_w, to_m = lanes[TO_W, start:stop], lanes[TO_M, start:stop]
+    cap, drop_below, max_e = rules.cap[0], rules.drop_below[0], lanes[MAX_E, start:stop]
+    n_kept, keeps_m = 0, memory.m.shape[0] > 0
+    for k in range(memory.n_live[b]):
+        f = live[k]
+        e, phi_f = memory.e_packed[f, start - first : stop - first], memory.phi[f]
+        theta, w = memory.theta[f, start:stop], memory.w[f, start:stop]
+        largest = memory.phi.dtype.type(0)
+        for i in range(y.shape[0]):
+            x = rho[i] * min(phi_f + decay[i] * e[i], cap)
+            e[i] = x
+            max_e[i] = max(max_e[i], x)
+            largest = max(largest, x)
+        for i in range(y.shape[0]):
+            y[i] += e[i] * w[i]
+            theta[i] += e[i] * to_theta[i]
+            w[i] += e[i] * to_w[i]
+        if keeps_m:
+            m = memory.m[f, start:stop]
+            for i in range(y.shape[0]):
+                m[i] += e[i] * to_m[i]
+        if largest < drop_below:
+            e[:] = 0
+            memory.is_live[b, f] = 0
+        else:
+            live[n_kept] = f
+            n_kept += 1
+    memory.n_live[b] = n_kept
+
+
+@inner_kernel
+def clear_trace(b: int, places: Places, memory: Memory) -> None:
+    """Set a block's trace to zero."""
+    first = places.start[places.n_shared]
+    for k in range(memory.n_live[b]):
+        f = memory.live[b, k]
+        memory.is_live[b, f] = 0
+        if b < places.n_shared:
+            memory.e_shared[b, f] = 0
+        else:
+            memory.e_packed[f, places.start[b] - first : places.start[b + 1] - first] = 0
+    memory.n_live[b] = 0
+
+
+@inner_kernel
+def learn_block(
+    b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_t: Integers, tiles_tp1: Integers
+) -> None:
+    """Carry delta e and the two corrections into the weights of one block in which a demon has rho > 0."""
+    start, stop = places.start[b], places.start[b + 1]
+    if not rules.every_step:
+        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
+    enlist(b, memory, tiles_t)
+    if b < places.n_shared:
+        sweep_shared(b, start, stop, memory, lanes, rules)
+    else:
+        sweep_packed(b, start, stop, places.start[places.n_shared], memory, lanes, rules)
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA, i] * lanes[GAMMA_TP1, i] * (1 - lanes[LAM_TP1, i]) * lanes[Y, i]
+    subtract_from_rows(memory.theta, tiles_tp1, start, stop, lanes[SPENT])
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
+    subtract_from_rows(memory.w, tiles_t, start, stop, lanes[SPENT])
+    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
+
+
+# ---- one step -----------------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def share(hand: np.int64, n_hands: int, n_lanes: int) -> tuple[int, int]:
+    """Return a hand's equal share of the lanes, cut at multiples of 16, so that no two hands share a cache line."""
+    start, stop = hand * n_lanes // n_hands // 16 * 16, (hand + 1) * n_lanes // n_hands // 16 * 16
+    return int(start), n_lanes if hand == n_hands - 1 else int(stop)
+
+
+@inner_kernel
+def prologue(places: Places, signals: Signals, memory: Memory, lanes: Reals, work: Work, tiles_t: Integers) -> None:
+    """Spread the signals, lay out phi_t, find the blocks with work to do and clear the traces of the others."""
+    tell(places, signals, lanes, work)
+    find_busy(places, lanes, work)
+    for b in range(work.is_busy.shape[0]):
+        if work.is_busy[b] == 0:
+            clear_trace(b, places, memory)
+    for k in range(tiles_t.shape[0]):
+        memory.phi[tiles_t[k]] += 1
+
+
+@inner_kernel
+def read_rows(
+    hand: np.int64,
+    places: Places,
+    memory: Memory,
+    lanes: Reals,
+    rules: Rules,
+    work: Work,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+) -> None:
+    """Do what runs along whole rows, on a hand's share of the lanes: predictions, TD errors, the decay of idle w."""
+    start, stop = share(hand, rules.n_hands, lanes.shape[1])
+    look_for_unbounded(memory.theta, lanes, work, rules, start, stop)
+    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V_TP1])
+    td_errors(lanes, work, start, stop)
+    prepare(lanes, rules, start, stop)
+    for i in range(start, stop):
+        lanes[V, i] = lanes[V_TP1, i]  # stands where theta does not move
+    if rules.every_step:
+        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
+        if work.n_busy[0] < work.is_busy.shape[0]:
+            decay_idle_secondary(places, memory.w, lanes, work, tiles_t, start, stop)
+
+
+@inner_kernel
+def epilogue(
+    places: Places, phi: Reals, lanes: Reals, work: Work, rules: Rules, tiles_t: Integers, predictions: Floats
+) -> None:
+    """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions."""
+    for k in range(tiles_t.shape[0]):
+        phi[tiles_t[k]] = 0
+    for i in range(lanes.shape[1]):
+        lanes[S, i] += rules.one_over_tau * (lanes[DELTA, i] * lanes[Y, i] - lanes[S, i])
+        lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
+        if not np.isfinite(lanes[V, i]):
+            work.flags[i] |= NOT_FINITE
+    for demon in range(predictions.shape[0]):
+        predictions[demon] = lanes[V, places.lane[demon]]
+
+
+@parallel_kernel
+def learn(
+    places: Places,
+    signals: Signals,
+    memory: Memory,
+    lanes: Reals,
+    rules: Rules,
+    work: Work,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+    predictions: Floats,
+) -> None:
+    """Learn from one transition and write the new predictions.
+
+    First along the rows, each hand on its share of the lanes; then the blocks with rho > 0, dealt in turn. No sum
+    crosses a lane, so the result is the same, bit for bit, for any number of hands.
+    """
+    prologue(places, signals, memory, lanes, work, tiles_t)
+    for hand in prange(rules.n_hands):
+        read_rows(np.int64(hand), places, memory, lanes, rules, work, tiles_t, tiles_tp1)
+    for hand in prange(rules.n_hands):
+        for k in range(np.int64(hand), work.n_busy[0], rules.n_hands):
+            learn_block(work.order[k], places, memory, lanes, rules, tiles_t, tiles_tp1)
+    epilogue(places, memory.phi, lanes, work, rules, tiles_t, predictions)
+
+
+@parallel_kernel
+def predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
+    """Write theta.phi of every lane into `v`, shape (L,)."""
+    for hand in prange(n_hands):
+        start, stop = share(np.int64(hand), n_hands, v.shape[0])
+        sum_rows(theta, tiles, start, stop, v)
+
+
+@kernel
+def clear_all(places: Places, memory: Memory) -> None:
+    """Set every trace to zero: the start of a stream, and after every gap."""
+    for b in range(memory.n_live.shape[0]):
+        clear_trace(b, places, memory)
+
+
+@kernel
+def first_outside(tiles: Integers, n_features: int) -> int:
+    """Return the position of the first tile outside 0..n_features - 1, or -1."""
+    for k in range(tiles.shape[0]):
+        if tiles[k] < 0 or tiles[k] >= n_features:
+            return k
+    return -1

@@ -1,0 +1,282 @@
+"""A life: environment and Horde at a fixed period, acting before learning.
+
+For the observation o_t the loop chooses a_t, hands the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread and calls
+`env.step(a_t)`; the worker's kernels run while the step waits, and are joined before the next observation is looked at.
+So the time from observation to action does not depend on how many demons there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, SupportsFloat
+
+import gymnasium
+import numpy as np
+
+from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.record import BROKEN, NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.student import Student
+from horde_agent.telemetry import LATE_S, Durations
+from horde_agent.worker import Worker
+
+__all__ = ["Life", "Moment", "Observer"]
+
+_NOWHERE = (np.nan, np.nan, np.nan)
+
+
+class Moment(NamedTuple):
+    """What an observer is shown after each step; nothing is copied, so keep copies and not the arrays.
+
+    Attributes:
+        row: The observation, what was done from it, and how it came about.
+        life: The life: counts, the student with its predictions and scores, the Horde. Learning has been joined.
+    """
+
+    row: Row
+    life: Life
+
+
+Observer = Callable[[Moment], None]
+
+
+class Life:
+    """One robot's life: behaves, learns, tests.
+
+    Args:
+        env: Any Gymnasium environment with a flat Box observation and Discrete actions. Test excursions run where it
+            can drive to the centre (`manoeuvre_frames`) and the Horde asks about constant actions.
+        horde: Learns and predicts.
+        behaviour: Chooses the actions and knows their probabilities.
+        rng: Source of the behaviour, of the excursions and of the environment's seed: same seed, same life.
+        interface: What the agent knows of its body; read from the environment when None.
+        excursions: When excursions begin and how long they last.
+        recorder: Keeps every observation and action; None keeps nothing.
+        observers: Called after each step of the environment.
+
+    Attributes:
+        steps: 100 ms periods lived, excursions and drives included.
+        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the body so far; drives are no faults.
+        t: Robot time of the latest observation in seconds (nan where the body has no clock).
+        cycle_s: Durations of the cycles, step and learning included, in seconds.
+        student: Learns, predicts and scores; `student.errors` holds the NMSRE.
+
+    Example:
+        >>> import gymnasium
+        >>> from horde_agent.horde import Horde
+        >>> from horde_agent.policies import StickyRandom
+        >>> from horde_agent.questions import nexting
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> face = Interface.of(env)
+        >>> horde = Horde(nexting(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+        >>> with Life(env, horde, StickyRandom(2), np.random.default_rng(0)) as life:
+        ...     life.run(50)
+        >>> life.steps
+        50
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        horde: Horde,
+        behaviour: BehaviourPolicy,
+        rng: np.random.Generator,
+        *,
+        interface: Interface | None = None,
+        excursions: ExcursionConfig | None = None,
+        recorder: Recorder | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, rng
+        self.interface = interface or Interface.of(env)
+        self.student = Student(horde, self.interface, excursions)
+        can_drive = hasattr(env.unwrapped, "manoeuvre_frames")
+        tested = [policy.action for policy in self.student.errors.policies] if can_drive else []
+        self.excursions = Excursions(tested, excursions)
+        self.recorder, self.observers = recorder, list(observers)
+        self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
+        self.t = np.nan
+        self.cycle_s = Durations()
+        self._worker = Worker()
+        self._has_begun = self._is_closed = self._is_stopped = False
+        self._observation: Observation = np.zeros(0, dtype=np.float32)
+        self._flags: int = Flag.NONE
+        self._pose = _NOWHERE
+        self._is_seen = False
+        self._unknown = np.full(self.interface.coder.n_inputs, np.nan, dtype=np.float32)
+
+    def begin(self) -> None:
+        """Bring the body to its first observation; `run` does it where it was not done."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._reset(seed=int(self.rng.integers(2**31)))
+
+    def stop(self) -> None:
+        """Ask the life to end after the current step; safe to call from a signal handler."""
+        self._is_stopped = True
+
+    @property
+    def is_stopped(self) -> bool:
+        """True once somebody asked the life to end."""
+        return self._is_stopped
+
+    def run(self, steps: int) -> None:
+        """Live for a number of 100 ms periods, excursions and drives included; may be called again to live on.
+
+        A drive that is under way when the time is up is finished, but what exceeds `steps` is not counted.
+
+        Raises:
+            ValueError: If `steps` is negative.
+        """
+        if steps < 0:
+            raise ValueError(f"steps must not be negative, got {steps}")
+        self.begin()
+        end = self.steps + steps
+        while self.steps < end and not self._is_stopped:
+            began = time.perf_counter()
+            choice = self.excursions.choose(self.behaviour, self.rng, broken=bool(self._flags & BROKEN))
+            if choice.phase is Phase.CENTRE:
+                self._depart(choice)
+                self._drive(end)
+            else:
+                self._step(choice)
+                self.cycle_s.add(time.perf_counter() - began)
+        self._see()
+
+    def _step(self, choice: Choice) -> None:
+        """Act, learn from the step before meanwhile, and take the next observation."""
+        row = self._row(choice)
+        observation, flags, is_seen = self._observation, self._flags, self._is_seen
+
+        def learn() -> None:
+            if not is_seen:
+                self.student.see(observation, flags)
+            self.student.act(choice.phase, choice.action, choice.b, row.step)
+
+        self._is_seen = True
+        self._worker.start(learn)
+        try:
+            arrived = self.env.step(choice.action)
+        finally:
+            self._worker.join()
+        self._write(row)
+        self.steps += 1
+        self._arrive(*arrived)
+
+    def _arrive(
+        self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> None:
+        """Take in what a step brought; after the end of an episode, begin the next one."""
+        self._take(observation, info)
+        if info.get("overrun_s", 0.0) > LATE_S:
+            self.deadlines_missed += 1
+        if self._flags & Flag.GAP:
+            self.gaps += 1
+        if terminated:
+            self._flags |= Flag.TERMINATED
+        if truncated:
+            self._flags |= Flag.TRUNCATED
+        if terminated or truncated:
+            self._depart(Choice(Phase.END, NO_ACTION, np.nan))
+            self.excursions.cancel()
+            self._reset()
+
+    def _reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Reset the environment: what follows does not follow from what was."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._take(observation, info)
+        self._flags |= Flag.GAP
+
+    def _drive(self, end: int) -> None:
+        """Drive to the centre; its frames count as steps, up to `end`, and are recorded but not learned from."""
+        before = self.steps
+        self._reset(options={"manoeuvre": "centre"})
+        body: Any = self.env.unwrapped
+        frames = body.manoeuvre_frames
+        self.steps = min(end, before + len(frames))
+        observations = getattr(body, "manoeuvre_observations", [])
+        for k, frame in enumerate(frames[:-1]):
+            self.crc_errors += frame.crc_errors
+            if before + k + 1 < self.steps and self.recorder is not None:
+                observation = np.array(observations[k], dtype=np.float32) if observations else self._unknown
+                self.recorder.write(_drive_row(before + k + 1, observation, frame))
+
+    def _take(self, observation: Any, info: Mapping[str, Any]) -> None:
+        """Make an observation with its info the current one, not yet seen by the student."""
+        self._observation = np.array(observation, dtype=np.float32)
+        flags: int = Flag.NONE
+        if info.get("gap", 0):
+            flags |= Flag.GAP
+        if not info.get("applied", 1):
+            flags |= Flag.NOT_APPLIED
+        if info.get("stale", 0):
+            flags |= Flag.STALE
+        self._flags, self._is_seen = flags, False
+        self.crc_errors += info.get("crc_errors", 0)
+        self.n_clipped += info.get("clipped", 0)
+        self.t = info.get("t", np.nan)
+        self._pose = _pose(info)
+
+    def _see(self) -> None:
+        """Let the student see the current observation now, in this thread."""
+        if not self._is_seen:
+            self.student.see(self._observation, self._flags)
+            self._is_seen = True
+
+    def _depart(self, choice: Choice) -> None:
+        """Leave the current observation without an action."""
+        self._see()
+        row = self._row(choice)
+        self.student.act(choice.phase, choice.action, choice.b, row.step)
+        self._write(row)
+
+    def _row(self, choice: Choice) -> Row:
+        return Row(
+            self.steps, self.t, self._observation, choice.action, choice.b, choice.phase, self._flags, self._pose
+        )
+
+    def _write(self, row: Row) -> None:
+        """Record a row and show it to the observers."""
+        if self.recorder is not None:
+            self.recorder.write(row)
+        if self.observers:
+            moment = Moment(row, self)
+            for observer in self.observers:
+                observer(moment)
+
+    def close(self) -> None:
+        """End the life: the last observation is learned from and recorded, the thread ends. The env stays open."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._has_begun:
+                self._depart(Choice(Phase.END, NO_ACTION, np.nan))
+        finally:
+            self._worker.close()
+            if self.recorder is not None:
+                self.recorder.close()
+
+    def __enter__(self) -> Life:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _drive_row(step: int, observation: Observation, frame: Any) -> Row:
+    """Return the record of one frame of a drive: for the pictures; nothing is chosen or learned."""
+    flags = Flag.STALE if frame.stale else Flag.NONE
+    return Row(step, frame.t, observation, NO_ACTION, np.nan, Phase.CENTRE, flags, _pose(frame.extras))
+
+
+def _pose(info: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return the pose that a simulator tells, nan where it is unknown."""
+    if "x_m" not in info:
+        return _NOWHERE
+    return info["x_m"], info["y_m"], info.get("heading_rad", np.nan)

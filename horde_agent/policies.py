@@ -1,0 +1,241 @@
+"""Target policies, which questions are about, and the behaviour policy, which the robot follows.
+
+A policy gives the probability of each action in a state; the importance sampling ratio of the action taken is
+rho = pi(a)/b(a). The behaviour policy also draws, and says with what probability it drew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from horde_agent.kernels.policies import GibbsIndex, gibbs_probabilities
+
+Floats = NDArray[np.float64]
+Tiles = NDArray[np.int64]
+
+HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What a question asks about: action probabilities given a state."""
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions."""
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
+        """Return the probability of each action, shape (n_actions,), summing to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantAction:
+    """The policy that always takes one action.
+
+    Raises:
+        ValueError: If `action` is not one of the `n_actions` actions.
+    """
+
+    action: int
+    n_actions: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.action < self.n_actions:
+            raise ValueError(f"action must be in 0..{self.n_actions - 1}, not {self.action}")
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return 1 for the action and 0 for the others."""
+        out = np.zeros(self.n_actions)
+        out[self.action] = 1.0
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """The policy that takes every action equally often."""
+
+    n_actions: int
+
+    def __post_init__(self) -> None:
+        if self.n_actions < 1:
+            raise ValueError(f"n_actions must be at least 1, not {self.n_actions}")
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return 1 / n_actions for each action."""
+        return np.full(self.n_actions, 1.0 / self.n_actions)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """A sentinel for the behaviour policy itself: rho = 1 on every step, whatever it is (on-policy prediction)."""
+
+    n_actions: int = 0
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Raise: only the behaviour policy itself knows.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("Behaviour() stands for the behaviour policy: it has rho = 1 and no probabilities of its own")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gibbs:
+    """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few parameters that are not zero.
+
+    Args:
+        n_actions, n_features: Shape of the parameters; psi_a holds a copy of phi at offset a * n_features.
+        index: Positions of the parameters that are not zero, in 0..n_actions * n_features - 1, shape (k,).
+        value: The parameters there, shape (k,).
+
+    Raises:
+        ValueError: If the shapes differ, a position is out of range, or a parameter is not finite.
+
+    Source: White, Modayil & Sutton (2012), section 6: 60 of 30,325 parameters, each U[0, 1]. The minus is the paper's.
+    """
+
+    n_actions: int
+    n_features: int
+    index: NDArray[np.int64]
+    value: Floats
+    _batch: GibbsIndex = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)
+        if index.shape != value.shape or index.ndim != 1:
+            raise ValueError(f"index and value must be one-dimensional and alike, not {index.shape} and {value.shape}")
+        if index.size and not 0 <= index.min() <= index.max() < self.n_actions * self.n_features:
+            raise ValueError(f"index must lie in 0..{self.n_actions * self.n_features - 1}")
+        if not np.isfinite(value).all():
+            raise ValueError("value must be finite")
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "_batch", gibbs_index([self]))
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
+        """Draw a policy with `n_nonzero` parameters U[0, 1] at random positions."""
+        n_nonzero = min(n_nonzero, n_actions * n_features)
+        index = rng.choice(n_actions * n_features, n_nonzero, replace=False)
+        return cls(n_actions, n_features, index, rng.uniform(0.0, 1.0, n_nonzero))
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return softmax(-u_a.phi) over the actions, shape (n_actions,)."""
+        out = np.empty((1, self.n_actions))
+        gibbs_probabilities(self._batch, tiles, out)
+        return np.asarray(out[0])
+
+
+def gibbs_index(policies: Sequence[Gibbs]) -> GibbsIndex:
+    """Return the parameters of policies of one shape, sorted by feature.
+
+    Raises:
+        ValueError: If the policies differ in their number of actions or features.
+    """
+    shapes = {(p.n_actions, p.n_features) for p in policies}
+    if len(shapes) != 1:
+        raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
+    ((_, n_features),) = shapes
+    position = np.concatenate([p.index for p in policies])
+    action, feature = np.divmod(position, n_features)
+    owner = np.repeat(np.arange(len(policies)), [p.index.size for p in policies])
+    order = np.lexsort((action, owner, feature))
+    return GibbsIndex(
+        start=np.searchsorted(feature[order], np.arange(n_features + 1)).astype(np.int64),
+        policy=owner[order].astype(np.int32),
+        action=action[order].astype(np.int32),
+        value=np.concatenate([p.value for p in policies])[order],
+    )
+
+
+class StickyRandom:
+    """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw any of them.
+
+    The last action is part of its state, so its probabilities are those of the *next* draw: with five actions and
+    repeat 0.5, 0.6 for the last action and 0.1 for each other, 0.2 each where there is no last action.
+
+    Args:
+        n_actions: Number of actions.
+        repeat: Probability of repeating, in [0, 1).
+
+    Raises:
+        ValueError: If a number is out of its range.
+
+    Source: White, Modayil & Sutton (2012), section 5.
+    """
+
+    def __init__(self, n_actions: int, repeat: float = 0.5) -> None:
+        if n_actions < 1:
+            raise ValueError(f"n_actions must be at least 1, not {n_actions}")
+        if not 0.0 <= repeat < 1.0:
+            raise ValueError(f"repeat must be in [0, 1), not {repeat}")
+        self.n_actions, self.repeat = n_actions, repeat
+        self.last_action: int | None = None
+        self._fresh = 1.0 / n_actions
+        self._other = (1.0 - repeat) / n_actions
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each action at the next draw, shape (n_actions,)."""
+        if self.last_action is None:
+            return np.full(self.n_actions, self._fresh)
+        return np.asarray(self.transition_probabilities()[self.last_action])
+
+    def transition_probabilities(self) -> Floats:
+        """Return b(a | last action l) as a matrix with a row for each l, shape (n_actions, n_actions)."""
+        return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(self.n_actions)
+
+    def draw(self, rng: np.random.Generator) -> tuple[int, float]:
+        """Draw the next action, remember it, and return it with the probability that it had."""
+        last = self.last_action
+        if last is not None and rng.random() < self.repeat:
+            return last, self._other + self.repeat
+        action = self.last_action = int(rng.integers(self.n_actions))
+        if last is None:
+            return action, self._fresh
+        return action, self._other + self.repeat * (action == last)
+
+    def forget(self) -> None:
+        """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""
+        self.last_action = None
+
+
+class TraceGrowth(NamedTuple):
+    """Growth per step of the second moment of a "plain" trace, and what to say of it ("" below 0.5)."""
+
+    factor: float
+    warning: str
+
+
+def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> TraceGrowth:
+    """Return by what factor E[e^2] grows per step under the trace rule "plain".
+
+    The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the spectral radius of
+    M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action. From 1 on the variance is infinite.
+
+    Args:
+        target: pi(a), shape (n_actions,); of a policy that looks at the state, its values in some state.
+        behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) where it has no memory.
+        gamma: Continuation.
+        lam: Trace decay.
+
+    Raises:
+        ValueError: If the target takes an action that the behaviour never takes.
+    """
+    pi, b = np.asarray(target, dtype=np.float64), np.asarray(behaviour, dtype=np.float64)
+    b = np.broadcast_to(b, (pi.size, pi.size))
+    taken = np.broadcast_to(pi > 0, b.shape)
+    if (b[taken] <= 0).any():
+        raise ValueError("behaviour must give every action of the target policy a probability above 0")
+    moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=taken)
+    factor = float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
+    if factor >= INFINITE_VARIANCE_FROM:
+        return TraceGrowth(factor, f"infinite variance: its second moment grows by {factor:.3f} per step")
+    if factor >= HEAVY_TAILS_FROM:
+        return TraceGrowth(factor, f"heavy tails: its second moment shrinks by {factor:.3f} per step only")
+    return TraceGrowth(factor, "")

@@ -1,0 +1,159 @@
+"""Families of questions: policies x time scales x sensors, made by functions and never written out by hand.
+
+Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutton (2014) for `nexting`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform
+
+PAPER_GAMMAS = (0.0, 0.5, 0.8)
+PAPER_LAMBDA = 0.9
+_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam")
+
+
+def family(
+    interface: Interface,
+    policies: Mapping[str, Policy],
+    gammas: Sequence[float],
+    channels: Sequence[int],
+    lam: float = PAPER_LAMBDA,
+) -> list[GVF]:
+    """Return a question for each policy, then gamma, then channel, named "policy/g0.8/channel".
+
+    Raises:
+        ValueError: If gamma is not in [0, 1) or lambda not in [0, 1].
+    """
+    return [
+        GVF(f"{name}/g{gamma:g}/{interface.channels[channel].name}", policy, Channel(channel), gamma, lam=lam)
+        for name, policy in policies.items()
+        for gamma in gammas
+        for channel in channels
+    ]
+
+
+def excursions(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA) -> list[GVF]:
+    """Return the paper's first experiment: a constant-action policy per action, every time scale, every sensor.
+
+    On the Critterbot 5 x 3 x 53 = 795 questions, ordered policy, gamma, sensor.
+    """
+    n = len(interface.actions)
+    policies = {name: ConstantAction(action, n) for action, name in enumerate(interface.actions)}
+    return family(interface, policies, gammas, interface.sensors, lam)
+
+
+def nexting(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA) -> list[GVF]:
+    """Return on-policy questions about every sensor: what comes next if the robot goes on as it does (rho = 1)."""
+    return family(interface, {"behaviour": Behaviour()}, gammas, interface.sensors, lam)
+
+
+def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA) -> list[GVF]:
+    """Return the paper's last experiment: n questions, each about a random Gibbs policy of its own.
+
+    Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0".
+
+    Raises:
+        ValueError: If `n` is less than 1.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+    sensors = interface.sensors
+    questions = []
+    for i in range(n):
+        policy = Gibbs.random(rng, len(interface.actions), interface.coder.n_features)
+        gamma = float(rng.choice([0.0, 0.5, 0.8, 0.95]))
+        channel = sensors[int(rng.integers(len(sensors)))]
+        questions += family(interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam)
+    return questions
+
+
+def from_file(path: str | Path, interface: Interface) -> list[GVF]:
+    """Return the questions that a TOML file poses.
+
+    Each `[[family]]` table holds `policies` (action names, "uniform", "behaviour") and `gammas`, and may hold
+    `channels`, `groups` (both: the union; neither: every sensor) and `lam` (0.9).
+
+    Raises:
+        ValueError: If the file is missing or no TOML, or names an unknown key, sensor, group or policy, or a number is
+            out of its range. One sentence names the file, what is wrong, and the choices.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from None
+    unknown = sorted(set(table) - {"family"})
+    if unknown:
+        raise ValueError(f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]] tables")
+    families = table.get("family")
+    if not isinstance(families, list) or not families or not all(isinstance(f, dict) for f in families):
+        raise ValueError(f"{path}: a question file needs at least one [[family]] table")
+    try:
+        questions = [gvf for number, entry in enumerate(families, 1) for gvf in _family(entry, number, interface)]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    names = [gvf.name for gvf in questions]
+    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if repeated:
+        raise ValueError(f"{path}: the question {repeated[0]!r} is posed twice")
+    return questions
+
+
+def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list[GVF]:
+    """Return the questions of one [[family]] table."""
+    where = f"[[family]] number {number}"
+    unknown = sorted(set(entry) - set(_FAMILY_KEYS))
+    if unknown:
+        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_FAMILY_KEYS)}")
+    for key in ("policies", "gammas"):
+        if not isinstance(entry.get(key), list) or not entry[key]:
+            raise ValueError(f"{where} needs {key!r}, a list that is not empty")
+    choices = {name: ConstantAction(a, len(interface.actions)) for a, name in enumerate(interface.actions)}
+    known: dict[str, Policy] = {**choices, "uniform": Uniform(len(interface.actions)), "behaviour": Behaviour()}
+    chosen = {_known(where, "policy", name, known): known[name] for name in entry["policies"]}
+    gammas = [_number(where, "gammas", gamma) for gamma in entry["gammas"]]
+    lam = _number(where, "lam", entry.get("lam", PAPER_LAMBDA))
+    return family(interface, chosen, gammas, _chosen_channels(entry, where, interface), lam)
+
+
+def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:
+    """Return the channels that a table asks about, in the order of the observation."""
+    if "channels" not in entry and "groups" not in entry:
+        return list(interface.sensors)
+    names = {channel.name: i for i, channel in enumerate(interface.channels)}
+    groups = {channel.group: i for i, channel in enumerate(interface.channels)}
+    for key in ("channels", "groups"):
+        if not isinstance(entry.get(key, []), list):
+            raise ValueError(f"{where}: {key} must be a list of names, not {entry[key]!r}")
+    wanted = {names[_known(where, "sensor", name, names)] for name in entry.get("channels", [])}
+    wanted_groups = {_known(where, "group", name, groups) for name in entry.get("groups", [])}
+    return [i for i, c in enumerate(interface.channels) if i in wanted or c.group in wanted_groups]
+
+
+def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -> str:
+    """Return a name that is among the choices.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if not isinstance(name, str) or name not in choices:
+        raise ValueError(f"{where} names the unknown {kind} {name!r}; there are {', '.join(choices)}")
+    return name
+
+
+def _number(where: str, key: str, value: object) -> float:
+    """Return a number of a question file; its range is the question's to check."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where}: {key} must hold numbers, not {value!r}")
+    return float(value)

@@ -1,0 +1,315 @@
+"""report.html: what a run learned, drawn from the files of its folder and from nothing else."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.config import BadInput
+from horde_agent.nmsre import Outcomes, read_excursions
+from horde_agent.record import Stream, read
+from horde_agent.run_folder import RunFolder, read_csv
+from horde_agent.telemetry import duration
+from horde_agent.traces import shown_channels
+
+Floats = NDArray[np.float64]
+
+NO_PICTURES = (
+    "Pictures need matplotlib: <code>pip install 'horde-gvf[viz]'</code>, then <code>horde report</code> again."
+)
+N_WORST = 12
+
+
+def write_report(path: Path) -> Path:
+    """Draw the report of a run, with its pictures beside it, and return the path of report.html.
+
+    Raises:
+        BadInput: If the folder holds no finished run.
+    """
+    folder = RunFolder(path)
+    try:
+        summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+        config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} holds no finished run: there is no {Path(error.filename).name} in it") from None
+    except (ValueError, OSError) as error:
+        raise BadInput(f"{path} holds no run that can be read: {error}") from None
+    details = json.loads(folder.details.read_text(encoding="utf-8")) if folder.details.is_file() else {}
+    questions = read_csv(folder.questions)
+    sections = [
+        _headline(summary, details),
+        *_pictures(folder, questions, details),
+        _means_section(questions),
+        _worst_section(questions),
+        _timing_section(summary, details),
+        _settings_section(config),
+    ]
+    folder.report.write_text(_page(path.resolve().name, [s for s in sections if s]), encoding="utf-8")
+    return folder.report
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+
+def _pictures(folder: RunFolder, questions: list[dict[str, str]], details: dict[str, Any]) -> list[str]:
+    """Draw the pictures that the run has data for, and return their sections."""
+    try:
+        from horde_agent import pictures  # noqa: F401  matplotlib is an extra
+    except ImportError:
+        return [f'<section><p class="note">{NO_PICTURES}</p></section>']
+    stream = read(folder.life) if folder.life.is_file() else None
+    tests = read_excursions(folder.excursions)[0] if folder.excursions.is_file() else []
+    sound = np.array([q["diverged"] != "1" for q in questions])
+    return [
+        _nmsre_section(folder, tests, sound),
+        _pen_section(folder, stream),
+        _scatter_section(folder, tests, details),
+        _trace_section(folder),
+        _mspbe_section(folder, stream),
+    ]
+
+
+def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: NDArray[np.bool_]) -> str:
+    if not tests:
+        return ""
+    from horde_agent.pictures import nmsre_picture
+
+    nmsre_picture(tests, sound, folder.path / "nmsre.png")
+    return _figure(
+        "Return error of the predictions",
+        "nmsre.png",
+        "A thin line per question, a colour per tested policy; bold is the mean over all questions, dashed their "
+        "median. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
+        "at the start of an excursion and the return then measured, over the variance of that question's returns in "
+        "the whole life (two passes). Below 1 a prediction tells more than the mean return would.",
+    )
+
+
+def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
+    if stream is None or not len(stream):
+        return ""
+    x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return ""
+    from horde_agent.pictures import pen_picture
+
+    pen_picture(x[known], y[known], folder.path / "pen.png")
+    return _figure(
+        "The robot in its pen",
+        "pen.png",
+        "Path and visits of the body's centre, seen from above. Within reach means: no nearer to a wall than the "
+        "body's radius of 12 cm; what stands in the pen is not left out. The robot itself does not know its position.",
+    )
+
+
+def _scatter_section(folder: RunFolder, tests: list[Outcomes], details: dict[str, Any]) -> str:
+    channels, actions = details.get("channels", []), details.get("actions", [])
+    groups = _scatter_groups(tests, channels, actions)
+    if not groups:
+        return ""
+    from horde_agent.pictures import scatter_picture
+
+    scatter_picture(groups, folder.path / "predictions.png")
+    return _figure(
+        "Predicted, and what then happened",
+        "predictions.png",
+        "A dot per test excursion of the second half of the life: the prediction at its start against the discounted "
+        "sum of the scaled reading measured in it, at the longest time scale. On the dotted line a prediction was "
+        "right.",
+    )
+
+
+def _scatter_groups(
+    tests: list[Outcomes], channels: list[str], actions: list[str]
+) -> dict[str, dict[str, tuple[Floats, Floats]]]:
+    """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
+    groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
+    for test in tests:
+        late = slice(len(test.step) // 2, None)
+        for channel in shown_channels(channels, test.policy.channel.tolist()):
+            mine = np.flatnonzero(test.policy.channel == channel)
+            k = int(mine[np.argmax(test.policy.gamma[mine])])
+            name = f"{channels[channel]}, gamma {test.policy.gamma[k]:g}"
+            pair = (test.predictions[late, k], test.returns[late, k])
+            groups.setdefault(name, {})[actions[test.policy.action]] = pair
+    return groups
+
+
+def _trace_section(folder: RunFolder) -> str:
+    panels: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for line in read_csv(folder.traces):
+        values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
+        panels.setdefault((line["channel"], line["panel"]), []).append(values)
+    if not panels:
+        return ""
+    from horde_agent.pictures import trace_picture
+
+    columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
+    trace_picture(columns, folder.path / "traces.png")
+    return _figure(
+        "Predictions over time",
+        "traces.png",
+        "What the robot predicts at each moment at the end of its life (orange) and the discounted sum of the scaled "
+        "reading that then came (grey), along observations that it never learned from.",
+    )
+
+
+def _mspbe_section(folder: RunFolder, stream: Stream | None) -> str:
+    lines = read_csv(folder.mspbe_curve)
+    if len(lines) < 2:
+        return ""
+    from horde_agent.pictures import mspbe_picture
+
+    step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
+    period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
+    mspbe_picture(step, mspbe, period_s, folder.path / "mspbe.png")
+    return _figure(
+        "Online measure of learning",
+        "mspbe.png",
+        "The scalar estimate of the mean squared projected Bellman error, mean over all questions that are not set "
+        "aside. It starts at 0 and rises while the secondary weights learn; it may be negative.",
+    )
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    tiles = [
+        ("questions", f"{summary['n_questions']:,}"),
+        ("robot time", duration(summary["robot_time_s"])),
+        ("learning steps", f"{summary['learning_steps']:,}"),
+        ("test excursions", _number(summary["n_excursions"], ",")),
+        ("mean NMSRE", _number(summary["mean_nmsre"], ".3f")),
+        ("median NMSRE", _number(summary["median_nmsre"], ".3f")),
+        ("NMSRE below 1", _number(summary["share_nmsre_below_1"], ".1%")),
+        ("diverged", str(len(summary["diverged"]))),
+    ]
+    boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in details.get("notes", []))
+    aside = ""
+    if summary["diverged"]:
+        aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(summary['diverged'][:20]))}</p>"
+    return f'<section><div class="tiles">{boxes}</div>{notes}{aside}</section>'
+
+
+def _means_section(questions: list[dict[str, str]]) -> str:
+    """Return the table of means per policy and time scale: the first two parts of the questions' names."""
+    cells: dict[tuple[str, str], list[float]] = {}
+    for question in questions:
+        parts = question["name"].split("/")
+        if len(parts) == 3 and question["nmsre"] and question["diverged"] != "1":
+            cells.setdefault((parts[0], parts[1]), []).append(float(question["nmsre"]))
+    if not cells:
+        return ""
+    rows = [
+        [policy, gamma.removeprefix("g"), str(len(v)), f"{fmean(v):.3f}", f"{median(v):.3f}", f"{_below(v):.0%}"]
+        for (policy, gamma), v in cells.items()
+    ]
+    head = ["policy", "gamma", "questions", "mean NMSRE", "median NMSRE", "below 1"]
+    return f"<section><h2>By policy and time scale</h2>{_table(head, rows)}</section>"
+
+
+def _below(values: Sequence[float]) -> float:
+    return sum(value < 1.0 for value in values) / len(values)
+
+
+def _worst_section(questions: list[dict[str, str]]) -> str:
+    scored = [q for q in questions if q["nmsre"] and q["diverged"] != "1"]
+    if not scored:
+        return ""
+    worst = sorted(scored, key=lambda q: -float(q["nmsre"]))[:N_WORST]
+    rows = [
+        [q["name"], f"{float(q['nmsre']):.3g}", f"{float(q['variance'] or 'nan'):.3g}", q["n_tests"]] for q in worst
+    ]
+    text = (
+        "A reading that hardly changes has a tiny variance, so that its NMSRE is large until its value is learned to "
+        "the last digit; such questions can dominate the mean."
+    )
+    table = _table(["question", "NMSRE", "variance of its returns (scaled units squared)", "tests"], rows)
+    return f"<section><h2>The worst questions</h2><p>{text}</p>{table}</section>"
+
+
+def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    rows = [
+        ["steps of 100 ms lived", f"{summary['steps']:,}"],
+        ["wall time", duration(summary["wall_s"])],
+        ["steps per second", _number(summary["steps_per_s"], ",.0f")],
+        ["compiling the kernels", _number(details.get("compile_s"), ".1f", " s")],
+        ["one update with its predictions, p50 / p99 / max", _percentiles(summary["learn_ms"])],
+        ["one cycle, p50 / p99 / max", _percentiles(summary["cycle_ms"])],
+        ["demons updated per learning step (rho > 0)", _number(summary["n_updated_per_step"], ".1f")],
+        ["largest trace", _number(summary["max_trace"], ".3g")],
+        ["deadlines missed · gaps · checksum errors", _faults(summary)],
+        ["excursions discarded because of a gap", _number(details.get("n_discarded"), ",")],
+        ["weights (SHA-256)", f"{summary['weights_sha256'][:16]}..."],
+    ]
+    return f"<section><h2>Time and health</h2>{_table(['', ''], rows)}</section>"
+
+
+def _faults(summary: dict[str, Any]) -> str:
+    return " · ".join(_number(summary[key], ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
+
+
+def _percentiles(ms: dict[str, float] | None) -> str:
+    if not ms:
+        return "-"
+    return " / ".join(f"{ms[key]:.3f}" for key in ("p50", "p99", "max")) + " ms"
+
+
+def _settings_section(config: dict[str, Any]) -> str:
+    rows = [[key, str(value)] for key, value in config.items() if not isinstance(value, dict)]
+    rows += [[key, str(value)] for key, value in config.get("versions", {}).items()]
+    return f"<section><h2>Settings</h2>{_table(['setting', 'value'], rows)}</section>"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    top = _row("th", head) if any(head) else ""
+    return f"<table>{top}{''.join(_row('td', row) for row in rows)}</table>"
+
+
+def _row(tag: str, cells: list[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _figure(title: str, picture: str, text: str) -> str:
+    return (
+        f'<section><h2>{escape(title)}</h2><img src="{picture}" alt="{escape(title)}"><p>{escape(text)}</p></section>'
+    )
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
+h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
+section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
+img { max-width: 100%; height: auto; display: block; margin: 0 auto; } p { max-width: 52rem; color: #555; }
+table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; font-weight: 600; }
+td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 0 .25em; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
+.tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
+"""
+
+
+def _page(name: str, sections: list[str]) -> str:
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · horde</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
+        f"<body><main><h1>A life of the Horde: {escape(name)}</h1>\n"
+        + "\n".join(sections)
+        + "\n</main></body></html>\n"
+    )

@@ -1,0 +1,179 @@
+"""Questions to numbers: what the demons are told about each transition, vectorised over a Horde's questions.
+
+Questions of one (policy, continuation, trace decay) form a group; what depends on those alone is computed once per
+group. A function of the user's that returns nonsense yields NaN here, and the Horde sets its demons aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
+from horde_agent.kernels.policies import gibbs_probabilities
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, gibbs_index
+
+Floats = NDArray[np.float64]
+Tiles = NDArray[np.int64]
+Observation = NDArray[Any]
+
+
+class PolicyTable:
+    """The distinct target policies of a Horde: how likely each would have taken the action that was taken.
+
+    Args:
+        policies: Distinct policies.
+        n_features: Number of features, which a Gibbs policy must agree with.
+
+    Attributes:
+        n_actions: Number of actions, 0 where no policy says.
+
+    Raises:
+        ValueError: If the policies disagree about the number of actions or features.
+    """
+
+    def __init__(self, policies: Sequence[Policy], n_features: int) -> None:
+        counts = {p.n_actions for p in policies if not isinstance(p, Behaviour)}
+        if len(counts) > 1:
+            raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
+        self.n_actions = counts.pop() if counts else 0
+        self._n = len(policies)
+        kinds = (Behaviour, ConstantAction, Gibbs)
+        self._on_policy, self._constant, self._gibbs = (
+            np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds
+        )
+        self._action = np.array([p.action for p in policies if isinstance(p, ConstantAction)], dtype=np.int64)
+        self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
+        gibbs = [p for p in policies if isinstance(p, Gibbs)]
+        if any(p.n_features != n_features for p in gibbs):
+            raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
+        self._index = gibbs_index(gibbs) if gibbs else None
+        self._pi = np.empty((len(gibbs), self.n_actions))
+
+    def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
+        """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); NaN where a policy gives no probability.
+
+        Args:
+            action: The action taken.
+            probability: b(a), the probability with which the behaviour policy took it.
+            observation: Of the state in which it was taken.
+            tiles: Of that state.
+        """
+        pi = np.empty(self._n)
+        pi[self._on_policy] = probability
+        pi[self._constant] = self._action == action
+        if self._index is not None:
+            gibbs_probabilities(self._index, tiles, self._pi)
+            pi[self._gibbs] = self._pi[:, action]
+        for i, policy in self._others:
+            p = float(policy.probabilities(observation, tiles)[action])
+            pi[i] = p if 0.0 <= p <= 1.0 else np.nan
+        return pi / probability
+
+
+class StateValues:
+    """Numbers that are constant or a function of the state: continuations, trace decays, outcomes.
+
+    Args:
+        values: A number or a function of (observation, tiles) each.
+        low, high: Range outside which a function's value becomes NaN.
+    """
+
+    def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
+        self._constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
+        self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
+        self._low, self._high = low, high
+
+    def __call__(self, observation: Observation, tiles: Tiles) -> Floats:
+        """Return the values in this state, a fresh array of shape (n,)."""
+        out = self._constant.copy()
+        for i, function in self._functions:
+            value = float(function(observation, tiles))
+            out[i] = value if self._low <= value <= self._high else np.nan
+        return out
+
+
+class Cumulants:
+    """The signals that the questions sum.
+
+    Args:
+        questions: The questions.
+        n_features: Number of features.
+
+    Attributes:
+        n_channels: An observation must have at least so many channels.
+
+    Raises:
+        ValueError: If a question names a feature or a demon that is not there.
+    """
+
+    def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
+        demon_of = {gvf.name: i for i, gvf in enumerate(questions)}
+        self._n = len(questions)
+        self._features: list[tuple[int, int]] = []
+        self._predictions: list[tuple[int, int]] = []
+        self._functions: list[tuple[int, StateFunction]] = []
+        channels: list[tuple[int, int]] = []
+        for i, gvf in enumerate(questions):
+            match gvf.cumulant:
+                case Channel(index):
+                    channels.append((i, index))
+                case Feature(index) if index < n_features:
+                    self._features.append((i, index))
+                case Prediction(name) if name in demon_of:
+                    self._predictions.append((i, demon_of[name]))
+                case Feature(index):
+                    raise ValueError(f"question {gvf.name!r}: there is no feature {index} of {n_features}")
+                case Prediction(name):
+                    raise ValueError(f"question {gvf.name!r}: there is no demon {name!r} in this Horde")
+                case function:
+                    self._functions.append((i, function))
+        self._channel_demon, self._channel = np.array(channels, dtype=np.int64).reshape(-1, 2).T.copy()
+        self.n_channels = int(self._channel.max()) + 1 if channels else 0
+
+    def __call__(self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float]) -> Floats:
+        """Return c_{t+1} at the state reached, shape (n_demons,).
+
+        Args:
+            observation: Of the state reached.
+            tiles: Of the state reached.
+            predict_one: Gives a demon's prediction there, by the weights from before this step's update.
+        """
+        out = np.zeros(self._n)
+        out[self._channel_demon] = observation[self._channel]
+        for i, feature in self._features:
+            out[i] = np.count_nonzero(tiles == feature)
+        for i, source in self._predictions:
+            out[i] = predict_one(source, tiles)
+        for i, function in self._functions:
+            out[i] = function(observation, tiles)
+        return out
+
+
+def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
+    """Number equal keys alike, in order of appearance.
+
+    Returns:
+        The number of each key, shape (n,), and the position at which each number appeared first.
+    """
+    seen: dict[Hashable, int] = {}
+    numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+    firsts = [int(i) for i in np.unique(numbers, return_index=True)[1]]
+    return numbers, firsts
+
+
+def identity(thing: object) -> Hashable:
+    """Return a key by which equal things are equal, and an unhashable one equals itself alone."""
+    return thing if isinstance(thing, Hashable) and _is_hashable(thing) else id(thing)
+
+
+def _is_hashable(thing: Hashable) -> bool:
+    """Say whether hash() works: a tuple or dataclass may hold a list."""
+    try:
+        hash(thing)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""What a life tells while it is lived: durations, samples of its measures, and progress on a terminal or in a log."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from horde_agent.horde import Horde
+    from horde_agent.loop import Moment
+    from horde_agent.nmsre import ReturnErrors
+
+LATE_S = 0.05
+"""A deadline is missed by more than this; smaller lateness is jitter (design: timing)."""
+
+
+class Durations:
+    """Durations in seconds, kept as float32 (a day at 10 Hz is 3.5 MB)."""
+
+    def __init__(self) -> None:
+        self._values = array("f")
+
+    def add(self, seconds: float) -> None:
+        """Take in one duration."""
+        self._values.append(seconds)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def summary_ms(self) -> dict[str, float] | None:
+        """Return p50, p99 and max in milliseconds; None where nothing was measured."""
+        if not self._values:
+            return None
+        p50, p99, top = np.percentile(np.asarray(self._values), [50, 99, 100]) * 1e3
+        return {"p50": float(p50), "p99": float(p99), "max": float(top)}
+
+
+class Sample(NamedTuple):
+    """Measures of all questions at one time: means over the demons that are not set aside."""
+
+    step: int
+    learning_steps: int
+    mspbe_scalar_mean: float
+    max_trace: float
+    n_diverged: int
+
+
+def sound_demons(horde: Horde) -> np.ndarray:
+    """Return which demons are not set aside, bool of shape (n_demons,)."""
+    diverged = set(horde.diverged)
+    return np.array([name not in diverged for name in horde.names])
+
+
+class Sampler:
+    """An observer that samples the MSPBE, the largest trace and the diverged every so many steps.
+
+    Attributes:
+        samples: In the order of time.
+    """
+
+    def __init__(self, every: int = 1000) -> None:
+        self.every = every
+        self.samples: list[Sample] = []
+        self._next = every
+
+    def __call__(self, moment: Moment) -> None:
+        """Sample if it is time."""
+        life = moment.life
+        if life.steps >= self._next:
+            self._next = life.steps - life.steps % self.every + self.every
+            self.samples.append(sample(life.steps, life.student.learning_steps, life.horde))
+
+
+def sample(step: int, learning_steps: int, horde: Horde) -> Sample:
+    """Return the measures of a Horde now."""
+    sound = sound_demons(horde)
+    mspbe = float(horde.mspbe_scalar[sound].mean()) if sound.any() else float("nan")
+    return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
+
+
+class Progress:
+    """Shows how far a life is: a live table on a terminal, a line every few seconds elsewhere.
+
+    Args:
+        total: Steps to live, or None where the end is not known.
+        period_s: Duration of one step of the robot, in seconds.
+        console: Where to write.
+        every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
+    """
+
+    def __init__(
+        self, total: int | None, period_s: float, console: Console | None = None, every_s: float | None = None
+    ) -> None:
+        self.total, self.period_s = total, period_s
+        self.console = console or Console(stderr=True)
+        self.every_s = every_s if every_s is not None else (0.25 if self.console.is_terminal else 10.0)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True) if self._is_live else None
+        self._began = self._last = 0.0
+
+    @property
+    def _is_live(self) -> bool:
+        return self.console.is_terminal
+
+    def start(self) -> None:
+        """Begin to count the time."""
+        self._began = self._last = time.perf_counter()
+        if self._live is not None:
+            self._live.start()
+
+    def __call__(self, moment: Moment) -> None:
+        """Observe a life: show it if it is time."""
+        if time.perf_counter() - self._last >= self.every_s:
+            life = moment.life
+            self.show(life.steps, life.horde, life.student.errors)
+
+    def is_due(self) -> bool:
+        """Return whether it is time for another update."""
+        return time.perf_counter() - self._last >= self.every_s
+
+    def show(self, steps: int, horde: Horde, errors: ReturnErrors | None = None) -> None:
+        """Show the state after `steps`."""
+        self._last = time.perf_counter()
+        facts = self.facts(steps, self._last - self._began, horde, errors)
+        if self._live is not None:
+            self._live.update(_table(facts), refresh=True)
+        else:
+            self.console.print(" · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Give the terminal back."""
+        if self._live is not None:
+            self._live.stop()
+
+    def facts(self, steps: int, elapsed_s: float, horde: Horde, errors: ReturnErrors | None) -> list[tuple[str, str]]:
+        """Return what is shown, as pairs of name and value."""
+        speed = steps / elapsed_s if elapsed_s > 0 else 0.0
+        share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)" if self.total else ""
+        facts = [
+            ("steps", f"{steps:,}{share}"),
+            ("robot time", duration(steps * self.period_s)),
+            ("speed", f"{speed:,.0f} steps/s, {speed * self.period_s:,.0f} x real time"),
+        ]
+        if errors is not None and errors.online_means:
+            facts.append(("mean NMSRE (online)", f"{errors.online_means[-1]:.3f}"))
+            facts.append(("excursions", f"{errors.n_excursions:,}"))
+        facts.append(("max trace", f"{horde.max_trace:.3g}"))
+        facts.append(("diverged", _few(horde.diverged)))
+        if self.total and speed > 0:
+            facts.append(("time left", duration((self.total - steps) / speed)))
+        return facts
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return how many there are, and the first few."""
+    return "0" if not names else f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+
+def _table(facts: list[tuple[str, str]]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in facts:
+        table.add_row(name, value)
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people.
+
+    Example:
+        >>> duration(42.4), duration(200), duration(26168.1)
+        ('42 s', '3 min 20 s', '7 h 16 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

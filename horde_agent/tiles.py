@@ -1,0 +1,147 @@
+"""TileCoder: an observation to binary features, from a layout that is data.
+
+A layout is TOML text: a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a `bias`. Tiles
+are numbered in the order table, channel, tiling, cell (row-major); the bias comes last.
+
+Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.kernels import tiles as kernels
+
+Floats = NDArray[np.float64]
+Tiles = NDArray[np.int64]
+
+_KEYS = ("group", "intervals", "tilings", "neighbour")
+
+
+class TileCoder:
+    """Finds the one active tile of every tiling.
+
+    Args:
+        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` where channel i is
+            paired with channel i + k of its group, as a ring.
+        groups: Group of each channel, in the order of the observation.
+        bias: Whether a last feature is always active.
+
+    Attributes:
+        n_inputs: Length of an observation.
+        n_features: Number of tiles, the bias included.
+        n_active: Number of tilings, the bias included.
+
+    Raises:
+        ValueError: If a table has an unknown group or key, or a number that makes no grid.
+    """
+
+    def __init__(self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], *, bias: bool = True) -> None:
+        rows = [row for number, table in enumerate(tables) for row in _tilings(table, groups, number)]
+        channel, intervals, offset = ([row[column] for row in rows] for column in range(3))
+        if not rows and not bias:
+            raise ValueError("a tile layout needs at least one [[tiling]] or bias = true")
+        sizes = np.array(intervals, dtype=np.int64).reshape(-1, 2).prod(axis=1)
+        n_tiles = int(sizes.sum())
+        self._tilings = kernels.Tilings(
+            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(rows)],
+            channel=np.array(channel, dtype=np.int64).reshape(-1, 2),
+            intervals=np.array(intervals, dtype=np.int64).reshape(-1, 2),
+            offset=np.array(offset, dtype=np.float64),
+        )
+        self.n_inputs = len(groups)
+        self.n_features = n_tiles + bool(bias)
+        self.n_active = len(rows) + bool(bias)
+
+    @classmethod
+    def from_layout(cls, text: str, channels: Sequence[Mapping[str, Any]]) -> TileCoder:
+        """Build a coder from a layout's TOML text.
+
+        Args:
+            text: The layout.
+            channels: The channels of an observation in order; each has a "group".
+
+        Raises:
+            ValueError: If the text is no TOML, or names an unknown key or group.
+        """
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"the tile layout is not valid TOML: {error}") from None
+        unknown = sorted(set(table) - {"bias", "tiling"})
+        if unknown:
+            raise ValueError(f"the tile layout has an unknown key {unknown[0]!r}; it may hold bias and [[tiling]]")
+        return cls(table.get("tiling", []), [str(c["group"]) for c in channels], bias=bool(table.get("bias", True)))
+
+    @classmethod
+    def default(cls, n_inputs: int) -> TileCoder:
+        """Build a coder for any observation: 8 tilings of 8 intervals per input, 4 of 4 x 4 per pair of neighbours.
+
+        Raises:
+            ValueError: If `n_inputs` is less than 1.
+        """
+        if n_inputs < 1:
+            raise ValueError(f"n_inputs must be at least 1, not {n_inputs}")
+        tables: list[dict[str, Any]] = [{"group": "obs", "intervals": [8], "tilings": 8}]
+        if n_inputs > 1:
+            tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
+        return cls(tables, ["obs"] * n_inputs)
+
+    def encode(self, observation: NDArray[np.floating[Any]], out: Tiles | None = None) -> Tiles:
+        """Return the active features, in increasing order.
+
+        Args:
+            observation: Scaled readings, each in [0, 1], shape (n_inputs,).
+            out: Where to write, int64 of shape (n_active,); made where it is not given.
+
+        Raises:
+            ValueError: If `observation` or `out` has a wrong shape, or a reading is not in [0, 1].
+        """
+        observation = np.asarray(observation)
+        if observation.shape != (self.n_inputs,):
+            raise ValueError(f"observation must have shape ({self.n_inputs},), not {observation.shape}")
+        outside = kernels.first_outside_unit(observation)
+        if outside >= 0:
+            raise ValueError(f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}")
+        if out is None:
+            out = np.empty(self.n_active, dtype=np.int64)
+        elif out.shape != (self.n_active,) or out.dtype != np.int64:
+            raise ValueError(f"out must be int64 of shape ({self.n_active},), not {out.dtype} of shape {out.shape}")
+        out[-1] = self.n_features - 1
+        kernels.encode(observation, self._tilings, out)
+        return out
+
+
+def _tilings(
+    table: Mapping[str, Any], groups: Sequence[str], number: int
+) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
+    """Expand one [[tiling]] table to (channels, intervals, offset) of each of its tilings."""
+    where = f"[[tiling]] number {number + 1}"
+    unknown = sorted(set(table) - set(_KEYS))
+    if unknown:
+        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_KEYS)}")
+    missing = [key for key in _KEYS[:3] if key not in table]
+    if missing:
+        raise ValueError(f"{where} lacks {missing[0]!r}")
+    members = [i for i, group in enumerate(groups) if group == table["group"]]
+    if not members:
+        known = ", ".join(dict.fromkeys(groups))
+        raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {known}")
+    intervals, n_tilings = list(table["intervals"]), table["tilings"]
+    n_dims = 2 if "neighbour" in table else 1
+    if len(intervals) != n_dims or not all(isinstance(n, int) and n >= 1 for n in intervals):
+        raise ValueError(f"{where}: intervals must be {n_dims} whole number(s) of at least 1, not {intervals}")
+    if not isinstance(n_tilings, int) or n_tilings < 1:
+        raise ValueError(f"{where}: tilings must be a whole number of at least 1, not {n_tilings!r}")
+    cells = (intervals[0], intervals[1] if n_dims == 2 else 1)
+    step = table.get("neighbour", 0)
+    return [
+        ((channel, members[(i + step) % len(members)]), cells, j / n_tilings)
+        for i, channel in enumerate(members)
+        for j in range(n_tilings)
+    ]

@@ -1,0 +1,63 @@
+"""One thread that learns while the body moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+
+Job = Callable[[], None]
+
+
+class Worker:
+    """Runs one job at a time in its own thread: `start` it, do something else, `join` it.
+
+    `start` does not let go of the interpreter lock, so a job begins when the calling thread first waits for something:
+    in a step of the environment that is after the action was sent. An error in a job is raised by `join`.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._is_busy = False
+        self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as raised:  # handed to the thread that joins
+                error = raised
+            self._done.put(error)
+
+    def start(self, job: Job) -> None:
+        """Begin a job; the one before must have been joined."""
+        assert not self._is_busy, "a job was started before the last one was joined"
+        self._is_busy = True
+        self._jobs.put(job)
+
+    def join(self) -> None:
+        """Wait for the job to end and raise what it raised; return at once if there is none."""
+        if not self._is_busy:
+            return
+        error = self._done.get()
+        self._is_busy = False
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Wait for the job and end the thread. Closing twice does nothing."""
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            self._thread.join()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,70 @@
+"""What an agent may know of the robot, and what it may ask of it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from horde_env.robot import Floats, RobotSpec
+
+ActionType = Literal["discrete", "velocity"]
+AXES = ("x", "y", "yaw")
+
+
+def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
+    """Return Discrete(n_actions), or Box(-1, 1, (3,)) for "velocity": shares of the largest request.
+
+    Raises:
+        ValueError: If `action_type` is neither.
+    """
+    if action_type == "discrete":
+        return spaces.Discrete(len(spec.actions))
+    if action_type == "velocity":
+        return spaces.Box(-1.0, 1.0, (len(AXES),), np.float32)
+    raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
+
+
+def discrete_request(action: Any, requests: Floats) -> Floats:
+    """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
+
+    Raises:
+        ValueError: If `action` is not one of them.
+    """
+    try:
+        index = operator.index(action)
+    except TypeError:
+        index = -1
+    if not 0 <= index < len(requests):
+        raise ValueError(f"action must be an integer from 0 to {len(requests) - 1}, not {action!r}")
+    return np.asarray(requests[index])
+
+
+def velocity_request(action: Any, largest: Floats) -> Floats:
+    """Return the request (m/s, m/s, rad/s) of three shares of the largest one.
+
+    Raises:
+        ValueError: If `action` is not three numbers in [-1, 1].
+    """
+    try:
+        shares = np.asarray(action, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.full(3, np.nan)
+    # Written so that NaN fails it.
+    if shares.shape != largest.shape or not (np.abs(shares) <= 1.0).all():
+        raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
+    return np.asarray(shares * largest)
+
+
+def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
+    """Return an environment's metadata: its channels, actions, period (s), tile layout, and how it can be drawn."""
+    return {
+        "render_modes": render_modes,
+        "render_fps": round(1.0 / spec.period_s),
+        "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
+        "actions": [action.name for action in spec.actions] if action_type == "discrete" else list(AXES),
+        "period_s": spec.period_s,
+        "tile_layout": spec.tile_layout,
+    }

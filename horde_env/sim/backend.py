@@ -1,0 +1,162 @@
+"""SimulatedBody: the simulated robot as a Backend. Time is virtual: as fast as it computes."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from horde_env.backend import Backend, Frame
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import RobotSpec, critterbot
+from horde_env.sim import bullet, firmware, motors
+from horde_env.sim.machine import N_RAW, Machine
+from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.sensors import Senses
+from horde_env.sim.state import BodyState
+
+Floats = NDArray[np.float64]
+
+# Half the square in which a life begins: even the tail's tip (0.289 m) is clear of the walls and of the dock there.
+START_M = 0.6
+
+
+class Sensing(Protocol):
+    """What `SimulatedBody` needs of its senses; see `Senses`."""
+
+    def reset(self, rng: Generator) -> None:
+        """Begin a life."""
+
+    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
+        """Write the channels from acceleration to thermal into `out`."""
+
+
+class SimulatedBody(Backend):
+    """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
+
+    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
+
+    Args:
+        spec: The robot; the Critterbot by default.
+        pen: Where it lives; `assets/pen.toml` by default.
+        battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
+        window: Whether to show PyBullet's own window.
+        senses: What reads channels 16..52; the full `Senses` by default.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing, or a window is asked for where there is no display.
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        pen: Pen | None = None,
+        battery_scale: float = 1.0,
+        window: bool = False,
+        senses: Sensing | None = None,
+    ) -> None:
+        if not 0.0 < battery_scale < math.inf:
+            raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
+        bullet.require(window)
+        self.spec = critterbot() if spec is None else spec
+        self.pen = load_pen() if pen is None else pen
+        self.senses: Sensing = Senses(self.spec, self.pen) if senses is None else senses
+        self.period_s = self.spec.period_s
+        self._ticks = round(self.spec.period_s / motors.TICK_S)
+        self._battery_scale, self._window = battery_scale, window
+        drive = self.spec.drive
+        # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
+        self._units = (drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"])
+        self._request, self._overheating = self.spec.group("last_request"), self.spec.index("overheating")
+        self._machine: Machine | None = None
+        self._rng = np.random.default_rng(0)
+
+    @property
+    def machine(self) -> Machine:
+        """The body behind the senses.
+
+        Raises:
+            BackendUnavailable: Before the first reset and after close.
+        """
+        if self._machine is None:
+            raise BackendUnavailable("the simulated body is not open: call reset() first.")
+        return self._machine
+
+    def reset(self, rng: Generator) -> Frame:
+        """Place the robot, just switched on, at a random pose away from the walls, and return its first frame."""
+        if self._machine is None:
+            scale, window = self._battery_scale, self._window
+            self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
+            self._compile()
+        self._rng = rng
+        x, y = rng.uniform(-START_M, START_M, 2)
+        self._machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
+        self.senses.reset(rng)
+        at_rest = self._machine.state((0.0, 0.0))
+        return self._frame(at_rest, at_rest, np.zeros(3), applied=True)
+
+    def exchange(self, command: Floats) -> Frame:
+        """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end.
+
+        Raises:
+            ValueError: If `command` is not three finite numbers.
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        machine = self.machine
+        machine.firmware.command(firmware.XYTHETA_SPACE, *self._to_wire(command))
+        free = not machine.is_held()
+        noise = self._rng.standard_normal((self._ticks, 3))
+        for k in range(self._ticks - 2):
+            machine.tick(noise[k])
+        previous = self._observed_tick(noise[-2])
+        body = self._observed_tick(noise[-1])
+        share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
+        return self._frame(previous, body, share, applied=free and not machine.is_held())
+
+    def _compile(self) -> None:
+        """Take one step that nobody sees, so that kernels are compiled before the first motion and not during it."""
+        rng = np.random.default_rng(0)
+        self._rng = rng
+        self.machine.reset(0.0, 0.0, 0.0)
+        self.senses.reset(rng)
+        self.exchange(np.zeros(3))
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""
+        self.machine.power.charging_enabled = enabled
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
+
+    def _to_wire(self, command: Floats) -> list[int]:
+        """Return (x, y RIGHT, theta) in the wire's units, kept within a signed byte."""
+        request = np.asarray(command, dtype=np.float64).tolist()
+        if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
+            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
+        return [min(max(round(v / unit), -127), 127) for v, unit in zip(request, self._units, strict=True)]
+
+    def _observed_tick(self, noise: Floats) -> BodyState:
+        """Let 10 ms pass and return the body's state at their end."""
+        before = self.machine.body.motion
+        self.machine.tick(noise)
+        return self.machine.state((before.vx, before.vy))
+
+    def _frame(self, previous: BodyState, body: BodyState, share: Floats, *, applied: bool) -> Frame:
+        """Sample all channels of the packet at the end of the period."""
+        spec, machine = self.spec, self.machine
+        t = machine.n_ticks * motors.TICK_S
+        values = np.zeros(spec.n_channels)
+        values[:N_RAW] = spec.lsb[:N_RAW] * machine.raw(self._rng) + spec.offset[:N_RAW]
+        self.senses.read(previous, body, t, self._rng, values)
+        values[self._request] = share
+        values[self._overheating] = machine.firmware.overheated
+        extras = {"x_m": body.x, "y_m": body.y, "heading_rad": body.heading}
+        return Frame(values=values, t=t, applied=applied, extras=extras)

@@ -1,0 +1,148 @@
+"""PyBullet, and the only file that imports it: a body that slides and turns in the plane, among boxes that do not move.
+
+Three joints (x, y, yaw) take a force each at every tick; the wheels are elsewhere (`motors.py`). One client per body.
+PyBullet holds the interpreter lock while it steps: bodies run in parallel as processes, not as threads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import asset
+
+_JOINTS = (0, 1, 2)
+_ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
+_NORMAL_FORCE = 9  # of a contact point's tuple
+WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which the URDF holds
+
+
+class Motion(NamedTuple):
+    """Where the body is and how it moves: world frame, SI; the heading grows without bound."""
+
+    x: float
+    y: float
+    heading: float
+    vx: float
+    vy: float
+    yaw_rate: float
+
+
+class PlanarBody:
+    """The robot's body in its pen.
+
+    Args:
+        boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
+        tick_s: Time of one step, seconds.
+        window: Whether to show PyBullet's own window.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display.
+    """
+
+    def __init__(
+        self, boxes: Sequence[tuple[float, float, float, float, float]], *, tick_s: float, window: bool = False
+    ) -> None:
+        self._p = require(window)
+        self._tick_s = tick_s
+        self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
+        if self._client < 0:
+            raise BackendUnavailable(
+                "PyBullet gave no client (each takes 28 MB and it has room for a few hundred in a process); "
+                "close the environments that are no longer used."
+            )
+        self._p.setPhysicsEngineParameter(
+            fixedTimeStep=tick_s,
+            numSolverIterations=_ITERATIONS,
+            deterministicOverlappingPairs=1,
+            physicsClientId=self._client,
+        )
+        for box in boxes:
+            self._add_box(*box)
+        self._body = self._add_robot()
+        # Bound once: these run a thousand times per simulated second and body.
+        p, on_client = self._p, {"physicsClientId": self._client}
+        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, **on_client)
+        self._advance = partial(p.stepSimulation, **on_client)
+        self._look = partial(p.getJointStates, self._body, _JOINTS, **on_client)
+        self._fresh: int = self._p.saveState(physicsClientId=self._client)
+        self.motion = Motion(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def place(self, x: float, y: float, heading: float) -> None:
+        """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""
+        self._p.restoreState(self._fresh, physicsClientId=self._client)
+        for joint, position in zip(_JOINTS, (x, y, heading), strict=True):
+            self._p.resetJointState(self._body, joint, position, 0.0, physicsClientId=self._client)
+        self.motion = Motion(x, y, heading, 0.0, 0.0, 0.0)
+
+    def step(self, force: Sequence[float]) -> Motion:
+        """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
+        self._push(forces=force)
+        self._advance()
+        x, y, yaw = self._look()
+        self.motion = Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
+        return self.motion
+
+    def contact_impulse(self) -> float:
+        """Return the sum of the normal impulses on the body in the last tick, N s."""
+        points = self._p.getContactPoints(self._body, physicsClientId=self._client)
+        return self._tick_s * math.fsum(point[_NORMAL_FORCE] for point in points)
+
+    def close(self) -> None:
+        """Let go of the client. Closing twice does nothing."""
+        if self._client >= 0:
+            client, self._client = self._client, -1
+            self._p.disconnect(physicsClientId=client)
+
+    def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float) -> None:
+        p, half = self._p, [size_x / 2, size_y / 2, height / 2]
+        shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
+        # Maximal coordinates: a plain rigid body, a fifth cheaper per step than a multi-body that never moves.
+        box = p.createMultiBody(
+            0, shape, basePosition=[x, y, height / 2], useMaximalCoordinates=1, physicsClientId=self._client
+        )
+        p.changeDynamics(
+            box, -1, lateralFriction=WALL_FRICTION, restitution=WALL_RESTITUTION, physicsClientId=self._client
+        )
+
+    def _add_robot(self) -> int:
+        p, client = self._p, self._client
+        urdf = str(asset("robot/critterbot.urdf"))
+        flags = p.URDF_USE_INERTIA_FROM_FILE
+        body: int = p.loadURDF(urdf, useFixedBase=True, flags=flags, physicsClientId=client)
+        # A joint comes with a motor of its own that holds it still, and links with damping: neither belongs here.
+        p.setJointMotorControlArray(body, _JOINTS, p.VELOCITY_CONTROL, forces=[0.0] * 3, physicsClientId=client)
+        for link in (-1, *_JOINTS):
+            p.changeDynamics(
+                body, link, linearDamping=0.0, angularDamping=0.0, jointDamping=0.0, physicsClientId=client
+            )
+        return body
+
+
+def require(window: bool) -> Any:
+    """Return PyBullet, imported here and nowhere else, where a PlanarBody can be opened.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display: PyBullet would
+            end the process.
+    """
+    try:
+        import pybullet
+    except ImportError as missing:
+        raise BackendUnavailable(
+            "the simulator needs PyBullet, which is not installed. It has wheels for CPython 3.10 and 3.11 on Linux "
+            "x86-64 only; elsewhere take it from conda-forge, or build it: `pip install numpy setuptools wheel && "
+            "pip install --no-build-isolation pybullet`."
+        ) from missing
+    on_linux = sys.platform.startswith("linux")
+    if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise BackendUnavailable(
+            "a window was asked for, but there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); "
+            'use render_mode="rgb_array", or run where there is a display.'
+        )
+    return pybullet

@@ -1,0 +1,220 @@
+"""What reaches a sensor through the air of the pen: reflected infrared, the beacon, light, heat.
+
+Kernels on bare arrays. All four ask where a line of sight crosses a wall or the dock, so they share this file.
+Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
+(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
+without noise. Metres, radians, kelvin; light as a share of full scale.
+
+Where the robot was measured (log of 5 October 2010, web site of its makers) the number is the robot's; its curve of
+infrared against distance, its height and the view of its thermal zones are in no source, so those are assumptions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env.sim._jit import kernel
+
+Floats = NDArray[np.float64]
+
+SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; the robot's height is in none of the sources
+
+# A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has the wall before it.
+SETBACK_M = 0.02
+NEAREST_M = 0.005
+HALF_SIGNAL_M = 0.09  # distance at which a matte white wall, met squarely, gives half of full scale
+BEAM_RAD = 0.10  # half width of the beam: rays at -BEAM_RAD, 0, BEAM_RAD, weighted 1 : 2 : 1
+IDLE_SHARE = 0.010  # reading with nothing in range: 2.5 of 255
+IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD where anything is seen
+IR_SEEN_SD = 0.008
+IR_EDGE = (0.015, 0.22)  # readings at the edge of range, which now and then jump
+IR_JUMP_CHANCE = 0.015
+IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
+
+IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
+IR_LIGHT_SD = 2.0 / 255
+BEACON_TOP = 0.78  # share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
+BEACON_STRAY = 0.08  # share of the beacon's light that reaches every sensor by way of walls and ceiling
+
+BOUNCE = 0.15  # share of a lamp's light that reaches a sensor from all around, whatever its heading
+LIGHT_SD = 2.0 / 1023
+PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
+
+ZONE_RAD = 0.30  # standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
+
+
+@kernel
+def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: int) -> float:
+    """Return where the line from point 0 to point 1 meets segment `i`: 0 at its start, 1 at its end, inf if nowhere."""
+    dx, dy = x1 - x0, y1 - y0
+    ex, ey = segments[i, 2] - segments[i, 0], segments[i, 3] - segments[i, 1]
+    determinant = dx * ey - dy * ex
+    if determinant == 0.0:
+        return math.inf
+    ax, ay = segments[i, 0] - x0, segments[i, 1] - y0
+    along = (ax * ey - ay * ex) / determinant
+    across = (ax * dy - ay * dx) / determinant
+    if along < 0.0 or across < 0.0 or across > 1.0:
+        return math.inf
+    return float(along)
+
+
+@kernel
+def placed(pose: Floats, sensors: Floats, k: int) -> tuple[float, float, float]:
+    """Return where sensor `k` starts to look, SETBACK_M behind its place, and its direction: world x, y, angle."""
+    c, s = math.cos(pose[2]), math.sin(pose[2])
+    x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
+    y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
+    angle = pose[2] + sensors[k, 2]
+    return x - SETBACK_M * math.cos(angle), y - SETBACK_M * math.sin(angle), angle
+
+
+@kernel
+def clear_path(x: float, y: float, x1: float, y1: float, z1: float, segments: Floats, heights: Floats) -> float:
+    """Return the share (0..1) of light from (x1, y1, z1) that passes over all obstacles to a sensor at (x, y)."""
+    share = 1.0
+    for i in range(heights.shape[0]):
+        along = crossing(x, y, x1, y1, segments, i)
+        if along < 1.0:
+            above = SENSOR_HEIGHT_M + along * (z1 - SENSOR_HEIGHT_M) - heights[i]
+            share *= min(max(above / PENUMBRA_M + 0.5, 0.0), 1.0)
+    return share
+
+
+@kernel
+def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Floats) -> float:
+    """Return the infrared signal of one ray, 1 at half of full scale: reflectance cos(incidence) (D/d)^2."""
+    c, s = math.cos(angle), math.sin(angle)
+    nearest, signal = math.inf, 0.0
+    for i in range(reflectances.shape[0]):
+        d = crossing(x, y, x + c, y + s, segments, i)
+        if d < nearest:
+            nearest = d
+            ex, ey = segments[i, 2] - segments[i, 0], segments[i, 3] - segments[i, 1]
+            incidence = abs(c * ey - s * ex) / math.hypot(ex, ey)
+            signal = reflectances[i] * incidence * (HALF_SIGNAL_M / max(d - SETBACK_M, NEAREST_M)) ** 2
+    return signal
+
+
+@kernel
+def ir_reading(signal: float, normal: float, chance: float, place: float) -> float:
+    """Return the reflectance reading of a signal: idle + (1 - idle) s / (1 + s), with the sensor's noise.
+
+    At the edge of range a reading jumps now and then, where `chance` (0..1) is small, to anywhere (`place`, 0..1)
+    between idle and IR_JUMP_TOP.
+    """
+    share = IDLE_SHARE + (1.0 - IDLE_SHARE) * signal / (1.0 + signal)
+    if IR_EDGE[0] < share < IR_EDGE[1] and chance < IR_JUMP_CHANCE:
+        return IDLE_SHARE + (IR_JUMP_TOP - IDLE_SHARE) * place
+    seen = min((share - IDLE_SHARE) / 0.05, 1.0)
+    return share + (IR_REST_SD + (IR_SEEN_SD - IR_REST_SD) * seen) * normal
+
+
+@kernel
+def ir_distance(
+    pose: Floats, sensors: Floats, segments: Floats, reflectances: Floats, normal: Floats, uniform: Floats, out: Floats
+) -> None:
+    """Write the reflectance readings, each from the mean echo of three rays; `normal` (n,), `uniform` (2, n)."""
+    for k in range(out.shape[0]):
+        x, y, angle = placed(pose, sensors, k)
+        signal = 0.5 * echo(x, y, angle, segments, reflectances)
+        signal += 0.25 * echo(x, y, angle - BEAM_RAD, segments, reflectances)
+        signal += 0.25 * echo(x, y, angle + BEAM_RAD, segments, reflectances)
+        out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
+
+
+@kernel
+def ir_light(
+    poses: Floats,
+    sensors: Floats,
+    beacon: Floats,
+    lit: tuple[float, float],
+    segments: Floats,
+    heights: Floats,
+    normal: Floats,
+    out: Floats,
+) -> None:
+    """Write two packets' infrared light, the body at `poses` (2, 3), the beacon `lit` (0..1); `normal`, `out` (2, n).
+
+    base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
+    cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
+    """
+    for packet in range(2):
+        for k in range(out.shape[1]):
+            x, y, angle = placed(poses[packet], sensors, k)
+            dx, dy = beacon[0] - x, beacon[1] - y
+            d = max(math.hypot(dx, dy), NEAREST_M)
+            facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
+            leaving = max(-(math.cos(beacon[3]) * dx + math.sin(beacon[3]) * dy) / d, 0.0)
+            direct = facing * facing * leaving
+            if direct > 0.0:
+                direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
+            s = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
+            share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * s / (1.0 + s)
+            out[packet, k] = share + IR_LIGHT_SD * normal[packet, k]
+
+
+@kernel
+def light(
+    pose: Floats,
+    sensors: Floats,
+    lamps: Floats,
+    gain: float,
+    ambient: float,
+    segments: Floats,
+    heights: Floats,
+    normal: Floats,
+    out: Floats,
+) -> None:
+    """Write ambient + gain x the light of the lamps (x, y, z, intensity), shape (l, 4), each flickering by `gain`.
+
+    A lamp gives I clear (cos(incidence) + bounce) / d^2, a cosine below 0 counting as 0.
+    """
+    for k in range(out.shape[0]):
+        x, y, angle = placed(pose, sensors, k)
+        total = 0.0
+        for j in range(lamps.shape[0]):
+            dx, dy, dz = lamps[j, 0] - x, lamps[j, 1] - y, lamps[j, 2] - SENSOR_HEIGHT_M
+            d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
+            facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
+            clear = clear_path(x, y, lamps[j, 0], lamps[j, 1], lamps[j, 2], segments, heights)
+            total += lamps[j, 3] * clear * (facing + BOUNCE) / (d * d)
+        out[k] = ambient + gain * total + LIGHT_SD * normal[k]
+
+
+@kernel
+def within(low: float, high: float) -> float:
+    """Return the share of a thermal zone's view between two angles from its axis: a Gaussian of width ZONE_RAD."""
+    return 0.5 * (math.erf(high / (ZONE_RAD * math.sqrt(2.0))) - math.erf(low / (ZONE_RAD * math.sqrt(2.0))))
+
+
+@kernel
+def warmth(
+    pose: Floats, sensors: Floats, warm: Floats, room_k: float, segments: Floats, heights: Floats, out: Floats
+) -> None:
+    """Write the temperature each zone sees: room + sum of (T - room) x the share of its view that the object fills.
+
+    `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); what a wall hides of an object is cut off.
+    """
+    for k in range(out.shape[0]):
+        x, y, angle = placed(pose, sensors, k)
+        out[k] = room_k
+        for j in range(warm.shape[0]):
+            dx, dy = warm[j, 0] - x, warm[j, 1] - y
+            d = max(math.hypot(dx, dy), NEAREST_M)
+            visible = warm[j, 3]
+            for i in range(heights.shape[0]):
+                along = crossing(x, y, warm[j, 0], warm[j, 1], segments, i)
+                if along < 1.0:
+                    # Height of the object's lowest point that looks over this wall.
+                    over = SENSOR_HEIGHT_M + (heights[i] - SENSOR_HEIGHT_M) / max(along, 1e-9)
+                    visible = max(visible, over)
+            if visible < warm[j, 4]:
+                c, s = math.cos(angle), math.sin(angle)
+                aside = math.atan2(c * dy - s * dx, c * dx + s * dy)
+                half = math.atan(warm[j, 2] / d)
+                rise = within(math.atan((visible - SENSOR_HEIGHT_M) / d), math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d))
+                out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise

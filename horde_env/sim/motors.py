@@ -1,0 +1,179 @@
+"""Motors, omniwheels and encoders: from duties to the force on the body, and from its motion back to bytes.
+
+A wheel's rim moves with the floor (no slip below the grip limit), so the body's velocity is the only motion there is.
+Forces are at the rim, in newtons; currents in the robot's own bytes (255 full scale), for which no ampere is known.
+
+The numbers are fitted to the real robot's log of 5 October 2010. A stalled motor draws 0.75 byte per unit of duty at
+16.5 V (31 at the limit, falling as the stall cap takes duty away); turned freely at 19 units it draws 7. One driven
+wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that fixes the rollers' friction
+against the axles'. Newtons per byte (0.12) follows from the time that a 4 kg body takes to come to rest.
+
+State: `motion`, float64 of shape (N_ROWS, 3), one column per wheel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env.sim import firmware
+from horde_env.sim._jit import kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TICK_S = 0.01
+WHEEL_UNIT = 0.0176  # m/s of rim speed
+EDGE_M = WHEEL_UNIT * TICK_S / 4  # rim travel per encoder edge: four a tick are one unit
+
+# Rows of `motion`.
+RIM_SPEED, TRAVEL, HANDOVER, CURRENT, SHOWN_CURRENT, HEAT, SUPPLY, N_ROWS = range(8)
+
+CURRENT_PER_VOLT = 5.77  # bytes: 0.75 per unit of duty at 16.5 V
+BACK_EMF = 0.146 / WHEEL_UNIT  # V per m/s of rim speed: 1.12 units of duty per wheel unit at 16.5 V
+FORCE_PER_BYTE = 0.12  # N
+AMPERE_PER_BYTE = 0.05  # what a byte costs the batteries; an assumption
+CURRENT_LAG_S = 0.02
+GRIP_N = 8.0  # a third of the weight at a friction of 0.6
+
+AXLE_FRICTION_N = 0.22  # gears and bearing, at any speed
+AXLE_DRAG = 0.6 / (19 * WHEEL_UNIT)  # N per m/s
+ROLLER_FRICTION_N = 0.85  # of a wheel dragged along its axle
+CREEP = 0.0176  # m/s: below it friction fades, so that rest is reached without a switch
+
+# An omniwheel hands over from roller to roller, so the encoder runs ahead of the floor and behind it. The position
+# error of a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
+HANDOVER_DRIVEN, HANDOVER_ROLLING = 0.075, 0.035
+
+IDLE_TEMPERATURE = (129.0, 131.0, 133.0)  # bytes, LOWER is hotter; first packet of the log
+HEAT_PER_SQUARE = 0.083 / 600.0  # bytes per second and byte^2 of current
+COOLING_S = 600.0
+CURRENT_SD, TEMPERATURE_SD = 1.0, 0.2  # bytes
+
+
+def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
+    """Return each wheel's rim speed per body velocity (vx, vy, yaw rate): rows (-sin p, cos p, R), shape (3, 3)."""
+    return np.column_stack([-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m)])
+
+
+@kernel
+def fading(speed: float) -> float:
+    """Return the direction of a friction in -1..1: the sign of `speed`, smoothly through zero."""
+    return speed / math.sqrt(speed * speed + CREEP * CREEP)
+
+
+@kernel
+def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
+    """Return the current a motor draws, in bytes: none without duty, and none back into the bus.
+
+    The bridge's free-wheeling diodes let a motor that turns faster than its duty coast: it is not braked. One that is
+    driven against its turning draws more, by its back EMF.
+    """
+    if duty == 0:
+        return 0.0
+    along = rim_speed if duty > 0 else -rim_speed
+    return max(0.0, CURRENT_PER_VOLT * (bus_v * abs(duty) / firmware.FULL_DUTY - BACK_EMF * along))
+
+
+@kernel
+def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: float, out: Floats) -> None:
+    """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
+
+    Args:
+        motion: Motor state; RIM_SPEED must be that of the body now. Currents and heat are brought up to date.
+        wheels: The firmware's state, whose DUTY is applied.
+        geometry: See `wheel_geometry`.
+        heading: Of the body, radians.
+        bus_v: Bus voltage, V.
+        out: Receives (Fx, Fy, torque), shape (3,).
+    """
+    fx, fy, torque = 0.0, 0.0, 0.0
+    vx, vy = motion_of_centre(motion, geometry)
+    for i in range(3):
+        duty, rim = wheels[firmware.DUTY, i], motion[RIM_SPEED, i]
+        current = motor_current(duty, rim, bus_v)
+        side, ahead, arm = geometry[i, 0], geometry[i, 1], geometry[i, 2]
+        drive = math.copysign(FORCE_PER_BYTE * current, duty) - AXLE_DRAG * rim - AXLE_FRICTION_N * fading(rim)
+        drive = min(max(drive, -GRIP_N), GRIP_N)
+        # The axle points along (ahead, -side); the rollers resist being dragged that way.
+        drag = -ROLLER_FRICTION_N * fading(ahead * vx - side * vy)
+        fx += drive * side + drag * ahead
+        fy += drive * ahead - drag * side
+        torque += drive * arm
+        heat_and_charge(motion, i, current, abs(duty))
+    c, s = math.cos(heading), math.sin(heading)
+    out[0], out[1], out[2] = c * fx - s * fy, s * fx + c * fy, torque
+
+
+@kernel
+def motion_of_centre(motion: Floats, geometry: Floats) -> tuple[float, float]:
+    """Return the body's (vx, vy) in its own frame from the three rim speeds: 2/3 of the sum along each wheel."""
+    vx, vy = 0.0, 0.0
+    for i in range(3):
+        vx += geometry[i, 0] * motion[RIM_SPEED, i]
+        vy += geometry[i, 1] * motion[RIM_SPEED, i]
+    return 2.0 / 3.0 * vx, 2.0 / 3.0 * vy
+
+
+@kernel
+def heat_and_charge(motion: Floats, i: int, current: float, duty: int) -> None:
+    """Bring motor i's shown current, heat and the charge it took from the bus (A s) up to date by one tick."""
+    motion[CURRENT, i] = current
+    motion[SHOWN_CURRENT, i] += TICK_S / CURRENT_LAG_S * (current - motion[SHOWN_CURRENT, i])
+    motion[HEAT, i] += TICK_S * (HEAT_PER_SQUARE * current * current - motion[HEAT, i] / COOLING_S)
+    motion[SUPPLY, i] += TICK_S * AMPERE_PER_BYTE * current * duty / firmware.FULL_DUTY
+
+
+@kernel
+def sense(
+    motion: Floats,
+    wheels: Ints,
+    geometry: Floats,
+    noise: Floats,
+    heading: float,
+    vx: float,
+    vy: float,
+    yaw_rate: float,
+) -> None:
+    """Bring rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) up to the end of a tick.
+
+    Args:
+        motion: Motor state, changed in place.
+        wheels: The firmware's state, changed in place.
+        geometry: See `wheel_geometry`.
+        noise: Standard normals for the rollers' handover, shape (3,).
+        heading: Of the body, radians.
+        vx: Velocity of the body, world frame, m/s.
+        vy: The same along y.
+        yaw_rate: rad/s.
+    """
+    c, s = math.cos(heading), math.sin(heading)
+    ahead, left = c * vx + s * vy, c * vy - s * vx
+    for i in range(3):
+        rim = geometry[i, 0] * ahead + geometry[i, 1] * left + geometry[i, 2] * yaw_rate
+        edges = rim * TICK_S / EDGE_M
+        share = HANDOVER_ROLLING if wheels[firmware.DUTY, i] == 0 else HANDOVER_DRIVEN
+        shown_before = math.floor(motion[TRAVEL, i] + motion[HANDOVER, i])
+        motion[RIM_SPEED, i] = rim
+        motion[TRAVEL, i] += edges
+        motion[HANDOVER, i] = share * abs(edges) * noise[i]
+        wheels[firmware.CLICKS, i] = int(math.floor(motion[TRAVEL, i] + motion[HANDOVER, i]) - shown_before)
+        wheels[firmware.CURRENT, i] = min(int(motion[SHOWN_CURRENT, i] + 0.5), 255)
+        wheels[firmware.TEMPERATURE, i] = min(max(int(IDLE_TEMPERATURE[i] - motion[HEAT, i] + 0.5), 0), 255)
+
+
+@kernel
+def report(motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
+    """Write the motors' twelve bytes of a packet into `out`: three outputs, velocities, currents, temperatures.
+
+    `noise` holds six standard normals; their size is that of the real robot at rest.
+    """
+    for i in range(3):
+        current = motion[SHOWN_CURRENT, i] + CURRENT_SD * noise[i]
+        temperature = IDLE_TEMPERATURE[i] - motion[HEAT, i] + TEMPERATURE_SD * noise[3 + i]
+        out[i] = wheels[firmware.OUTPUT, i]
+        out[3 + i] = min(max(wheels[firmware.CLICKS, i] >> 2, -128), 127)
+        out[6 + i] = min(max(math.floor(current + 0.5), 0.0), 255.0)
+        out[9 + i] = min(max(math.floor(temperature + 0.5), 0.0), 255.0)

@@ -1,0 +1,196 @@
+"""Pen: the walls, the dock and whatever shines, warms or bends the magnetic field, as data that cannot change.
+
+World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light is a share of the
+sensor's full scale. The numbers live in `assets/pen.toml`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env.robot import asset
+
+Floats = NDArray[np.float64]
+Point = tuple[float, float]
+Point3 = tuple[float, float, float]
+
+
+class Dock(NamedTuple):
+    """The charging station: a box of `size_m` (along x, along y) around `centre_m`."""
+
+    centre_m: Point
+    size_m: Point
+    height_m: float
+    reflectance: float
+
+
+class Beacon(NamedTuple):
+    """The dock's blinking infrared lamp; `rate_hz` is the range from which each life draws its oscillator."""
+
+    position_m: Point3
+    direction_rad: float
+    rate_hz: Point
+    intensity: float
+
+
+class Lamp(NamedTuple):
+    """A lamp; `intensity` is its reading at one metre, facing it: share of full scale x m^2."""
+
+    name: str
+    position_m: Point3
+    intensity: float
+
+
+class Warm(NamedTuple):
+    """An upright object warmer than the room: a cylinder from `bottom_m` to `top_m` above the floor."""
+
+    name: str
+    position_m: Point
+    radius_m: float
+    bottom_m: float
+    top_m: float
+    temperature_k: float
+
+
+class Room(NamedTuple):
+    """What surrounds the pen: its temperature, the light that comes from everywhere, and the mains."""
+
+    temperature_k: float
+    light: float
+    mains_hz: float
+    flicker: float
+
+
+class Magnetism(NamedTuple):
+    """Earth's field as the chip counts it: centre + swing cos(heading - north) per axis of the chip."""
+
+    north_rad: float
+    centre: Point3
+    swing: Point3
+
+
+class Iron(NamedTuple):
+    """Steel `depth_m` below the floor; `field` are the counts (world x, world y, z) that it adds right above it."""
+
+    position_m: Point
+    depth_m: float
+    field: Point3
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """The robot's surroundings. Immutable: a changed pen is a new one, handed to `Senses.pen`.
+
+    Attributes:
+        side_m: Inner side of the square pen.
+        wall_height_m, wall_thickness_m: Of all four walls.
+        wall_reflectance: Infrared reflectance against matte white.
+        dock, beacon, room, lamps, warm, magnetism, iron: What is described by the classes of these names.
+    """
+
+    side_m: float
+    wall_height_m: float
+    wall_thickness_m: float
+    wall_reflectance: float
+    dock: Dock
+    beacon: Beacon
+    room: Room
+    lamps: tuple[Lamp, ...]
+    warm: tuple[Warm, ...]
+    magnetism: Magnetism
+    iron: tuple[Iron, ...]
+
+    def segments(self) -> Floats:
+        """Return the obstacles seen from above as segments (x0, y0, x1, y1), shape (7, 4).
+
+        The inner faces of the walls east, north, west, south, then the dock's west side, face and east side.
+        """
+        h = self.side_m / 2
+        west, east, back, face = self._dock_edges()
+        return np.array(
+            [
+                [h, -h, h, h],
+                [h, h, -h, h],
+                [-h, h, -h, -h],
+                [-h, -h, h, -h],
+                [west, back, west, face],
+                [west, face, east, face],
+                [east, face, east, back],
+            ]
+        )
+
+    def heights(self) -> Floats:
+        """Return the height of each of `segments()`, metres, shape (7,)."""
+        return np.array([self.wall_height_m] * 4 + [self.dock.height_m] * 3)
+
+    def reflectances(self) -> Floats:
+        """Return the infrared reflectance of each of `segments()`, shape (7,)."""
+        return np.array([self.wall_reflectance] * 4 + [self.dock.reflectance] * 3)
+
+    def boxes(self) -> list[tuple[float, float, float, float, float]]:
+        """Return the solid boxes (centre x, y, size x, y, height): walls east, north, west, south, then the dock."""
+        t = self.wall_thickness_m
+        c, long, top = (self.side_m + t) / 2, self.side_m + 2 * t, self.wall_height_m
+        walls = [(c, 0.0, t, long, top), (0.0, c, long, t, top), (-c, 0.0, t, long, top), (0.0, -c, long, t, top)]
+        return [*walls, (*self.dock.centre_m, *self.dock.size_m, self.dock.height_m)]
+
+    def lit(self, name: str, *, position_m: Point3 | None = None, intensity: float | None = None) -> Pen:
+        """Return this pen with one lamp moved or dimmed; a warm object of the same name moves along.
+
+        Args:
+            name: Which lamp.
+            position_m: Its new place, or None to leave it.
+            intensity: Its new intensity, or None to leave it; 0 switches it off (its shade stays warm for a while).
+
+        Raises:
+            ValueError: If there is no such lamp or the intensity is negative.
+        """
+        names = [lamp.name for lamp in self.lamps]
+        if name not in names:
+            raise ValueError(f"unknown lamp {name!r}; the pen has {', '.join(names)}")
+        old = self.lamps[names.index(name)]
+        place = old.position_m if position_m is None else position_m
+        strength = old.intensity if intensity is None else intensity
+        if not strength >= 0.0:
+            raise ValueError(f"intensity must be >= 0, got {intensity}")
+        lamps = tuple(Lamp(name, place, strength) if lamp.name == name else lamp for lamp in self.lamps)
+        warm = tuple(w._replace(position_m=(place[0], place[1])) if w.name == name else w for w in self.warm)
+        return replace(self, lamps=lamps, warm=warm)
+
+    def _dock_edges(self) -> tuple[float, float, float, float]:
+        (x, y), (along, out) = self.dock.centre_m, self.dock.size_m
+        return x - along / 2, x + along / 2, y - out / 2, y + out / 2
+
+
+def load_pen(table: dict[str, Any] | None = None) -> Pen:
+    """Return the pen described by a table like that of `assets/pen.toml`, or by that file itself.
+
+    Raises:
+        KeyError: If the table lacks an entry.
+    """
+    t = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8")) if table is None else table
+    dock, beacon, magnetic = t["dock"], t["beacon"], t["magnetic"]
+    return Pen(
+        side_m=t["pen"]["side_m"],
+        wall_height_m=t["pen"]["wall_height_m"],
+        wall_thickness_m=t["pen"]["wall_thickness_m"],
+        wall_reflectance=t["pen"]["wall_reflectance"],
+        dock=Dock(tuple(dock["centre_m"]), tuple(dock["size_m"]), dock["height_m"], dock["reflectance"]),
+        beacon=Beacon(
+            tuple(beacon["position_m"]),
+            math.radians(beacon["direction_deg"]),
+            tuple(beacon["rate_hz"]),
+            beacon["intensity"],
+        ),
+        room=Room(**t["room"]),
+        lamps=tuple(Lamp(a["name"], tuple(a["position_m"]), a["intensity"]) for a in t.get("lamp", [])),
+        warm=tuple(Warm(**{**a, "position_m": tuple(a["position_m"])}) for a in t.get("warm", [])),
+        magnetism=Magnetism(math.radians(magnetic["north_deg"]), tuple(magnetic["centre"]), tuple(magnetic["swing"])),
+        iron=tuple(Iron(tuple(a["position_m"]), a["depth_m"], tuple(a["field"])) for a in t.get("iron", [])),
+    )

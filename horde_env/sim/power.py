@@ -1,0 +1,127 @@
+"""The bus and its three batteries: they empty over a life and fill at the dock, when charging is enabled there.
+
+Source of thresholds and charge states: the power AVR's and the ARM's firmware as recorded in the project's fact sheet.
+Volts at rest and their spread are those of the real robot's log; capacity and load are assumptions, chosen so that a
+wandering life lasts 12 h from full.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+# Charge states of the firmware that this model goes through: one charger after the other, then all full.
+UNPLUGGED, START, CHARGING_40, CHARGING_160, CHARGING_280, COMPLETE = 0, 1, 2, 5, 8, 11
+_CHARGERS = (CHARGING_40, CHARGING_160, CHARGING_280)
+
+CAPACITY_A_S = 7.7 * 3600.0  # of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
+ELECTRONICS_A = 1.25
+CHARGE_A = 3.0
+RESISTANCE_OHM = 0.05  # of a battery and its wires
+BUS_OHM = 0.02
+DIODE_V = 0.03
+
+# Open-circuit volts over the share of charge left: four lithium cells in series.
+CHARGE_KNOTS = (0.0, 0.03, 0.10, 0.25, 0.50, 0.80, 1.0)
+VOLT_KNOTS = (11.0, 12.6, 14.0, 14.8, 15.3, 16.0, 16.72)
+BATTERY_OFFSET_V = (0.07, -0.06, -0.03)  # the log's means differ so
+
+DOCK_V = 17.6  # what the dock puts on the bus; above 18.5 V the motors would not turn
+PLUGGED_V, PLUGGED_S = 17.2, 0.2
+LOW_V, LOW_S, LOW_OVER_V = 12.0, 1.0, 17.0
+UNBALANCED_V = 0.2
+WORTH_CHARGING_V = 16.0
+OVERRIDE_V = 14.5  # below it the dock charges even where charging is disabled
+DEAD_V = 8.0
+
+
+def open_circuit_v(charge: float) -> float:
+    """Return a resting battery's voltage for a share of charge in 0..1, by straight lines between the knots.
+
+    >>> open_circuit_v(0.5)
+    15.3
+    """
+    i = min(max(bisect_right(CHARGE_KNOTS, charge) - 1, 0), len(CHARGE_KNOTS) - 2)
+    share = (charge - CHARGE_KNOTS[i]) / (CHARGE_KNOTS[i + 1] - CHARGE_KNOTS[i])
+    return VOLT_KNOTS[i] + share * (VOLT_KNOTS[i + 1] - VOLT_KNOTS[i])
+
+
+class PowerSupply:
+    """Batteries, bus and charger.
+
+    Args:
+        battery_scale: Factor on the capacity; a small one makes a short life.
+
+    Attributes:
+        charge: Share of charge left in each battery (at 40, 160, 280 degrees).
+        battery_v: Voltage of each battery under its load.
+        bus_v: Voltage of the bus.
+        charging_enabled: The host's wish; False after boot.
+        state: Charge state, one of this module's constants.
+        is_low: Whether the bus fell below 12 V: the robot is off until it has more than 17 V again.
+
+    Raises:
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    def __init__(self, battery_scale: float = 1.0) -> None:
+        if not 0.0 < battery_scale < float("inf"):
+            raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
+        self._capacity_a_s = CAPACITY_A_S * battery_scale
+        self.boot()
+
+    def boot(self) -> None:
+        """Start a life: batteries full, charging disabled, away from the dock."""
+        self.charge = [1.0, 1.0, 1.0]
+        self.charging_enabled = False
+        self.state = UNPLUGGED
+        self.is_low = False
+        self._plugged_s = self._low_s = 0.0
+        self._settle(ELECTRONICS_A, on_dock=False)
+
+    @property
+    def holds_motors(self) -> bool:
+        """Whether the motors must stand still: on the charger, or without enough power to run at all."""
+        return self.is_low or self.state not in (UNPLUGGED, COMPLETE)
+
+    @property
+    def bus_byte(self) -> int:
+        """Voltage of the bus in the firmware's 0.1 V."""
+        return round(10.0 * self.bus_v)
+
+    def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
+        """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
+        load_a = ELECTRONICS_A + motors_a
+        for i, charger in enumerate(_CHARGERS):
+            gain_a = CHARGE_A if self.state == charger else 0.0 if on_dock else -load_a / 3.0
+            self.charge[i] = min(max(self.charge[i] + gain_a * dt_s / self._capacity_a_s, 0.0), 1.0)
+        self._settle(load_a, on_dock)
+        self._plugged_s = self._plugged_s + dt_s if self.bus_v > PLUGGED_V else 0.0
+        self._low_s = self._low_s + dt_s if self.bus_v < LOW_V else 0.0
+        self.is_low = self._low_s >= LOW_S or (self.is_low and self.bus_v <= LOW_OVER_V)
+        self._next_state()
+
+    def _settle(self, load_a: float, on_dock: bool) -> None:
+        """Bring the voltages up to date; at the dock the load is the dock's."""
+        sag_v = 0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0
+        pairs = zip(self.charge, BATTERY_OFFSET_V, strict=True)
+        self.battery_v = [open_circuit_v(charge) + offset - sag_v for charge, offset in pairs]
+        self.bus_v = DOCK_V if on_dock else sum(self.battery_v) / 3.0 - DIODE_V - BUS_OHM * load_a
+
+    def _next_state(self) -> None:
+        """Move through the charge states; leaving the dock ends them all."""
+        if self._plugged_s < PLUGGED_S:
+            self.state = UNPLUGGED
+        elif self.state == UNPLUGGED:
+            self.state = START if self._wants_charge() else UNPLUGGED
+        elif self.state != COMPLETE:
+            waiting = [state for i, state in enumerate(_CHARGERS) if self.charge[i] < 1.0]
+            self.state = waiting[0] if waiting else COMPLETE
+
+    def _wants_charge(self) -> bool:
+        lowest, highest = min(self.battery_v), max(self.battery_v)
+        if lowest < DEAD_V:
+            return False
+        if lowest < OVERRIDE_V:
+            return True
+        needed = highest - lowest > UNBALANCED_V or self.battery_v[0] < WORTH_CHARGING_V
+        return self.charging_enabled and needed

@@ -1,0 +1,54 @@
+"""Rewards by name, for those who train a controller; a Horde needs none.
+
+A task is a pure function of (observation before, request, observation after, robot); observations are scaled to
+[0, 1], the request is (vx m/s, vy m/s, yaw rate rad/s), and rewards lie in [-1, 1] per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horde_env.robot import Floats, Observation, RobotSpec
+
+Task = Callable[[Observation, Floats, Observation, RobotSpec], float]
+
+
+def none(before: Observation, request: Floats, after: Observation, spec: RobotSpec) -> float:  # noqa: ARG001
+    """Return 0: a life without a goal."""
+    return 0.0
+
+
+def light(before: Observation, request: Floats, after: Observation, spec: RobotSpec) -> float:  # noqa: ARG001
+    """Seek light: the mean reading of the light sensors, a share of their range."""
+    return float(after[spec.group("light")].mean())
+
+
+def beacon(before: Observation, request: Floats, after: Observation, spec: RobotSpec) -> float:  # noqa: ARG001
+    """Seek the dock: the brightest reading of the infrared light sensors, a share of their range."""
+    return float(after[spec.group("ir_light")].max())
+
+
+def centre(before: Observation, request: Floats, after: Observation, spec: RobotSpec) -> float:  # noqa: ARG001
+    """Keep clear of everything: minus the nearest reflection, a share of its range."""
+    return -float(after[spec.group("ir_distance")].max())
+
+
+def spin(before: Observation, request: Floats, after: Observation, spec: RobotSpec) -> float:  # noqa: ARG001
+    """Turn counter-clockwise: the gyro's reading, -1 .. 1 over its range."""
+    return 2.0 * float(after[spec.index("rotational_velocity")]) - 1.0
+
+
+TASKS: dict[str, Task] = {f.__name__: f for f in (none, light, beacon, centre, spin)}
+
+
+def task(name: str | None) -> Task:
+    """Return the reward function of that name; `None` means "none".
+
+    Raises:
+        ValueError: If there is no such task.
+    """
+    if name is None:
+        return none
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}; choose one of {', '.join(TASKS)}")
+    return TASKS[name]

@@ -1,0 +1,158 @@
+"""Small stand-ins: a body that does what a script says, and a Horde that remembers what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from horde_agent.gvf import GVF
+from horde_agent.policies import ConstantAction
+from horde_agent.questions import excursions
+
+N_ACTIONS = 3
+PERIOD_S = 0.1
+SCALE = 10_000.0
+
+
+class ToyBody(gymnasium.Env[np.ndarray, int]):
+    """A body of three channels in [0, 1]: its age in steps / 10,000, a sawtooth, and the action that led here.
+
+    Args:
+        faults: Age to flags of info at that age, such as {7: {"gap": 1}}.
+        drive_steps: Frames of a drive to the centre.
+        tells_observations: Whether the drive's observations can be had.
+        on_step: Called on entering a step, after the action "left".
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self,
+        faults: Mapping[int, Mapping[str, Any]] | None = None,
+        drive_steps: int = 4,
+        tells_observations: bool = True,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (3,), np.float32)
+        self.action_space = spaces.Discrete(N_ACTIONS)
+        self.metadata = {
+            "channels": [{"name": n, "group": "obs", "unit": "1", "sensor": True} for n in ("age", "saw", "last")],
+            "actions": ["left", "right", "stay"],
+            "period_s": PERIOD_S,
+        }
+        self.faults, self.drive_steps, self.on_step = faults or {}, drive_steps, on_step
+        self.age, self.last_action = 0, 0
+        self.manoeuvre_frames: list[Any] = []
+        self.actions: list[tuple[int, int]] = []
+        self.drives: list[int] = []
+        if tells_observations:
+            self.manoeuvre_observations: list[np.ndarray] = []
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.age / SCALE, (self.age % 7) / 7, self.last_action / N_ACTIONS], np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        return {"t": self.age * PERIOD_S, "gap": 0, "applied": 1, "x_m": 0.0, "y_m": 0.1} | dict(
+            self.faults.get(self.age, {})
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Stay where the body is, or drive."""
+        super().reset(seed=seed)
+        self.manoeuvre_frames = []
+        observations = []
+        if options == {"manoeuvre": "centre"}:
+            self.drives.append(self.age)
+            for _ in range(self.drive_steps):
+                self.age += 1
+                extras = {"x_m": 0.5, "y_m": 0.5, "heading_rad": 0.0}
+                self.manoeuvre_frames.append(
+                    SimpleNamespace(t=self.age * PERIOD_S, stale=False, crc_errors=1, extras=extras)
+                )
+                observations.append(self._observation())
+        if hasattr(self, "manoeuvre_observations"):
+            self.manoeuvre_observations = observations
+        return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
+
+    def step(self, action: int) -> Any:
+        """Grow one step older."""
+        self.actions.append((self.age, int(action)))
+        if self.on_step is not None:
+            self.on_step(self.age)
+        self.age += 1
+        self.last_action = int(action)
+        info = self._info()
+        return self._observation(), 0.0, bool(info.pop("terminated", 0)), bool(info.pop("truncated", 0)), info
+
+
+def age_of(observation: np.ndarray) -> int:
+    """Return the body's age at an observation."""
+    return round(float(observation[0]) * SCALE)
+
+
+class SpyHorde:
+    """Honours the Horde's contract and writes down its calls: ("begin", age) and ("learn", age, action, b, age, end).
+
+    Its predictions say when they were made: 1000 x updates + age at the observation.
+    """
+
+    def __init__(self, questions: list[GVF], on_learn: Callable[[], None] | None = None) -> None:
+        self.questions = tuple(questions)
+        self.names = [q.name for q in questions]
+        self.n_demons = len(questions)
+        self.calls: list[tuple[Any, ...]] = []
+        self.on_learn = on_learn
+        self.n_updated, self.max_trace, self.diverged = 1, 0.0, []
+        self.mspbe_scalar = np.zeros(self.n_demons)
+        self._held: int | None = None
+        self._updates = 0
+
+    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        """Write the call down."""
+        self._held = age_of(observation)
+        self.calls.append(("begin", self._held))
+        return self._predict()
+
+    def learn(
+        self,
+        action: int,
+        probability: float,
+        observation: np.ndarray,
+        tiles: np.ndarray,
+        *,
+        terminated: bool = False,
+    ) -> np.ndarray:
+        """Write the call down."""
+        assert self._held is not None, "learn without begin"
+        if self.on_learn is not None:
+            self.on_learn()
+        age = age_of(observation)
+        self.calls.append(("learn", self._held, action, probability, age, terminated))
+        self._held = None if terminated else age
+        self._updates += 1
+        return np.full(self.n_demons, 1000.0 * self._updates + age)
+
+    def _predict(self) -> np.ndarray:
+        return np.full(self.n_demons, 1000.0 * self._updates + (self._held or 0))
+
+    @property
+    def learned(self) -> list[tuple[Any, ...]]:
+        """The updates alone."""
+        return [call for call in self.calls if call[0] == "learn"]
+
+
+def toy_questions() -> list[GVF]:
+    """Return 3 policies x gamma {0, .5} x 3 channels = 18 questions about the toy body."""
+    from horde_agent.interface import Interface
+
+    return excursions(Interface.of(ToyBody()), (0.0, 0.5))
+
+
+def constant(action: int) -> ConstantAction:
+    """Return the policy that always takes one of the toy body's actions."""
+    return ConstantAction(action, N_ACTIONS)

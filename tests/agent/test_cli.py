@@ -1,0 +1,202 @@
+"""The command: what goes wrong is said in one sentence, with exit code 2 and nothing written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.questions import excursions
+from horde_agent.record import read
+from horde_agent.run_folder import SUMMARY_KEYS
+from horde_agent.student import relearn
+from horde_agent.telemetry import Sampler
+from tests.agent.doubles import ToyBody
+
+REAL_LOG = (
+    Path(__file__).resolve().parents[2].parent / "shared" / "data" / "critterbot_real_wandering_2010-10-05.csv.gz"
+)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the toy body in the simulator's place."""
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the command, check that it was refused in one line, and return that line."""
+    before = {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()}
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()} == before
+    assert {path for path in Path.cwd().rglob("*") if path.is_dir()} <= {path.parent for path in before}
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("learn --backend simulatr", "unknown backend 'simulatr'"),
+        ("learn --backend serial --port /dev/ttyUSB0", "'serial' is not available in this version"),
+        ("learn --backend emulated", "'emulated' is not available"),
+        ("learn --steps -1", "--steps must be at least 1"),
+        ("learn --steps abc", "--steps"),
+        ("learn --bogus 1", "Unrecognized options: --bogus"),
+        ("learn --questions guesses", "unknown questions 'guesses'"),
+        ("learn --questions none.toml", "there is no question file"),
+        ("learn --trace-rule none", "unknown trace rule"),
+        ("learn --config none.toml", "there is no config file"),
+        ("learn --backend replay --log none.csv", "there is no log none.csv"),
+        ("report nowhere", "holds no finished run"),
+        ("report", "Missing from horde report"),
+        ("lern", "lern"),
+        ("", "learn, report"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    words: str, said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(words.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[family]]\npolicies = ["left"]\ngammas = [1.5]', "[0, 1]"),
+        ('[[family]]\npolicies = ["fly"]\ngammas = [0.5]', "unknown policy 'fly'"),
+        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nlam = 2', "[0, 1]"),
+        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nchannels = ["nose"]', "unknown sensor 'nose'"),
+        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nspeed = 3', "unknown key 'speed'"),
+    ],
+)
+def test_a_wrong_question_file_is_refused(
+    text: str, said: str, elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (elsewhere / "mine.toml").write_text(text)
+    assert said in refused(["learn", "--questions", "mine.toml"], capsys)
+
+
+def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["learn", "--steps", "30", "--out", "here"]) == 0
+    capsys.readouterr()
+    assert "here already holds a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
+
+
+def test_without_pybullet_the_answer_names_it(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("horde_env.sim")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "pybullet", None)
+    assert "pybullet" in refused(["learn", "--steps", "30"], capsys).lower()
+
+
+def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(config: Any) -> gymnasium.Env[Any, Any]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_make_env", make)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["learn"])
+
+
+def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
+    (elsewhere / "mine.toml").write_text('steps = 40\nseed = 7\nout = "a"\n')
+    assert cli.main(["learn", "--config", "mine.toml", "--seed", "8", "--out", "b"]) == 0
+    summary = json.loads((elsewhere / "b" / "summary.json").read_text())
+    assert (summary["steps"], summary["seed"]) == (40, 8)
+
+
+def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", "400", "--seed", "3", "--horizon", "5", "--out", "a"]) == 0
+    assert cli.main(["learn", "--config", "a/config.toml", "--out", "b"]) == 0
+    a, b = (json.loads((elsewhere / name / "summary.json").read_text()) for name in "ab")
+    assert a["weights_sha256"] == b["weights_sha256"]
+    assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
+
+
+def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", "60", "--questions", "nexting", "--out", "a"]) == 0
+    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
+    assert list(summary) == list(SUMMARY_KEYS)
+    assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4
+    assert summary["n_updated_per_step"] == 9.0
+
+
+def test_ctrl_c_ends_the_run_with_its_report(elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+
+    def interrupt(self: Sampler, moment: Any) -> None:
+        if moment.life.steps == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Sampler, "__call__", interrupt)
+    assert cli.main(["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]) == 0
+
+    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
+    assert summary["steps"] == 51
+    assert (elsewhere / "a" / "report.html").is_file()
+    assert json.loads((elsewhere / "a" / "details.json").read_text())["stopped_early"] is True
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_what_was_lived_before_a_fault_is_written(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_step(age: int) -> None:
+        if age == 30:
+            raise ConnectionError("unplugged")
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=on_step))
+    with pytest.raises(ConnectionError):
+        cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"])
+    assert json.loads((elsewhere / "a" / "summary.json").read_text())["steps"] == 30
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: Path) -> None:
+    assert cli.main(["learn", "--steps", "700", "--seed", "1", "--out", "pen"]) == 0
+    summary = json.loads((elsewhere / "pen" / "summary.json").read_text())
+    assert list(summary) == list(SUMMARY_KEYS)
+    assert (summary["steps"], summary["n_questions"], summary["n_active"]) == (700, 795, 457)
+    assert summary["n_updated_per_step"] == 159.0
+    assert summary["diverged"] == []
+    stream = read(elsewhere / "pen" / "log" / "life.rec")
+    assert np.isfinite(stream.rows["pose"]).all()
+
+    face = Interface.of(gymnasium.make("horde_env:CritterbotPen-v0"))
+    again = Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    assert relearn(stream, again, face).errors.n_excursions == summary["n_excursions"] > 0
+    assert again.weights_sha256() == summary["weights_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL_LOG.is_file(), reason="the real robot's log is not here")
+def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
+    """998 observations: 699 are learned from (698 updates in a pass), 298 of the others have a return."""
+    assert cli.main(["learn", "--backend", "replay", "--log", str(REAL_LOG), "--passes", "1", "--out", "real"]) == 0
+    summary = json.loads((elsewhere / "real" / "summary.json").read_text())
+    assert list(summary) == list(SUMMARY_KEYS)
+    assert (summary["steps"], summary["n_questions"], summary["backend"]) == (997, 159, "replay")
+    assert (summary["learning_steps"], summary["gaps"]) == (698, 0)
+    report = (elsewhere / "real" / "report.html").read_text()
+    assert "last 298 steps" in report
+    assert "traces.png" in report

@@ -1,0 +1,112 @@
+"""Settings: files fill them, and what cannot be done is refused in one sentence."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horde_agent.config import BadInput, LearnConfig, read_config, resolve, to_toml
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"backend": "simulater"}, "unknown backend 'simulater'.*did you mean 'simulator'"),
+        ({"backend": "serial", "port": "/dev/x"}, "'serial' is not available in this version"),
+        ({"backend": "drops"}, "'drops' is not available in this version"),
+        ({"backend": "emulated"}, "'emulated' is not available in this version"),
+        ({"backend": "replay"}, "needs --log"),
+        ({"backend": "replay", "log": Path("nowhere.csv")}, "there is no log nowhere.csv"),
+        ({"log": Path("x.csv")}, "--log is read by --backend replay alone"),
+        ({"port": "/dev/x"}, "--port belongs to a real robot"),
+        ({"steps": -5}, "--steps must be at least 1, got -5"),
+        ({"steps": 0}, "--steps must be at least 1"),
+        ({"horizon": 0}, "--horizon"),
+        ({"passes": 0}, "--passes"),
+        ({"seed": -1}, "--seed"),
+        ({"step_size": 0.0}, "--step-size must be a positive number"),
+        ({"step_size": float("nan")}, "--step-size"),
+        ({"secondary_ratio": -1.0}, "--secondary-ratio"),
+        ({"repeat": 1.0}, r"--repeat must be in \[0, 1\)"),
+        ({"excursion_probability": 1.1}, "--excursion-probability"),
+        ({"trace_rule": "clip"}, "unknown trace rule 'clip'.*did you mean 'clipped'"),
+        ({"w_rule": "never"}, "unknown w rule 'never'"),
+        ({"questions": "excursion"}, "unknown questions 'excursion'.*did you mean 'excursions'"),
+        ({"questions": "mine.toml"}, "there is no question file mine.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words) as refused:
+        resolve(replace(LearnConfig(), **settings))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_log_cannot_answer_questions_about_other_policies(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("x")
+    with pytest.raises(BadInput, match="not driven by known choices"):
+        resolve(LearnConfig(backend="replay", log=Path("log.csv"), questions="excursions"))
+    assert resolve(LearnConfig(backend="replay", log=Path("log.csv"))).questions == "nexting"
+
+
+def test_a_folder_with_a_run_is_never_written_to(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "summary.json").write_text("{}")
+    with pytest.raises(BadInput, match="old already holds a run"):
+        resolve(LearnConfig(out=Path("old")))
+    (tmp_path / "empty").mkdir()
+    assert resolve(LearnConfig(out=Path("empty"))).out == Path("empty")
+
+
+def test_without_out_the_next_free_name_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "simulator-1").mkdir(parents=True)
+    assert resolve(LearnConfig()).out == Path("runs/simulator-2")
+
+
+def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('steps = 500\nstep_size = 1\ntrace_rule = "plain"\nout = "here"\n')
+    assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
+
+
+def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: Path) -> None:
+    config = resolve(LearnConfig(steps=7, questions="nexting", realtime=True, seed=3))
+    (tmp_path / "config.toml").write_text(to_toml(asdict(config), {"horde-gvf": "1", "git_commit": "abc"}))
+
+    assert read_config(Path("config.toml")) == replace(config, out=None)
+    assert tomllib.loads((tmp_path / "config.toml").read_text())["versions"]["git_commit"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("step = 5", "unknown setting 'step' in c.toml; did you mean 'steps'"),
+        ('steps = "many"', "steps in c.toml must be a whole number, not 'many'"),
+        ("steps = true", "steps in c.toml must be a whole number"),
+        ("seed = 1.5", "seed in c.toml must be a whole number"),
+        ("out = 3", "out in c.toml must be a path in quotes"),
+        ("realtime = 1", "realtime in c.toml must be true or false"),
+        ("steps = ", "cannot be read"),
+    ],
+)
+def test_a_wrong_config_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_config(Path("c.toml"))
+
+
+def test_a_missing_config_file_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"there is no config file none\.toml"):
+        read_config(Path("none.toml"))
+
+
+def test_awkward_text_survives_toml() -> None:
+    text = 'a "quoted" \\ path\nand more'
+    assert tomllib.loads(to_toml({"log": text}, {}))["log"] == text

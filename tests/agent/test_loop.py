@@ -1,0 +1,354 @@
+"""The life: what reaches the Horde, in what order, and that a recorded life teaches the same."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.loop import Life, Moment
+from horde_agent.policies import StickyRandom
+from horde_agent.questions import excursions, nexting
+from horde_agent.record import Flag, Phase, Recorder
+from horde_agent.student import relearn
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, age_of, toy_questions
+
+NEVER = ExcursionConfig(probability=0.0)
+OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+
+
+def toy_life(
+    body: gymnasium.Env[Any, Any], horde: Any, seed: int = 0, excursions: ExcursionConfig = NEVER, **further: Any
+) -> Life:
+    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), excursions=excursions, **further)
+
+
+def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[Horde, Interface]:
+    face = Interface.of(env)
+    return Horde(family(face), n_features=face.coder.n_features, n_active=face.coder.n_active), face
+
+
+# ---- what is learned -------------------------------------------------------------------------------------------------
+
+
+def test_every_transition_of_an_unbroken_life_is_learned_once_the_last_one_included() -> None:
+    body, horde = ToyBody(), SpyHorde(toy_questions())
+    with toy_life(body, horde) as life:
+        life.run(20)
+
+    assert horde.calls[0] == ("begin", 0)
+    assert [(call[1], call[2], call[4]) for call in horde.learned] == [(k, a, k + 1) for k, a in body.actions]
+    assert (life.steps, life.student.learning_steps) == (20, 20)
+
+
+@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}])
+def test_nothing_is_learned_across_a_gap_or_from_what_the_body_did_not_do(fault: Mapping[str, int]) -> None:
+    """The step that ends at age 7 is broken: traces are cleared there, and the next draw is a fresh third."""
+    horde = SpyHorde(toy_questions())
+    with toy_life(ToyBody({7: fault}), horde) as life:
+        life.run(12)
+
+    assert [call[1] for call in horde.learned] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    assert ("begin", 7) in horde.calls
+    by_age = {call[1]: call[3] for call in horde.learned}
+    assert by_age[0] == by_age[7] == pytest.approx(1 / 3)
+    assert all(b == pytest.approx(2 / 3) or b == pytest.approx(1 / 6) for age, b in by_age.items() if age not in (0, 7))
+    assert life.gaps == fault.get("gap", 0)
+
+
+def test_learning_is_suspended_in_excursions_and_drives() -> None:
+    """Ages at which a behaviour action was taken, and no others, are learned from."""
+    body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
+    with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
+        life.run(400)
+    stream = recorder.stream()
+
+    behaved = stream.rows["phase"] == Phase.BEHAVE
+    assert [call[1] for call in horde.learned] == stream.rows["step"][behaved].tolist()
+    assert life.student.errors.n_excursions > 5
+    assert life.steps == 400 == stream.rows["step"][-1]
+    after_drives = [age + body.drive_steps for age in body.drives]
+    assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, *after_drives]
+
+
+def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_last_update() -> None:
+    """The spy predicts 1000 x updates + age; the sawtooth's return at gamma 0 is its next value."""
+    body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
+    with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
+        life.run(400)
+        rows = recorder.stream().rows
+
+    for outcome in life.student.errors.outcomes():
+        for step, predictions, returns in zip(outcome.step, outcome.predictions, outcome.returns, strict=True):
+            n_behaved = int((rows["phase"][rows["step"] < step] == Phase.BEHAVE).sum())
+            assert predictions.tolist() == [1000.0 * n_behaved + step] * 6
+            saw = [np.float32(((step + k) % 7) / 7) for k in range(1, 6)]
+            expected = sum(float(r) * 0.5**k for k, r in enumerate(saw))
+            assert returns[1] == pytest.approx(float(saw[0]), abs=1e-12)
+            assert returns[4] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
+    """An excursion at every chance: from age 0 for 5 steps; broken at age 3, the first one counts for nothing."""
+    body, horde = ToyBody({3: {"gap": 1}}), SpyHorde(toy_questions())
+    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(20)
+
+    assert body.drives[0] == 3
+    assert life.student.errors.n_discarded == 1
+    assert life.student.errors.n_excursions == 1
+    assert [outcome.step.tolist() for outcome in life.student.errors.outcomes()] == [[7]]
+    assert horde.learned == []
+
+
+def test_the_drive_is_counted_but_never_beyond_the_time_that_was_asked_for() -> None:
+    """Excursion 0..5, drive 5..9: of a life of 7 steps, two of the drive's four count."""
+    body = ToyBody()
+    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(7)
+
+    assert (life.steps, body.age) == (7, 9)
+
+
+def test_a_body_that_cannot_drive_is_never_tested() -> None:
+    """CartPole has no manoeuvres: its constant-action questions are learned and not scored."""
+    env = gymnasium.make("CartPole-v1")
+    horde, _ = real_horde(env)
+    with Life(env, horde, StickyRandom(2), np.random.default_rng(0), excursions=ExcursionConfig(1.0)) as life:
+        life.run(30)
+
+    assert life.student.errors.n_excursions == 0
+    assert life.student.learning_steps == 30
+
+
+def test_on_policy_questions_run_no_excursions() -> None:
+    body = ToyBody()
+    horde = SpyHorde(nexting(Interface.of(body)))
+    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(30)
+
+    assert body.drives == []
+    assert life.student.learning_steps == 30
+
+
+# ---- ends of episodes ------------------------------------------------------------------------------------------------
+
+
+def test_a_termination_is_learned_as_one_and_the_next_stream_begins_anew() -> None:
+    horde = SpyHorde(toy_questions())
+    with toy_life(ToyBody({5: {"terminated": 1}}), horde) as life:
+        life.run(8)
+
+    assert [call[5] for call in horde.learned] == [False] * 4 + [True] + [False] * 3
+    assert horde.calls[6] == ("begin", 5)
+    assert horde.learned[5][3] == pytest.approx(1 / 3), "a fresh draw after the reset"
+
+
+def test_a_truncation_keeps_its_last_transition_and_is_a_gap_then() -> None:
+    horde = SpyHorde(toy_questions())
+    with toy_life(TimeLimit(ToyBody(), 5), horde) as life:
+        life.run(8)
+
+    assert not any(call[5] for call in horde.learned)
+    assert [call for call in horde.calls if call[0] == "begin"] == [("begin", 0), ("begin", 5)]
+    assert len(horde.learned) == 8
+
+
+def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
+    """After a plain reset there is nowhere to drive back from."""
+    body = ToyBody()
+    with toy_life(TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(9)
+
+    assert body.drives == []
+    assert life.student.errors.n_excursions == 0
+
+
+# ---- same seed, same life --------------------------------------------------------------------------------------------
+
+
+def lived(seed: int, spans: tuple[int, ...] = (300,)) -> tuple[str, np.ndarray, Any]:
+    body, recorder = ToyBody(), Recorder(3)
+    horde, _ = real_horde(body)
+    with toy_life(body, horde, seed, OFTEN, recorder=recorder) as life:
+        for steps in spans:
+            life.run(steps)
+    return horde.weights_sha256(), life.student.errors.nmsre(), recorder.stream()
+
+
+def test_same_seed_same_life_and_another_seed_another_one() -> None:
+    assert lived(3)[0] == lived(3)[0] != lived(4)[0]
+
+
+def test_a_life_in_pieces_is_the_same_life() -> None:
+    whole, pieces = lived(3), lived(3, (1, 120, 0, 179))
+
+    assert whole[0] == pieces[0]
+    np.testing.assert_array_equal(whole[2].rows["observation"], pieces[2].rows["observation"])
+
+
+@pytest.mark.parametrize("faults", [{}, {40: {"gap": 1}, 90: {"applied": 0}, 150: {"terminated": 1}}])
+def test_learning_again_from_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
+    body, recorder = ToyBody(faults), Recorder(3)
+    horde, face = real_horde(body)
+    with toy_life(body, horde, 5, OFTEN, recorder=recorder) as life:
+        life.run(300)
+    again, _ = real_horde(body)
+
+    student = relearn(recorder.stream(), again, face, excursions=OFTEN)
+
+    assert life.student.errors.n_excursions > 5
+    assert again.weights_sha256() == horde.weights_sha256()
+    np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
+    assert student.learning_steps == life.student.learning_steps
+    assert student.errors.n_discarded == life.student.errors.n_discarded
+
+
+def test_cartpole_terminates_and_is_learned_again_the_same() -> None:
+    env, recorder = gymnasium.make("CartPole-v1"), Recorder(4)
+    horde, face = real_horde(env)
+    with Life(env, horde, StickyRandom(2), np.random.default_rng(0), recorder=recorder) as life:
+        life.run(100)
+    again, _ = real_horde(env)
+
+    relearn(recorder.stream(), again, face)
+
+    assert (recorder.stream().rows["flags"] & Flag.TERMINATED).any()
+    assert again.weights_sha256() == horde.weights_sha256()
+
+
+# ---- acting and learning at once -------------------------------------------------------------------------------------
+
+
+def test_learning_runs_while_the_step_waits_and_after_the_action_left() -> None:
+    """The body's step returns only once learning has begun: without overlap this test times out.
+
+    The interpreter hands its lock over when a thread waits, or after the switch interval, which is out of play here.
+    """
+    order: list[str] = []
+    learning = threading.Event()
+
+    def on_step(age: int) -> None:
+        order.append(f"act {age}")
+        if age > 0:
+            assert learning.wait(timeout=30), "learning did not run while the step waited"
+            learning.clear()
+
+    def on_learn() -> None:
+        order.append("learn")
+        learning.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)
+    try:
+        with toy_life(ToyBody(on_step=on_step), SpyHorde(toy_questions(), on_learn)) as life:
+            life.run(4)
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert order == ["act 0", "act 1", "learn", "act 2", "learn", "act 3", "learn", "learn"]
+
+
+def test_an_error_in_learning_ends_the_life_where_it_was_started() -> None:
+    def on_learn() -> None:
+        raise ArithmeticError("no such weight")
+
+    n_threads = threading.active_count()
+    with (
+        pytest.raises(ArithmeticError, match="no such weight"),
+        toy_life(ToyBody(), SpyHorde(toy_questions(), on_learn)) as life,
+    ):
+        life.run(10)
+
+    assert threading.active_count() == n_threads
+
+
+def test_an_error_of_the_body_ends_the_life_with_its_record_written() -> None:
+    def on_step(age: int) -> None:
+        if age == 5:
+            raise ConnectionError("unplugged")
+
+    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    with (
+        pytest.raises(ConnectionError),
+        toy_life(ToyBody(on_step=on_step), horde, recorder=recorder) as life,
+    ):
+        life.run(10)
+
+    assert [call[1] for call in horde.learned] == [0, 1, 2, 3, 4]
+    assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_stop_ends_the_life_after_the_current_step() -> None:
+    def observe(moment: Moment) -> None:
+        if moment.row.step == 6:
+            moment.life.stop()
+
+    with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
+        life.run(1000)
+
+    assert life.steps == 7
+    assert life.student.learning_steps == 7
+
+
+def test_observers_see_each_step_with_its_predictions() -> None:
+    """The spy's prediction at age k after k updates is 1001 k."""
+    seen: list[tuple[int, float]] = []
+
+    def observe(moment: Moment) -> None:
+        seen.append((age_of(moment.row.observation), float(moment.life.student.predictions[0])))
+
+    with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
+        life.run(5)
+
+    assert seen == [(k, 1001.0 * k) for k in range(6)]
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+
+def test_faults_are_counted() -> None:
+    """Late by 40 ms is jitter, by 60 ms a missed deadline."""
+    faults = {3: {"gap": 1, "crc_errors": 2}, 4: {"overrun_s": 0.04}, 5: {"overrun_s": 0.06}, 6: {"clipped": 3}}
+    with toy_life(ToyBody(faults), SpyHorde(toy_questions())) as life:
+        life.run(10)
+
+    assert (life.gaps, life.deadlines_missed, life.crc_errors, life.n_clipped) == (1, 1, 2, 3)
+
+
+def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> None:
+    """Each of the drive's frames has one; the last one's stand in the info of the reset, where this body has none."""
+    with toy_life(ToyBody(), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(9)
+
+    assert (life.gaps, life.crc_errors) == (0, 3)
+
+
+def test_negative_steps_are_refused() -> None:
+    with toy_life(ToyBody(), SpyHorde(toy_questions())) as life, pytest.raises(ValueError, match="steps must not"):
+        life.run(-1)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_the_frames_of_a_drive_are_recorded_for_the_pictures(tells: bool) -> None:
+    """Excursion at ages 0..4, drive at 5..8 to the observation of age 9, at which the next excursion begins."""
+    recorder = Recorder(3)
+    body = ToyBody(tells_observations=tells)
+    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5), recorder=recorder) as life:
+        life.run(10)
+    rows = recorder.stream().rows
+
+    assert rows["step"].tolist() == list(range(11))
+    assert rows["phase"].tolist() == [1] * 5 + [2] * 4 + [1] + [3]
+    assert rows["pose"][:, 0].tolist() == [0.0] * 6 + [0.5] * 3 + [0.0] * 2
+    assert bool(np.isnan(rows["observation"][6]).all()) is not tells
+    assert rows["flags"][9] == Flag.GAP

@@ -1,0 +1,153 @@
+"""The run folder and its report: from a small life in a toy body, without PyBullet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.config import BadInput
+from horde_agent.nmsre import final_nmsre, read_excursions
+from horde_agent.pictures import visited_share
+from horde_agent.record import read
+from horde_agent.report import NO_PICTURES, write_report
+from horde_agent.run_folder import SUMMARY_KEYS
+from tests.agent.doubles import ToyBody
+
+PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished life of 2,500 steps with about 30 excursions."""
+    patch = pytest.MonkeyPatch()
+    path = tmp_path_factory.mktemp("runs") / "toy"
+    with patch.context() as patched:
+        patched.setattr(cli, "_make_env", lambda _config: ToyBody())
+        assert cli.main(["learn", "--steps", "2500", "--horizon", "20", "--seed", "1", "--out", str(path)]) == 0
+    return path
+
+
+def summary_of(run: Path) -> dict[str, object]:
+    table: dict[str, object] = json.loads((run / "summary.json").read_text())
+    return table
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> None:
+    expected = [
+        "steps",
+        "robot_time_s",
+        "wall_s",
+        "steps_per_s",
+        "learning_steps",
+        "n_questions",
+        "n_features",
+        "n_active",
+        "n_excursions",
+        "n_updated_per_step",
+        "mean_nmsre",
+        "median_nmsre",
+        "share_nmsre_below_1",
+        "diverged",
+        "mspbe_vector_mean",
+        "mspbe_scalar_mean",
+        "max_trace",
+        "learn_ms",
+        "cycle_ms",
+        "deadlines_missed",
+        "gaps",
+        "crc_errors",
+        "backend",
+        "seed",
+        "weights_sha256",
+        "version",
+    ]
+
+    assert list(SUMMARY_KEYS) == expected == list(summary_of(run))
+
+
+def test_the_summary_agrees_with_the_record(run: Path) -> None:
+    summary, rows = summary_of(run), read(run / "log" / "life.rec").rows
+    outcomes, n_demons = read_excursions(run / "log" / "excursions.rec")
+    nmsre = final_nmsre(outcomes, n_demons)
+
+    assert summary["steps"] == 2500 == rows["step"][-1]
+    assert summary["robot_time_s"] == pytest.approx(250.0)
+    assert summary["learning_steps"] == int((rows["phase"] == 0).sum())
+    assert summary["n_excursions"] == sum(len(outcome.step) for outcome in outcomes)
+    assert summary["n_updated_per_step"] == 9.0  # 3 gammas x 3 channels share an action
+    assert summary["mean_nmsre"] == pytest.approx(np.nanmean(nmsre))
+    assert summary["median_nmsre"] == pytest.approx(np.nanmedian(nmsre))
+    assert set(summary["learn_ms"]) == {"p50", "p99", "max"}  # type: ignore[call-overload]
+
+
+def test_there_is_a_line_per_question_and_per_excursion(run: Path) -> None:
+    questions, curve = lines_of(run / "questions.csv"), lines_of(run / "learning_curve.csv")
+    summary = summary_of(run)
+
+    assert len(questions) == 3 * 3 * 3 == summary["n_questions"]
+    assert questions[0]["name"] == "left/g0/age"
+    assert len(curve) == summary["n_excursions"]
+    assert float(curve[-1]["mean_nmsre"]) == pytest.approx(float(str(summary["mean_nmsre"])), rel=1e-6)
+    assert float(curve[-1]["mean_nmsre_online"]) == pytest.approx(float(str(summary["mean_nmsre"])), rel=1e-6)
+    assert {line["policy"] for line in curve} == {"left", "right", "stay"}
+
+
+def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> None:
+    html = (run / "report.html").read_text()
+
+    for picture in PICTURES:
+        assert f'src="{picture}"' in html
+        assert (run / picture).read_bytes().startswith(b"\x89PNG")
+    worst = max(lines_of(run / "questions.csv"), key=lambda q: float(q["nmsre"]))
+    assert worst["name"] in html
+    assert "trace_rule" in html
+
+
+@pytest.mark.slow
+def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "report.html").read_text()
+    for picture in PICTURES:
+        (run / picture).unlink()
+    (run / "report.html").unlink()
+
+    assert cli.main(["report", str(run)]) == 0
+    assert (run / "report.html").read_text() == before
+    assert all((run / picture).is_file() for picture in PICTURES)
+    assert capsys.readouterr().out.strip().endswith("report.html")
+
+
+def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "horde_agent.pictures", None)
+    monkeypatch.delattr("horde_agent.pictures", raising=False)
+    html = write_report(run).read_text()
+
+    assert NO_PICTURES in html
+    assert "<img" not in html
+    assert "The worst questions" in html
+    monkeypatch.undo()
+    write_report(run)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no finished run"):
+        write_report(tmp_path)
+
+
+def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:
+    """18 x 18 of the 20 x 20 cells can hold the body's centre; those with x < 0 are half of them."""
+    x, y = np.meshgrid(np.arange(-0.85, 0, 0.1), np.arange(-0.85, 0.9, 0.1))
+    visits, share = visited_share(x.ravel(), y.ravel())
+
+    assert share == 0.5
+    assert visits.sum() == x.size

@@ -1,0 +1,85 @@
+"""Durations, samples and what is shown on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from horde_agent.loop import Life
+from horde_agent.policies import StickyRandom
+from horde_agent.telemetry import Durations, Progress, Sampler, sample
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
+
+
+def test_percentiles_are_in_milliseconds() -> None:
+    durations = Durations()
+    for ms in range(101):
+        durations.add(ms / 1000)
+
+    assert durations.summary_ms() == pytest.approx({"p50": 50.0, "p99": 99.0, "max": 100.0}, rel=1e-6)
+
+
+def test_nothing_measured_has_no_percentiles() -> None:
+    assert Durations().summary_ms() is None
+
+
+def test_measures_are_sampled_once_in_so_many_steps() -> None:
+    sampler = Sampler(every=10)
+    horde = SpyHorde(toy_questions())
+    with Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), observers=[sampler]) as life:
+        life.run(35)
+
+    assert [s.step for s in sampler.samples] == [10, 20, 30]
+
+
+def test_a_demon_set_aside_is_left_out_of_the_mean() -> None:
+    horde = SpyHorde(toy_questions())
+    horde.mspbe_scalar = np.full(horde.n_demons, 2.0)
+    horde.mspbe_scalar[3] = np.nan
+    horde.diverged = [horde.names[3]]
+
+    taken = sample(5, 4, horde)  # type: ignore[arg-type]
+    assert (taken.mspbe_scalar_mean, taken.n_diverged) == (2.0, 1)
+
+
+def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
+    horde = SimpleNamespace(max_trace=9.99, diverged=diverged)
+    errors = SimpleNamespace(online_means=[0.5, 0.25], n_excursions=2)
+    progress = Progress(1000, 0.1, console)
+    return dict(progress.facts(steps, elapsed_s, horde, errors))  # type: ignore[arg-type]
+
+
+def test_progress_tells_speed_time_left_and_health() -> None:
+    """250 of 1000 steps in 0.5 s: 500 steps/s, 50 times real time at 10 Hz, 1.5 s left (shown as 2)."""
+    facts = shown(Console(file=io.StringIO()), 250, 0.5, ["a", "b", "c", "d"])
+
+    assert facts == {
+        "steps": "250 of 1,000 (25 %)",
+        "robot time": "25 s",
+        "speed": "500 steps/s, 50 x real time",
+        "mean NMSRE (online)": "0.250",
+        "excursions": "2",
+        "max trace": "9.99",
+        "diverged": "4 (a, b, c, ...)",
+        "time left": "2 s",
+    }
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_plain_lines_where_there_is_no_terminal(is_terminal: bool) -> None:
+    file = io.StringIO()
+    progress = Progress(100, 0.1, Console(file=file, force_terminal=is_terminal, width=120), every_s=0.0)
+    horde = SpyHorde(toy_questions())
+    progress.start()
+    with Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), observers=[progress]) as life:
+        life.run(3)
+    progress.stop()
+
+    assert ("\x1b[" in file.getvalue()) is is_terminal
+    assert "3 of 100" in file.getvalue()
+    if not is_terminal:
+        assert len(file.getvalue().splitlines()) == 4

@@ -1,0 +1,314 @@
+"""The whole simulated body, through the backend's one verb."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import critterbot
+from horde_env.sim import firmware as fw
+from horde_env.sim import motors
+from horde_env.sim.backend import SimulatedBody
+
+pytestmark = pytest.mark.sim
+SPEC = critterbot()
+FORWARD, REVERSE, CLOCKWISE, COUNTER, STOP = SPEC.requests
+
+
+class Blind:
+    """Senses that see nothing: the body alone is tested here."""
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Nothing to forget."""
+
+    def read(self, *_: object) -> None:
+        """Nothing to read."""
+
+
+@pytest.fixture
+def robot() -> Iterator[SimulatedBody]:
+    body = SimulatedBody(senses=Blind())
+    body.reset(np.random.default_rng(0))
+    yield body
+    body.close()
+
+
+def put(robot: SimulatedBody, x: float, y: float, heading: float) -> None:
+    """Move the robot and let its voltage cap grow."""
+    robot.machine.reset(x, y, heading)
+    for _ in range(13):
+        robot.exchange(STOP)
+
+
+def hold(robot: SimulatedBody, command: np.ndarray, n_steps: int) -> np.ndarray:
+    """Hold a command; return the frames' values, shape (n_steps, 57)."""
+    return np.array([robot.exchange(command).values for _ in range(n_steps)])
+
+
+def wander(robot: SimulatedBody, n_steps: int, seed: int) -> Iterator[tuple[np.ndarray, dict[str, float], bool]]:
+    """Repeat the last action half of the time, else draw a new one."""
+    rng, action = np.random.default_rng(seed), 0
+    for _ in range(n_steps):
+        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        frame = robot.exchange(SPEC.requests[action])
+        yield frame.values, dict(frame.extras), frame.applied
+
+
+def life_of(seed: int) -> bytes:
+    """Return 150 frames of a life with all senses, and its end, as bytes; runs in a child process too."""
+    body = SimulatedBody()
+    frames = [body.reset(np.random.default_rng(seed)).values]
+    ends: dict[str, float] = {}
+    for values, extras, _ in wander(body, 150, seed):
+        frames.append(values)
+        ends = extras
+    body.close()
+    return np.array(frames).tobytes() + np.array(list(ends.values())).tobytes()
+
+
+def test_the_first_frame_is_a_robot_at_rest_just_switched_on(robot: SimulatedBody) -> None:
+    frame = robot.reset(np.random.default_rng(3))
+    values = frame.values
+    assert frame.t == 0.0
+    assert frame.applied
+    assert values.shape == (57,)
+    assert np.all((values[0:4] > 16.2) & (values[0:4] < 17.0))
+    assert np.all(values[4:10] == 0.0)
+    assert np.all((values[13:16] * 255 > 126) & (values[13:16] * 255 < 136))
+    assert np.all(values[53:57] == 0.0)
+
+
+def test_frames_come_ten_a_second_and_say_what_was_asked(robot: SimulatedBody) -> None:
+    frame = robot.exchange(np.array([0.22, -0.11, 2.3]))
+    assert frame.t == pytest.approx(0.1)
+    assert robot.exchange(STOP).t == pytest.approx(0.2)
+    np.testing.assert_allclose(frame.values[SPEC.group("last_request")], [0.5, -0.25, 0.5])
+
+
+def test_every_reading_is_one_that_the_wire_can_carry(robot: SimulatedBody) -> None:
+    """SI values of channels 0..15 are whole raw integers within range."""
+    for values, _, _ in wander(robot, 200, seed=1):
+        np.testing.assert_allclose(SPEC.to_si(SPEC.from_si(values))[:16], values[:16], rtol=0, atol=1e-12)
+
+
+def test_forward_goes_forward_at_about_a_third_of_a_metre_per_second(robot: SimulatedBody) -> None:
+    """Asked 0.35 m/s; the firmware truncates to -19, 12, 6 and its control falls 5 to 10 % short: 0.31."""
+    put(robot, -0.6, 0.0, 0.0)
+    hold(robot, FORWARD, 10)
+    motion = robot.machine.body.motion
+    ahead = motion.vx * math.cos(motion.heading) + motion.vy * math.sin(motion.heading)
+    assert 0.28 < ahead < 0.36
+
+
+@pytest.mark.parametrize(("request_", "sign"), [(COUNTER, 1), (CLOCKWISE, -1)])
+def test_rotating_turns_on_the_spot_at_about_seven_quarters_of_a_radian(
+    robot: SimulatedBody, request_: np.ndarray, sign: int
+) -> None:
+    """Asked 1.96 rad/s; 10 of 10.7 wheel units survive the truncation, and 9.3 the control: 1.7."""
+    put(robot, 0.0, 0.0, 0.3)
+    hold(robot, request_, 30)
+    motion = robot.machine.body.motion
+    assert 1.6 < sign * motion.yaw_rate < 2.0
+    assert math.hypot(motion.x, motion.y) < 0.06
+
+
+def test_left_is_left_though_the_wire_counts_to_the_right(robot: SimulatedBody) -> None:
+    put(robot, 0.0, -0.4, 0.0)
+    hold(robot, np.array([0.0, 0.3, 0.0]), 15)
+    assert robot.machine.body.motion.y > -0.25
+
+
+def test_the_largest_request_reaches_the_clamp(robot: SimulatedBody) -> None:
+    """25 units are 0.44 m/s and 4.6 rad/s; control falls short by 5 to 9 %."""
+    put(robot, 0.0, 0.0, 0.0)
+    hold(robot, np.array([0.0, 0.0, 4.6]), 30)
+    assert 4.1 < robot.machine.body.motion.yaw_rate < 4.6
+
+
+def test_a_stop_ends_in_coasting_then_rest(robot: SimulatedBody) -> None:
+    put(robot, 0.0, 0.0, 0.0)
+    hold(robot, COUNTER, 20)
+    frames = hold(robot, STOP, 15)
+    speed = np.abs(frames[:, SPEC.group("motor_velocity")]).max(axis=1)
+    assert speed[1] > 0.02
+    assert np.all(frames[3:, SPEC.group("motor_voltage")] == 0.0)
+    assert np.all(speed[10:] <= 0.018)
+
+
+def test_a_wall_stops_the_wheels_and_the_current_tells(robot: SimulatedBody) -> None:
+    """Log: velocity 0, current 25 to 35 of 255 in the wheels that push.
+
+    Along the axle of wheel 100 the other two push with equal torques, so the robot stays as it is; pushing straight
+    ahead it would turn off along the wall, since the current limit makes unequal wheels push equally.
+    """
+    axle = math.radians(100.0)
+    put(robot, 0.8, 0.0, -axle)
+    frames = hold(robot, 0.35 * np.array([math.cos(axle), math.sin(axle), 0.0]), 20)[8:]
+    pushing = slice(SPEC.index("motor_velocity_220"), SPEC.index("motor_velocity_340") + 1)
+    assert np.all(np.abs(frames[:, pushing]) <= 0.018)
+    current = 255 * frames[:, SPEC.group("motor_current")].mean(axis=0)
+    assert np.all((current[1:] > 22) & (current[1:] < 36))
+    assert current[0] < 22
+    assert robot.machine.body.motion.x < 0.882
+
+
+def test_a_silent_host_lets_the_robot_stop(robot: SimulatedBody) -> None:
+    """Half a second after the last packet the ARM slews to zero by itself."""
+    put(robot, 0.0, 0.0, 0.0)
+    hold(robot, COUNTER, 20)  # the last packet came 10 ticks ago
+    for _ in range(40):
+        robot.machine.tick(np.zeros(3))
+    assert robot.machine.body.motion.yaw_rate > 1.5
+    for _ in range(100):
+        robot.machine.tick(np.zeros(3))
+    assert abs(robot.machine.body.motion.yaw_rate) < 0.05
+
+
+def test_an_overheated_robot_says_so_and_does_not_move(robot: SimulatedBody) -> None:
+    put(robot, 0.0, 0.0, 0.0)
+    robot.machine.motion[motors.HEAT, 1] = 70.0  # 131 - 70 = 61 < 65
+    robot.exchange(COUNTER)
+    frame = robot.exchange(COUNTER)
+    assert frame.values[SPEC.index("overheating")] == 1.0
+    assert not frame.applied
+    hold(robot, COUNTER, 15)
+    assert robot.machine.body.motion.yaw_rate == pytest.approx(0.0, abs=0.01)
+    robot.machine.motion[motors.HEAT, 1] = 45.0
+    robot.exchange(COUNTER)
+    frame = robot.exchange(COUNTER)
+    assert frame.values[SPEC.index("overheating")] == 0.0
+    assert frame.applied
+
+
+def at_the_dock(robot: SimulatedBody) -> None:
+    x, y = robot.pen.dock.centre_m
+    put(robot, x, y + robot.pen.dock.size_m[1] / 2 + 0.125, -math.pi / 2)
+    assert robot.machine.on_dock()
+
+
+def test_wandering_into_the_dock_does_not_freeze_the_robot(robot: SimulatedBody) -> None:
+    """Charging is disabled at boot: half empty and pressed against live contacts for 2 s, it still drives away."""
+    at_the_dock(robot)
+    robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
+    frames = [robot.exchange(FORWARD) for _ in range(20)]
+    assert all(frame.applied for frame in frames)
+    assert max(frame.values[SPEC.index("bus_voltage")] for frame in frames[5:]) > 17.0
+    before = robot.machine.body.motion
+    hold(robot, REVERSE, 20)
+    after = robot.machine.body.motion
+    assert math.hypot(after.x - before.x, after.y - before.y) > 0.2
+
+
+def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
+    robot = SimulatedBody(senses=Blind(), battery_scale=0.001)
+    robot.reset(np.random.default_rng(0))
+    at_the_dock(robot)
+    robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
+    robot.enable_charging(True)
+    frames = [robot.exchange(REVERSE) for _ in range(5)]
+    assert not frames[-1].applied
+    assert robot.machine.on_dock()
+    hold(robot, STOP, 200)
+    assert robot.machine.power.charge == [1.0, 1.0, 1.0]
+    assert robot.exchange(STOP).applied
+    hold(robot, REVERSE, 20)
+    assert not robot.machine.on_dock()
+    robot.close()
+
+
+def test_a_wandering_life_lasts_twelve_hours_and_then_says_so() -> None:
+    """Capacity / 400, so that 12 h pass in 1,080 steps."""
+    scale = 1 / 400
+    robot = SimulatedBody(senses=Blind(), battery_scale=scale)
+    robot.reset(np.random.default_rng(5))
+    n_steps, bus_v = 0, 0.0
+    for values, _, applied in wander(robot, 2000, seed=5):
+        if not applied:
+            break
+        n_steps, bus_v = n_steps + 1, values[SPEC.index("bus_voltage")]
+    hours = n_steps * 0.1 / scale / 3600
+    assert 11.8 < hours < 13.2
+    assert bus_v < 12.3
+    robot.close()
+
+
+def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
+    here = life_of(7)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(life_of, (7,)) == here
+    assert life_of(8) != here
+
+
+def test_a_reset_leaves_nothing_of_the_earlier_life() -> None:
+    """Half a minute in a corner, hot motors and half-empty batteries, then the seed of a fresh process."""
+    robot = SimulatedBody()
+    robot.reset(np.random.default_rng(1))
+    robot.machine.reset(0.85, 0.85, 0.6)
+    robot.machine.power.charge[:] = [0.4, 0.5, 0.6]
+    robot.enable_charging(True)
+    hold(robot, FORWARD, 300)
+    frames = [robot.reset(np.random.default_rng(7)).values]
+    ends: dict[str, float] = {}
+    for values, extras, _ in wander(robot, 150, 7):
+        frames.append(values)
+        ends = extras
+    robot.close()
+    assert np.array(frames).tobytes() + np.array(list(ends.values())).tobytes() == life_of(7)
+
+
+def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:
+    rng, poses = np.random.default_rng(0), []
+    for _ in range(200):
+        frame = robot.reset(rng)
+        poses.append([frame.extras[key] for key in ("x_m", "y_m", "heading_rad")])
+        robot.exchange(STOP)
+        assert robot.machine.body.contact_impulse() == 0.0
+    assert np.all(np.std(poses, axis=0) > (0.3, 0.3, 1.5))
+
+
+@pytest.mark.slow
+def test_a_long_life_stays_in_the_pen_sees_all_of_it_and_keeps_moving(robot: SimulatedBody) -> None:
+    """20,000 steps. No part of the body's disc leaves the pen, every quarter of it is visited, no stretch is dead."""
+    xs, ys = [], []
+    for _, extras, applied in wander(robot, 20_000, seed=2):
+        assert applied
+        xs.append(extras["x_m"])
+        ys.append(extras["y_m"])
+        assert -math.pi < extras["heading_rad"] <= math.pi
+    x, y = np.array(xs), np.array(ys)
+    limit = 1.0 - SPEC.body["radius_m"] + 3e-3
+    assert max(np.abs(x).max(), np.abs(y).max()) < limit
+    visits, _, _ = np.histogram2d(x, y, bins=2, range=[[-0.88, 0.88]] * 2)
+    assert np.all(visits > 0)
+    speed = np.hypot(np.diff(x), np.diff(y)) / 0.1
+    for stretch in np.array_split(speed, 20):
+        assert stretch.mean() > 0.04
+
+
+@pytest.mark.parametrize("bad", [[0.1, 0.0], [np.nan, 0.0, 0.0], 3.0, [[0.0, 0.0, 0.0]], [np.inf, 0.0, 0.0]])
+def test_a_command_that_is_not_three_numbers_is_refused(robot: SimulatedBody, bad: object) -> None:
+    with pytest.raises(ValueError, match="command"):
+        robot.exchange(np.asarray(bad))
+
+
+def test_an_absurd_request_is_kept_within_a_signed_byte(robot: SimulatedBody) -> None:
+    robot.exchange(np.array([1e9, 0.0, 0.0]))
+    assert robot.machine.firmware.wheels[fw.SLEW_TARGET].tolist() == [-100, 64, 34]
+
+
+def test_a_closed_body_says_that_it_wants_a_reset(robot: SimulatedBody) -> None:
+    robot.close()
+    robot.close()
+    with pytest.raises(BackendUnavailable, match="reset"):
+        robot.exchange(STOP)
+    assert robot.reset(np.random.default_rng(0)).applied
+
+
+def test_a_negative_battery_is_refused_before_anything_opens() -> None:
+    with pytest.raises(ValueError, match="battery_scale"):
+        SimulatedBody(battery_scale=-1.0)

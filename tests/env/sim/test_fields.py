@@ -1,0 +1,266 @@
+"""Known answers of the field models, and every kernel against its slow twin."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from horde_env.robot import critterbot
+from horde_env.sim import fields
+from horde_env.sim.pen import load_pen
+from tests.oracles import senses as twin
+
+pytestmark = pytest.mark.kernels
+
+PEN = load_pen()
+SEGMENTS, HEIGHTS, REFLECTANCES = PEN.segments(), PEN.heights(), PEN.reflectances()
+NO_SEGMENTS, NO_HEIGHTS = np.zeros((0, 4)), np.zeros(0)
+BEACON = np.array([*PEN.beacon.position_m, PEN.beacon.direction_rad, PEN.beacon.intensity])
+LAMPS = np.array([[*lamp.position_m, lamp.intensity] for lamp in PEN.lamps])
+WARM = np.array([[*w.position_m, *w[2:]] for w in PEN.warm])
+NORTH, WEST, SOUTH = math.pi / 2, math.pi, -math.pi / 2
+
+
+def sensors(group: str) -> np.ndarray:
+    spec = critterbot()
+    return np.column_stack([spec.positions(group), spec.angles(group)])
+
+
+FRONT = np.array([[0.0, 0.0, 0.0]])  # one sensor in the body's middle, looking forward
+EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one whose line of sight starts in the body's middle
+
+
+def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
+    n, out = len(at), np.full(len(at), np.nan)
+    quiet = np.ones((2, n))
+    fields.ir_distance(np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, out)
+    return out
+
+
+def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE) -> np.ndarray:
+    out, quiet = np.full((2, len(at)), np.nan), np.zeros((2, len(at)))
+    poses = np.array([[x, y, heading], [0.0, 0.0, 0.0]])
+    fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, out)
+    return out[0]
+
+
+def light(
+    x: float, y: float, heading: float, lamps: np.ndarray = LAMPS, walls: bool = True, at: np.ndarray = EYE
+) -> np.ndarray:
+    out = np.full(len(at), np.nan)
+    segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
+    pose = np.array([x, y, heading])
+    fields.light(pose, at, lamps, 1.0, 0.0, segments, heights, np.zeros(len(at)), out)
+    return out
+
+
+def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarray = EYE) -> np.ndarray:
+    out = np.full(len(at), np.nan)
+    segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
+    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, segments, heights, out)
+    return out
+
+
+# ---- reflected infrared ----
+
+
+def test_a_matte_white_wall_gives_nine_tenths_at_3_cm_and_next_to_nothing_beyond_60() -> None:
+    """A share s / (1 + s) with s = (9 cm / d)^2: 0.90 at 3 cm, 0.50 at 9 cm, 0.02 at 60 cm, on an idle reading of 0.01.
+
+    The side rays of the beam meet the wall 0.5 % further away.
+    """
+    share = [float(distance(1.0 - d, 0.0, 0.0)[0]) for d in (0.03, 0.09, 0.6)]
+    assert share[0] == pytest.approx(0.90, abs=0.005)
+    assert share[1] == pytest.approx(0.50, abs=0.01)
+    assert share[2] == pytest.approx(0.032, abs=0.002)
+
+
+def test_reflectance_falls_with_every_centimetre() -> None:
+    readings = [float(distance(1.0 - d, 0.0, 0.0)[0]) for d in np.arange(0.006, 1.0, 0.01)]
+    assert np.all(np.diff(readings) < 0)
+
+
+def test_with_nothing_near_the_reading_idles_above_zero() -> None:
+    """2 to 3 of 255, not 0: the middle of the pen lies a metre from every wall."""
+    raw = 1023 * distance(0.0, 0.0, 0.0)[0]
+    assert 8 < raw < 20
+
+
+def test_a_slanting_wall_sends_back_less() -> None:
+    """At the same 10 cm along the ray, 60 degrees off: s halves, and the reading with it (0.45 to 0.29)."""
+    square = float(distance(0.9, 0.0, 0.0)[0])
+    slanting = float(distance(1.0 - 0.1 * math.cos(1.0472), 0.0, 1.0472)[0])
+    assert slanting == pytest.approx(0.29, abs=0.02)
+    assert square == pytest.approx(0.45, abs=0.01)
+
+
+def test_the_dock_reflects_less_than_the_wall() -> None:
+    """Facing south from 10 cm before the dock's face and 10 cm before the bare wall."""
+    assert distance(0.45, -0.81, SOUTH)[0] < 0.7 * distance(-0.45, -0.9, SOUTH)[0]
+
+
+def test_a_sensor_pressed_into_the_wall_still_sees_it() -> None:
+    """A body that the engine lets sink a millimetre into a wall reads full scale, not nothing."""
+    assert distance(1.001, 0.0, 0.0)[0] > 0.95
+
+
+def test_no_ray_meets_the_robots_own_body() -> None:
+    """From 2.5 cm outside the sensor onwards no sensor's line crosses the outline, the tail included."""
+    outline = np.array(critterbot().body["outline_m"])
+    edges = np.hstack([outline, np.roll(outline, -1, axis=0)])
+    for x, y, angle in sensors("ir_distance"):
+        start = np.array([x, y]) + 0.025 * twin.unit(angle)
+        assert all(twin.meeting(start, start + twin.unit(angle), edge) == math.inf for edge in edges)
+
+
+def test_at_the_edge_of_range_readings_jump_and_elsewhere_they_do_not() -> None:
+    """A signal of 0.1 reads 0.10: there a small `chance` sends it anywhere up to 50 of 255; at 0.5 nothing jumps."""
+    assert fields.ir_reading(0.1, 0.0, 0.001, 1.0) == pytest.approx(50 / 255)
+    assert fields.ir_reading(0.1, 0.0, 0.001, 0.0) == fields.IDLE_SHARE
+    assert fields.ir_reading(0.1, 0.0, 0.99, 0.0) == pytest.approx(0.1, abs=0.001)
+    assert fields.ir_reading(1.0, 0.0, 0.001, 0.0) == pytest.approx(0.505)
+
+
+# ---- the dock's beacon ----
+
+
+def test_the_beacon_is_seen_by_the_sensor_that_faces_it_alone() -> None:
+    """Half a metre north of the dock, facing it: front bright, back at the dark reading and a little stray."""
+    ring = beacon(0.45, -0.4, SOUTH, at=sensors("ir_light"))
+    dark = beacon(0.45, -0.4, SOUTH, lit=0.0, at=sensors("ir_light"))
+    assert int(np.argmax(ring)) == 0
+    assert ring[0] > 0.4
+    assert np.all(ring[3:6] - dark[3:6] < 0.05)
+
+
+def test_a_dark_beacon_gives_the_base_reading() -> None:
+    np.testing.assert_allclose(beacon(0.45, -0.4, SOUTH, lit=0.0), fields.IR_LIGHT_BASE)
+
+
+def test_the_beacon_needs_a_clear_path() -> None:
+    """The same place and direction, once with a wall of the beacon's height in between."""
+    poses = np.array([[0.45, 0.0, SOUTH]] * 2)
+    wall = np.array([[0.2, -0.4, 0.7, -0.4]])
+    free, hidden, quiet = np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((2, 1))
+    fields.ir_light(poses, EYE, BEACON, (1.0, 1.0), NO_SEGMENTS, NO_HEIGHTS, quiet, free)
+    fields.ir_light(poses, EYE, BEACON, (1.0, 1.0), wall, np.array([0.25]), quiet, hidden)
+    assert np.all(free == beacon(0.45, 0.0, SOUTH)[0])
+    assert np.all(hidden - fields.IR_LIGHT_BASE < 0.25 * (free - fields.IR_LIGHT_BASE))
+
+
+def test_the_docks_side_does_not_shine() -> None:
+    """Beside the dock, level with its face's lamp or behind it, facing it: only the stray light remains."""
+    assert beacon(0.9, -0.95, math.pi)[0] < 0.10
+
+
+def test_the_brightest_beacon_stays_below_raw_256_without_wrapping() -> None:
+    """Touching the lamp, five standard deviations of noise included."""
+    brightest = beacon(0.45, -0.899, SOUTH)[0] + 5 * fields.IR_LIGHT_SD
+    assert 255 * brightest < 255
+
+
+# ---- light ----
+
+
+def test_light_falls_with_the_square_of_the_distance() -> None:
+    """A lamp at sensor height, faced squarely, no walls: I (1 + bounce) / d^2."""
+    lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
+    near, far = (light(-d, 0.0, 0.0, lamp, walls=False)[0] for d in (1.0, 2.0))
+    assert near == pytest.approx(0.1 * (1 + fields.BOUNCE))
+    assert near / far == pytest.approx(4.0)
+
+
+def test_light_falls_with_the_cosine_of_the_heading() -> None:
+    """60 degrees off: half the direct light; turned away: the bounce alone, however far."""
+    lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
+    facing, aside, away = (light(-1.0, 0.0, h, lamp, walls=False)[0] for h in (0.0, math.pi / 3, math.pi))
+    assert aside == pytest.approx(0.1 * (0.5 + fields.BOUNCE))
+    assert away == pytest.approx(0.1 * fields.BOUNCE)
+    assert facing > aside > away
+
+
+def test_the_west_wall_casts_a_shadow_band() -> None:
+    """The window at x = -1.6, z = 0.45 clears the 0.25 m wall for a sensor at 0.10 m only beyond x = -0.55.
+
+    Similar triangles: 0.6 m before the wall it stands 0.2 m above it; the sensor, 0.15 m below it, comes out of the
+    shadow 0.6 x 0.15 / 0.2 = 0.45 m behind the wall.
+    """
+    window = LAMPS[1:2]
+    shadow, edge, lit = (light(x, -0.2, WEST, window)[0] for x in (-0.7, -0.55, -0.4))
+    assert shadow == 0.0
+    assert edge == pytest.approx(0.5 * light(-0.55, -0.2, WEST, window, walls=False)[0])
+    assert lit == light(-0.4, -0.2, WEST, window, walls=False)[0] > 0.1
+
+
+def test_two_lamps_add_up() -> None:
+    np.testing.assert_allclose(
+        light(0.2, 0.3, 1.0, at=sensors("light")),
+        light(0.2, 0.3, 1.0, LAMPS[:1], at=sensors("light")) + light(0.2, 0.3, 1.0, LAMPS[1:], at=sensors("light")),
+    )
+
+
+# ---- heat ----
+
+
+def test_it_gets_warmer_toward_the_radiator_and_colder_toward_the_pane() -> None:
+    """In the middle of the pen: north warmer than the room, west (a cold window pane) colder."""
+    assert kelvin(-0.4, 0.0, NORTH)[0] > 295.0
+    assert kelvin(0.0, -0.2, WEST)[0] < 293.5
+
+
+def test_the_wall_hides_the_lower_part_of_the_radiator() -> None:
+    """Closer to the wall more is hidden: without the wall the reading rises as one comes near, with it, it falls."""
+    far, near = kelvin(-0.4, 0.3, NORTH)[0], kelvin(-0.4, 0.85, NORTH)[0]
+    far_open, near_open = (kelvin(-0.4, y, NORTH, walls=False)[0] for y in (0.3, 0.85))
+    assert near < far
+    assert near_open > far_open
+
+
+def test_the_two_zones_of_a_sensor_look_35_degrees_apart() -> None:
+    """Turning by 35 degrees clockwise shows zone 1 what zone 0 saw; both sit at the same place here."""
+    axes = np.radians([-17.5, 17.5])
+    pair = np.column_stack([fields.SETBACK_M * np.cos(axes), fields.SETBACK_M * np.sin(axes), axes])
+    before = kelvin(0.1, 0.0, 1.2, at=pair)
+    after = kelvin(0.1, 0.0, 1.2 - math.radians(35), at=pair)
+    assert after[1] == pytest.approx(before[0])
+    assert abs(before[0] - before[1]) > 0.1
+
+
+# ---- oracles ----
+
+
+def poses() -> list[np.ndarray]:
+    rng = np.random.default_rng(seed=5)
+    return list(np.column_stack([rng.uniform(-0.87, 0.87, (40, 2)), rng.uniform(-math.pi, math.pi, 40)]))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "oracle", "group", "tolerance"),
+    [
+        (distance, lambda p, s: twin.ir_distance(p, s, SEGMENTS, REFLECTANCES), "ir_distance", 1e-12),
+        (beacon, lambda p, s: twin.ir_light(p, s, BEACON, 1.0, SEGMENTS, HEIGHTS), "ir_light", 1e-12),
+        (light, lambda p, s: twin.light(p, s, LAMPS, 1.0, 0.0, SEGMENTS, HEIGHTS), "light", 1e-12),
+        # The twin sums over a grid of directions 1.6 mrad apart.
+        (kelvin, lambda p, s: twin.warmth(p, s, WARM, 294.0, SEGMENTS, HEIGHTS), "thermal", 0.05),
+    ],
+)
+def test_each_kernel_agrees_with_its_slow_twin(
+    kernel: Callable[..., np.ndarray],
+    oracle: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    group: str,
+    tolerance: float,
+) -> None:
+    for pose in poses():
+        np.testing.assert_allclose(
+            kernel(*pose, at=sensors(group)), oracle(pose, sensors(group)), rtol=0, atol=tolerance
+        )
+
+
+def test_a_body_sunk_into_a_wall_is_still_behind_it() -> None:
+    """A light sensor a millimetre beyond the west wall's inner face does not see the window: its sight starts inside.
+
+    Without the setback the window would blind it: 0.27 / 0.7^2 = 0.55 of full scale instead of nothing.
+    """
+    rim = np.array([[0.002, 0.0, 0.0]])
+    assert light(-0.999, -0.2, WEST, LAMPS[1:], at=rim)[0] == 0.0

@@ -1,0 +1,105 @@
+import math
+
+import numpy as np
+import pytest
+
+from horde_env.robot import critterbot
+from horde_env.sim import inertial
+from horde_env.sim.pen import load_pen
+from tests.oracles import senses as twin
+
+pytestmark = pytest.mark.kernels
+
+EARTH = np.array([load_pen().magnetism.north_rad, *load_pen().magnetism.centre, *load_pen().magnetism.swing])
+IRON = np.array([[*i.position_m, i.depth_m, *i.field] for i in load_pen().iron])
+STILL = np.zeros(3)
+
+
+def raw_acceleration(
+    heading: float = 0.0, ax: float = 0.0, ay: float = 0.0, yaw_rate: float = 0.0, before: float | None = None
+) -> np.ndarray:
+    """Return the accelerometer's raw x, y, z without noise or shaking, not yet rounded."""
+    out, motion = np.zeros(3), np.array([0.0, 0.0, heading, yaw_rate, ax, ay])
+    inertial.acceleration(motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out)
+    return out / critterbot().lsb[16:19]
+
+
+def counts(x: float, y: float, heading: float, iron: np.ndarray = IRON, duty: np.ndarray = STILL) -> np.ndarray:
+    out = np.zeros(3)
+    inertial.magnetic(np.array([x, y, heading, 0, 0, 0]), duty, EARTH, iron, np.zeros(3), out)
+    return 1023 * out
+
+
+def test_at_rest_the_accelerometer_feels_gravity_4_percent_low_and_its_offset() -> None:
+    np.testing.assert_allclose(raw_acceleration(), [13.0, 0.0, 978.0], atol=1e-9)
+
+
+def test_forward_acceleration_gives_a_negative_raw_x() -> None:
+    """The chip is turned by 180 degrees about z: 1 g forward reads -1024 on top of the offset, whatever the heading."""
+    for heading in (0.0, 2.0):
+        raw = raw_acceleration(heading, 9.81 * math.cos(heading), 9.81 * math.sin(heading))
+        np.testing.assert_allclose(raw, [13.0 - 1024.0, 0.0, 978.0], atol=1e-9)
+
+
+def test_leftward_acceleration_gives_a_negative_raw_y() -> None:
+    np.testing.assert_allclose(raw_acceleration(0.0, 0.0, 9.81), [13.0, -1024.0, 978.0], atol=1e-9)
+
+
+def test_a_steady_turn_is_felt_by_the_chip_beside_the_axis() -> None:
+    """-yaw_rate^2 r with r = (-5, -14) mm: at 3 rad/s, 45 and 126 mm/s^2 in the body frame, raw -4.7 and -13.2."""
+    np.testing.assert_allclose(raw_acceleration(yaw_rate=3.0) - raw_acceleration(), [-4.70, -13.15, 0.0], atol=0.01)
+
+
+def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
+    """Over all roller phases and noise: 150 to 400 counts sd in y and z at full speed, as in the log; none at rest."""
+    rng, sd = np.random.default_rng(seed=0), {}
+    for speed in (0.0, 0.1, 0.3, 0.6):
+        samples = np.zeros((2000, 3))
+        for out in samples:
+            roller = rng.uniform(0, 2 * math.pi, 3)
+            inertial.acceleration(np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out)
+        sd[speed] = samples.std(axis=0) / inertial.G_LSB
+    assert np.all(sd[0.0] < 3.5)  # the noise at rest
+    np.testing.assert_allclose(sd[0.1], 0.1 * np.array(inertial.SHAKE_PER_SPEED) / inertial.G_LSB, rtol=0.06)
+    np.testing.assert_allclose(sd[0.6], sd[0.3], rtol=0.05)
+    assert 120 < sd[0.3][0] < 160
+    assert 300 < sd[0.3][1] < 400
+    assert 350 < sd[0.3][2] < 420
+
+
+def test_the_gyroscope_counts_77_and_a_half_per_radian_per_second() -> None:
+    out, lsb = np.zeros(1), critterbot().lsb[22]
+    inertial.rotational_velocity(2.0, np.zeros(1), out)
+    assert out[0] / lsb == pytest.approx(2 * 77.5 + 5)
+
+
+def test_the_magnetometer_swings_by_95_counts_in_x_and_barely_elsewhere() -> None:
+    """In pure rotation away from steel: x 595 +- 95, y 631 +- 0.1, z 400 +- 2."""
+    around = np.array([counts(0.0, 0.0, h, IRON[:0]) for h in np.linspace(0, 2 * math.pi, 721)])
+    np.testing.assert_allclose(around.mean(axis=0), [595.0, 631.0, 400.0], atol=0.2)
+    np.testing.assert_allclose(np.ptp(around, axis=0) / 2, [95.0, 0.1, 2.0], atol=0.01)
+    assert around[:, 0].argmax() / 2 == pytest.approx(30.0)
+
+
+def test_steel_under_the_floor_bends_the_field_nearby() -> None:
+    """Right above it all of its field; a depth aside 2^-1.5 = 0.35 of it."""
+    x, y, depth, east, _, up = IRON[0]
+    plain = counts(x, y, 0.0, IRON[:0])
+    np.testing.assert_allclose(counts(x, y, 0.0, IRON[:1]) - plain, [east, 0.0, up])
+    np.testing.assert_allclose(counts(x + depth, y, 0.0, IRON[:1]) - plain, np.array([east, 0.0, up]) / 2**1.5)
+
+
+def test_the_motors_disturb_the_magnetometer_a_little() -> None:
+    disturbed = counts(0.0, 0.0, 0.0, duty=np.array([1.0, -1.0, 0.0])) - counts(0.0, 0.0, 0.0)
+    assert 5 < disturbed[0] < 25
+
+
+def test_the_kernels_agree_with_their_slow_twins() -> None:
+    rng, quiet = np.random.default_rng(seed=2), np.zeros(7)
+    for _ in range(50):
+        motion, wheels, roller, duty = rng.normal(size=6), rng.normal(size=3), rng.normal(size=3), rng.normal(size=3)
+        felt, field = np.zeros(3), np.zeros(3)
+        inertial.acceleration(motion, 0.3, wheels, roller, 0.0, quiet, felt)
+        inertial.magnetic(motion, duty, EARTH, IRON, np.zeros(3), field)
+        np.testing.assert_allclose(felt, twin.acceleration(motion, 0.3, wheels, roller), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(field, twin.magnetic(motion, duty, EARTH, IRON), rtol=1e-12)

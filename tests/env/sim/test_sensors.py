@@ -1,0 +1,182 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from horde_env.robot import critterbot
+from horde_env.sim.pen import load_pen
+from horde_env.sim.sensors import THERMAL_LAG_S, Senses, follow, quantise
+from horde_env.sim.state import BodyState
+from tests.env.sim.kinematic import at, wander
+
+SPEC = critterbot()
+OWN = slice(16, 53)
+
+
+def senses(seed: int = 0) -> Senses:
+    made = Senses(SPEC, load_pen())
+    made.reset(np.random.default_rng(seed))
+    return made
+
+
+def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: Senses | None = None) -> np.ndarray:
+    """Return the raw readings of `n` packets of a body that stands still, shape (n, 57)."""
+    made, rng = made or senses(seed), np.random.default_rng(seed)
+    values = np.zeros((n, SPEC.n_channels))
+    for i in range(n):
+        made.read(body, body, (i + 1) * period_s, rng, values[i])
+    return (values - SPEC.offset) / np.where(SPEC.lsb == 0, 1, SPEC.lsb)
+
+
+def live(n_steps: int, seed: int = 0) -> np.ndarray:
+    """Return the values of a wandering life, one row per 100 ms."""
+    made, rng = senses(seed), np.random.default_rng(seed)
+    values = np.zeros((n_steps, SPEC.n_channels))
+    for i, bodies in enumerate(wander(SPEC, np.random.default_rng(seed + 1), n_steps)):
+        made.read(bodies[-2], bodies[-1], (i + 1) * 0.1, rng, values[i])
+    return values
+
+
+def test_only_its_own_channels_are_written() -> None:
+    out = np.full(57, np.nan)
+    senses().read(at(), at(), 0.1, np.random.default_rng(0), out)
+    assert np.all(np.isfinite(out[OWN]))
+    assert np.all(np.isnan(out[:16]))
+    assert np.all(np.isnan(out[53:]))
+
+
+def test_no_channel_is_constant_over_a_life() -> None:
+    """Nor is any moved by noise alone: each but magnetic_y, which the robot's own is too, varies with the body."""
+    raw = live(2000)[:, OWN] / SPEC.lsb[OWN]
+    resting = stand(at(0.2, 0.1, 0.4), 400)[:, OWN]
+    assert np.all(raw.std(axis=0) > 0)
+    deaf = SPEC.index("magnetic_y") - 16
+    moved = np.delete(raw.std(axis=0) / resting.std(axis=0), deaf)
+    assert moved.min() > 2
+
+
+def test_every_reading_is_a_whole_number_of_the_converters_steps() -> None:
+    """Exactly as RobotSpec counts; ir_light, the mean of two packets, may be a half."""
+    for values in live(50):
+        again = SPEC.to_si(SPEC.from_si(values))
+        whole = np.r_[16:33, 41:53]
+        np.testing.assert_array_equal(values[whole], again[whole])
+        halves = 2 * values[33:41] / SPEC.lsb[33:41]
+        np.testing.assert_allclose(halves, np.rint(halves), atol=1e-9)
+
+
+def test_readings_stay_within_the_wires_range() -> None:
+    """A crash of 30 g, a spin of 20 rad/s: clipped, not wrapped."""
+    body = at(0.0, 0.0, 0.0, ax=-300.0, yaw_rate=20.0)
+    raw = stand(body, 5)
+    assert raw[:, 16] == pytest.approx(2047)
+    assert raw[:, 22] == pytest.approx(511)
+
+
+def test_quantise_is_the_arithmetic_of_robot_spec_bit_for_bit() -> None:
+    rng = np.random.default_rng(seed=1)
+    steps = np.stack([SPEC.lsb, SPEC.offset, SPEC.raw_low, SPEC.raw_high])[:, OWN].copy()
+    for _ in range(100):
+        values = np.zeros(57)
+        values[OWN] = rng.uniform(2 * SPEC.low[OWN] - SPEC.high[OWN], 2 * SPEC.high[OWN] - SPEC.low[OWN])
+        expected = SPEC.to_si(SPEC.from_si(values))[OWN]
+        out = values[OWN].copy()
+        quantise(steps, out)
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_the_same_generator_gives_the_same_life() -> None:
+    np.testing.assert_array_equal(live(100, seed=3), live(100, seed=3))
+    assert np.any(live(100, seed=3) != live(100, seed=4))
+
+
+def test_rest_noise_is_that_of_the_real_robot() -> None:
+    """critterbot.md section 4: standard deviations at rest, in counts (rounding adds 1/12 to each variance)."""
+    sd = stand(at(0.1, 0.1, 0.3), 3000)[:, OWN].std(axis=0)
+    expected = np.hypot([0.9, 0.9, 2.9, 2.2, 0.9, 0.7, 2.6], math.sqrt(1 / 12))
+    np.testing.assert_allclose(sd[:7], expected, rtol=0.06)
+    assert np.all((sd[25:29] > 1.8) & (sd[25:29] < 3.0))  # light: 2, and the lamps' flicker
+    assert np.all((sd[29:37] > 3.0) & (sd[29:37] < 7.0))  # thermal: about 5, most of it slow
+
+
+def test_idle_reflectance_sits_at_two_or_three_of_255() -> None:
+    """Facing along the pen's diagonal from its middle: 10 bits count 8 to 20 there, never 0."""
+    raw = stand(at(0.0, 0.0, math.pi / 4), 500)[:, 23]
+    assert 8 <= np.median(raw) <= 20
+    assert raw.min() > 0
+
+
+def test_the_beacon_alternates_from_packet_to_packet() -> None:
+    """About 50 Hz seen at 100 Hz: of two packets in a row one is bright and one dark, so their mean hardly moves.
+
+    One packet alone would swing by the beacon's full height; the mean of two stays within a few counts of half of it.
+    """
+    facing = at(0.45, -0.4, -math.pi / 2)
+    made = senses()
+    single = np.array([made._lit(0.01 * i) for i in range(200)])
+    assert np.mean(np.abs(np.diff(single)) > 0.9) > 0.9
+    pairs = stand(facing, 400, made=made)[:, 33]
+    assert np.median(pairs) > 45
+    assert np.percentile(pairs, 95) - np.percentile(pairs, 5) < 12
+
+
+def test_infrared_light_never_reaches_256() -> None:
+    """The robot's wire would wrap there. Right before the beacon, both packets."""
+    assert stand(at(0.45, -0.78, -math.pi / 2), 500)[:, 33:41].max() < 256
+
+
+def test_ir_light_is_the_mean_of_the_packet_before_and_this_one() -> None:
+    """`previous` facing the beacon, `body` facing away: whichever packet was lit decides, so both kinds occur."""
+    toward, away = at(0.45, -0.4, -math.pi / 2), at(0.45, -0.4, math.pi / 2)
+    made, rng, out, seen = senses(), np.random.default_rng(0), np.zeros(57), []
+    for i in range(300):
+        made.read(toward, away, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
+        seen.append(out[33] * 255)
+    assert min(seen) < 20
+    assert max(seen) > 45
+
+
+def test_a_new_pen_is_sensed_at_once() -> None:
+    """Switching the window off darkens the sensor that faces it, from one packet to the next."""
+    made, west = senses(), at(0.0, -0.2, math.pi)
+    before = stand(west, 20, made=made)[:, 41].mean()
+    made.pen = made.pen.lit("window", intensity=0.0)
+    assert stand(west, 20, made=made)[:, 41].mean() < before - 60
+
+
+def test_a_moved_lamp_moves_the_light() -> None:
+    made, here = senses(), at(-0.5, -0.5, 0.0)
+    before = stand(here, 20, made=made)[:, 41].mean()
+    made.pen = made.pen.lit("lamp", position_m=(-0.1, -0.5, 0.3))
+    assert stand(here, 20, made=made)[:, 41].mean() > before + 100
+
+
+def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None:
+    made = Senses(SPEC, replace(load_pen(), lamps=(), warm=(), iron=()))
+    raw = stand(at(), 50, made=made)
+    assert abs(raw[:, 41:45].mean() - 1023 * made.pen.room.light) < 1
+    assert abs(raw[:, 45:53].mean() / 50 - made.pen.room.temperature_k) < 0.1
+
+
+def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
+    """Turned from the cold pane to the radiator: unchanged for 0.14 s, then 1 - exp(-t/0.3 s) of the way."""
+    made, rng, values = senses(), np.random.default_rng(0), np.zeros((200, 57))
+    cold, warm = at(0.0, -0.2, math.pi), at(-0.4, 0.2, math.pi / 2)
+    for i in range(200):
+        body = cold if i < 100 else warm
+        made.read(body, body, 0.01 * (i + 1), rng, values[i])
+    zones = values[:, 45]
+    changes = np.flatnonzero(np.diff(zones))
+    assert np.all(np.diff(changes) == 14)
+    assert zones[199] > zones[99] + 1.5
+
+
+def test_follow_moves_by_its_reach_and_forgets_drift_by_its_share() -> None:
+    """exp(-0.14 / 0.3) = 0.63 of the distance is left after one refresh."""
+    reach = 1 - math.exp(-0.14 / THERMAL_LAG_S)
+    zones, drift, out = np.array([290.0]), np.array([0.5]), np.array([300.0])
+    follow(reach, 0.9, np.zeros(2), zones, drift, out)
+    assert drift[0] == pytest.approx(0.45)
+    assert zones[0] == pytest.approx(290.0 + 10 * reach)
+    assert out[0] == zones[0] + drift[0]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from horde_env.clock import ManualClock, RealTimeClock, SimulatedClock
+
+
+def clock_by_hand(period_s: float = 0.1) -> tuple[RealTimeClock, ManualClock]:
+    hand = ManualClock(now_s=100.0)
+    clock = RealTimeClock(period_s, monotonic=hand.monotonic, sleep=hand.sleep)
+    clock.start()
+    return clock, hand
+
+
+def live(clock: RealTimeClock, hand: ManualClock, thinking_s: float, body_s: float = 0.0) -> float:
+    hand.advance(thinking_s)
+    clock.begin()
+    hand.advance(body_s)
+    return clock.wait()
+
+
+def test_deadlines_do_not_drift() -> None:
+    """A hundred steps of 13 ms of thinking take 10 s; sleeping 0.1 s after each would take 11.3 s."""
+    clock, hand = clock_by_hand()
+    for _ in range(100):
+        assert live(clock, hand, thinking_s=0.013) == pytest.approx(0.0, abs=1e-9)
+    assert hand.now_s == pytest.approx(110.0)
+    assert clock.missed == 0
+
+
+def test_a_little_late_keeps_the_schedule() -> None:
+    """A step that ends at 140 ms is 40 ms late; the next one still ends at 200 ms, not at 240 ms."""
+    clock, hand = clock_by_hand()
+    assert live(clock, hand, thinking_s=0.14) == pytest.approx(0.04)
+    assert clock.missed == 0
+    live(clock, hand, thinking_s=0.0)
+    assert hand.now_s == pytest.approx(100.2)
+
+
+def test_a_late_body_is_counted_and_the_schedule_begins_again() -> None:
+    """The frame comes at 170 ms: missed; the next deadline is 270 ms, not 200 ms."""
+    clock, hand = clock_by_hand()
+    assert live(clock, hand, thinking_s=0.01, body_s=0.16) == pytest.approx(0.07)
+    assert clock.missed == 1
+    assert live(clock, hand, thinking_s=0.0) == pytest.approx(0.0)
+    assert hand.now_s == pytest.approx(100.27)
+
+
+def test_a_command_sent_after_its_own_deadline_is_held_for_a_whole_period() -> None:
+    """Three seconds of thinking: 2.9 s late, counted once, and the command still lasts 0.1 s."""
+    clock, hand = clock_by_hand()
+    assert live(clock, hand, thinking_s=3.0) == pytest.approx(2.9)
+    assert hand.now_s == pytest.approx(103.1)
+    assert clock.missed == 1
+
+
+@pytest.mark.parametrize(("late_s", "missed"), [(0.049, 0), (0.051, 1)])
+def test_fifty_milliseconds_are_the_limit(late_s: float, missed: int) -> None:
+    clock, hand = clock_by_hand()
+    live(clock, hand, thinking_s=0.1 + late_s)
+    assert clock.missed == missed
+
+
+def test_a_body_that_shares_the_clock_waits_once() -> None:
+    """A serial port sends, waits and reads inside `exchange`; the environment's own wait then adds nothing."""
+    clock, hand = clock_by_hand()
+    clock.begin()
+    hand.advance(0.12)
+    assert clock.wait() == pytest.approx(0.02)
+    hand.advance(0.05)
+    assert clock.wait() == pytest.approx(0.02)
+    assert clock.missed == 0
+
+
+def test_a_sleep_that_wakes_early_is_repeated() -> None:
+    hand = ManualClock()
+    clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=lambda s: hand.sleep(0.7 * s if s > 1e-4 else s))
+    clock.start()
+    clock.begin()
+    clock.wait()
+    assert hand.now_s == pytest.approx(0.1)
+    assert len(hand.slept_s) > 2
+
+
+def test_start_forgets_what_was_missed() -> None:
+    clock, hand = clock_by_hand()
+    live(clock, hand, thinking_s=1.0)
+    clock.start()
+    assert clock.missed == 0
+    assert live(clock, hand, thinking_s=0.0) == pytest.approx(0.0)
+
+
+def test_virtual_time_is_never_late() -> None:
+    clock = SimulatedClock()
+    clock.start()
+    clock.begin()
+    assert (clock.wait(), clock.missed) == (0.0, 0)
+
+
+@pytest.mark.parametrize("period_s", [0.0, -0.1, float("nan")])
+def test_a_period_must_be_positive(period_s: float) -> None:
+    with pytest.raises(ValueError, match="period_s must be positive"):
+        RealTimeClock(period_s)
+    with pytest.raises(ValueError, match="tolerance_s"):
+        RealTimeClock(0.1, tolerance_s=-1.0)

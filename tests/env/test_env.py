@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+import horde_env
+from horde_env.backend import Floats, Frame
+from horde_env.clock import ManualClock, RealTimeClock
+from horde_env.env import PenEnv
+from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.testing import LosingBody
+from tests.env.toy import ToyBody
+
+
+class ScriptedBody(ToyBody):
+    """A toy whose frames are changed on their way out."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        self.changes = changes
+        self.commands: list[Floats] = []
+
+    def exchange(self, command: Floats) -> Frame:
+        """Remember the command, change the frame."""
+        self.commands.append(command.copy())
+        return dataclasses.replace(super().exchange(command), **self.changes)
+
+
+@pytest.fixture(autouse=True)
+def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("action_type", ["discrete", "velocity"])
+def test_gymnasiums_checker_is_content(action_type: Any) -> None:
+    gymnasium.register(id="ToyPen-v0", entry_point=lambda **kwargs: PenEnv(ToyBody(), **kwargs))
+    try:
+        check_env(gymnasium.make("ToyPen-v0", action_type=action_type).unwrapped)
+    finally:
+        del gymnasium.registry["ToyPen-v0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action_type", ["discrete", "velocity"])
+def test_stable_baselines_checker_is_content(action_type: Any) -> None:
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(PenEnv(ToyBody(), action_type=action_type))
+
+
+@pytest.mark.sim
+def test_both_checkers_are_content_with_the_simulator() -> None:
+    pytest.importorskip("pybullet")
+    pytest.importorskip("horde_env.sim.backend")
+    env = gymnasium.make("horde_env:CritterbotPen-v0")
+    try:
+        check_env(env.unwrapped)
+        pytest.importorskip("stable_baselines3.common.env_checker").check_env(env)
+    finally:
+        env.close()
+
+
+def test_the_five_actions_ask_for_the_five_velocities() -> None:
+    """channels.md: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
+    body = ScriptedBody()
+    env = PenEnv(body)
+    env.reset(seed=0)
+    for action in (0, 1, 2, 3, np.int64(4)):
+        env.step(action)
+    expected = [[0.35, 0, 0], [-0.35, 0, 0], [0, 0, -1.96], [0, 0, 1.96], [0, 0, 0]]
+    np.testing.assert_array_equal(body.commands, expected)
+
+
+def test_a_velocity_is_a_share_of_the_largest_request() -> None:
+    body = ScriptedBody()
+    env = PenEnv(body, action_type="velocity")
+    env.reset(seed=0)
+    env.step(np.array([1.0, -0.5, 0.25], dtype=np.float32))
+    np.testing.assert_allclose(body.commands[0], [0.44, -0.22, 1.15])
+    assert env.metadata["actions"] == ["x", "y", "yaw"]
+
+
+@pytest.mark.parametrize("action", [[0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on"])
+def test_a_velocity_out_of_range_is_refused_with_its_numbers(action: Any) -> None:
+    body = ScriptedBody()
+    env = PenEnv(body, action_type="velocity")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"three shares of the largest request in \[-1, 1\], not"):
+        env.step(action)
+    assert body.commands == []
+
+
+@pytest.mark.parametrize("action", [5, -1, 2.0, None, np.array([1, 2]), "stop"])
+def test_an_unknown_action_is_refused_with_its_number(action: Any) -> None:
+    env = PenEnv(ToyBody())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"an integer from 0 to 4, not"):
+        env.step(action)
+
+
+def test_readings_outside_their_range_are_clipped_and_counted() -> None:
+    """Light of 0.9 (range .8), -3 V, and a NaN: three clips; the rest of the observation is untouched."""
+    env = PenEnv(ToyBody())
+    env.reset(seed=0)
+    values = env._frame.values.copy()  # type: ignore[union-attr]
+    index = env.robot.index
+    values[[index("light_0"), index("bus_voltage"), index("thermal_3")]] = 0.9, -3.0, np.nan
+    env.backend = ScriptedBody(values=values)  # type: ignore[assignment]
+    env.backend.reset(np.random.default_rng(0))
+    observation, _, _, _, info = env.step(0)
+    assert info["clipped"] == 3
+    assert [observation[index(n)] for n in ("light_0", "bus_voltage", "thermal_3")] == [1.0, 0.0, 0.0]
+    assert env.observation_space.contains(observation)
+
+
+def test_what_the_body_reports_reaches_info() -> None:
+    changes = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": True, "gap": True, "applied": False}
+    env = PenEnv(ScriptedBody(**changes, extras={"b": 0.2}))
+    env.reset(seed=0)
+    info = env.step(0)[4]
+    expected = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": 1, "gap": 1, "applied": 0, "b": 0.2}
+    assert {key: info[key] for key in expected} == expected
+
+
+def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptureFixture) -> None:
+    """And says so, and can be reset, after which it lives on."""
+    env = PenEnv(LosingBody(ToyBody(), n_answers=3))
+    env.reset(seed=0)
+    last, info = [env.step(0) for _ in range(3)][-1][::4]
+    with caplog.at_level(logging.WARNING):
+        observation, reward, terminated, truncated, lost_info = env.step(0)
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    np.testing.assert_array_equal(observation, last)
+    assert set(lost_info) == set(info)
+    assert (lost_info["gap"], lost_info["applied"], lost_info["stale"]) == (1, 0, 1)
+    assert "no frame from nowhere" in caplog.text
+    assert env.fault is not None
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step(0)
+    env.reset()
+    assert env.fault is None
+    assert env.step(0)[3] is False
+
+
+def test_a_body_lost_on_the_drive_needs_a_fresh_start() -> None:
+    """The reset cannot hand back an observation, so it raises; the next one opens the body again."""
+    body = LosingBody(ToyBody(), n_answers=3)
+    env = PenEnv(body)
+    env.reset(seed=0)
+    body.body.place(0.8, 0.8, 0.0)  # type: ignore[attr-defined]
+    env.step(4)
+    with pytest.raises(BackendLost, match="no frame from nowhere"):
+        env.reset(options={"manoeuvre": "centre"})
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+    assert env.reset()[1]["gap"] == 1
+
+
+def test_nothing_is_opened_before_the_first_reset() -> None:
+    body = ToyBody()
+    env = PenEnv(body)
+    assert body.log == []
+    env.reset(seed=0)
+    assert body.log == ["reset"]
+
+
+def test_a_drive_starts_where_the_body_stands() -> None:
+    """Only a seed, or a body that is not running, makes it start afresh."""
+    body = ToyBody()
+    env = PenEnv(body)
+    env.reset(options={"manoeuvre": "centre"})
+    assert body.log.count("reset") == 1
+    env.reset(options={"manoeuvre": "centre"})
+    assert body.log.count("reset") == 1
+    env.reset(seed=4, options={"manoeuvre": "centre"})
+    assert body.log.count("reset") == 2
+    env.reset()
+    assert body.log.count("reset") == 3
+
+
+def test_a_drive_moves_the_body_to_the_middle() -> None:
+    body = ToyBody()
+    env = PenEnv(body)
+    env.reset(seed=0)
+    body.place(-0.8, 0.6, 1.0)
+    env.step(4)
+    observation, info = env.reset(options={"manoeuvre": "centre"})
+    assert 0 < info["manoeuvre_steps"] <= 20
+    assert np.hypot(info["x_m"], info["y_m"]) < 0.4
+    np.testing.assert_array_equal(observation, env.robot.scale(env.manoeuvre_frames[-1].values)[0])
+    assert env.step(4)[4]["gap"] == 0
+
+
+def test_a_lateness_reaches_info() -> None:
+    """0.03 s of thinking fit into the period, 0.13 s do not."""
+    hand = ManualClock()
+    env = PenEnv(ToyBody(), RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep))
+    env.reset(seed=0)
+    hand.advance(0.03)
+    assert env.step(0)[4]["overrun_s"] == pytest.approx(0.0, abs=1e-9)
+    hand.advance(0.13)
+    assert env.step(0)[4]["overrun_s"] == pytest.approx(0.03)
+
+
+def test_a_task_is_paid_for_the_observation_after_the_step() -> None:
+    env = PenEnv(ToyBody(), task="light")
+    env.reset(seed=0)
+    observation, reward, *_ = env.step(0)
+    assert reward == pytest.approx(float(observation[env.robot.group("light")].mean()))
+
+
+def test_metadata_tells_an_agent_all_it_may_know() -> None:
+    env = PenEnv(ToyBody())
+    channels = env.metadata["channels"]
+    assert len(channels) == 57
+    assert sum(channel["sensor"] for channel in channels) == 53
+    assert channels[41] == {"name": "light_0", "group": "light", "unit": "1", "sensor": True}
+    assert env.metadata["actions"] == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise", "stop"]
+    assert env.metadata["period_s"] == 0.1
+    assert env.metadata["tile_layout"] == env.robot.tile_layout
+    assert "channels" not in PenEnv.metadata
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"action_type": "wheels"}, "unknown action_type 'wheels'"),
+        ({"render_mode": "ansi"}, "unknown render_mode 'ansi'"),
+        ({"task": "glory"}, "unknown task 'glory'"),
+    ],
+)
+def test_an_unknown_choice_is_one_sentence(kwargs: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        PenEnv(ToyBody(), **kwargs)
+
+
+@pytest.mark.parametrize("options", [{"manoeuvre": "dance"}, {"manoeuver": "centre"}])
+def test_unknown_reset_options_are_refused(options: dict[str, Any]) -> None:
+    env = PenEnv(ToyBody())
+    with pytest.raises(ValueError, match="unknown"):
+        env.reset(options=options)
+
+
+def test_a_window_needs_a_display_before_anything_is_opened() -> None:
+    body = ToyBody()
+    with pytest.raises(BackendUnavailable, match=r'needs a display.*"rgb_array"'):
+        PenEnv(body, render_mode="human")
+    assert body.log == []
+    assert PenEnv(body).metadata["render_modes"] == ["rgb_array"]
+
+
+def test_closing_twice_does_nothing() -> None:
+    env = PenEnv(ToyBody())
+    env.reset(seed=0)
+    env.close()
+    env.close()
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+
+
+def test_importing_the_package_stays_light() -> None:
+    """No engine, compiler or learner is loaded until a body is asked for; nor by looking at the robot."""
+    code = (
+        "import sys, horde_env; horde_env.critterbot(); horde_env.PenEnv; "
+        "print(sorted({'pybullet', 'numba', 'torch', 'tkinter', 'matplotlib', 'serial'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists() -> None:
+    for name in horde_env.__all__:
+        assert getattr(horde_env, name) is not None
+    assert set(horde_env.__all__) <= set(dir(horde_env))
+    with pytest.raises(AttributeError, match="horde_env has no 'Robot'"):
+        _ = horde_env.Robot

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.backend import Frame
+from horde_env.env import PenEnv
+from horde_env.errors import BackendUnavailable
+from horde_env.raster import Canvas
+from horde_env.render import BEAM, SHELL, Painter
+from horde_env.robot import critterbot
+from horde_env.sim.pen import load_pen
+from horde_env.window import Window
+from tests.env.toy import ToyBody
+
+SPEC = critterbot()
+RED = (1.0, 0.0, 0.0)
+
+
+def is_colour(picture: np.ndarray, colour: tuple[float, ...], tolerance: int = 2) -> np.ndarray:
+    return (np.abs(picture.astype(int) - np.rint(np.array(colour) * 255)) <= tolerance).all(axis=-1)
+
+
+def area(draw: Any) -> float:
+    canvas = Canvas(60, 60, (0.0, 0.0, 0.0))
+    draw(canvas)
+    return float(canvas.pixels[..., 0].sum())
+
+
+def test_shapes_cover_their_area() -> None:
+    """Smooth edges keep areas: pi r^2, length x width + a round end on both sides, 1/2 base x height."""
+    assert area(lambda c: c.disc(30.3, 29.6, 12.0, RED)) == pytest.approx(np.pi * 144, rel=0.005)
+    assert area(lambda c: c.line(10, 10, 40, 50, 6.0, RED)) == pytest.approx(300 + np.pi * 9, rel=0.01)
+    triangle = np.array([[10.0, 10.0], [50.0, 15.0], [20.0, 45.0]])
+    assert area(lambda c: c.polygon(triangle, RED)) == pytest.approx(0.5 * (40 * 35 - 10 * 5), rel=0.01)
+    assert area(lambda c: c.rectangle(5, 6, 25, 16, RED, 0.5)) == pytest.approx(100.0)
+
+
+def test_a_concave_shape_is_not_filled_in() -> None:
+    notch = np.array([[10.0, 10.0], [50.0, 10.0], [50.0, 50.0], [30.0, 20.0], [10.0, 50.0]])
+    canvas = Canvas(60, 60, (0.0, 0.0, 0.0))
+    canvas.polygon(notch, RED)
+    assert canvas.pixels[40, 30, 0] == 0.0
+    assert canvas.pixels[15, 30, 0] == 1.0
+
+
+def test_shapes_may_leave_the_canvas() -> None:
+    canvas = Canvas(40, 30, (0.0, 0.0, 0.0))
+    canvas.disc(-50.0, -50.0, 5.0, RED)
+    canvas.disc(40.0, 30.0, 5.0, RED)
+    canvas.line(-20.0, 15.0, 80.0, 15.0, 2.0, RED)
+    canvas.polygon(np.array([[-9.0, -9.0], [-5.0, -9.0], [-5.0, -5.0]]), RED)
+    canvas.text(36, 26, "edge", RED)
+    assert np.isfinite(canvas.pixels).all()
+    assert canvas.pixels[15, 20, 0] == 1.0
+
+
+def frame_at(x: float, y: float, heading: float) -> Frame:
+    body = ToyBody()
+    body.reset(np.random.default_rng(0))
+    return body.place(x, y, heading)
+
+
+def middle_of_shell(picture: np.ndarray) -> tuple[float, float]:
+    rows, columns = np.nonzero(is_colour(picture[:, :480], SHELL))
+    return float(columns.mean()), float(rows.mean())
+
+
+def test_the_body_is_drawn_where_it_stands() -> None:
+    """The world's x is right, its y up: 216 pixels to the metre around the middle (240, 240)."""
+    picture = Painter(SPEC, load_pen()).draw(frame_at(0.5, 0.5, 0.0))
+    assert (picture.shape, picture.dtype) == ((480, 720, 3), np.uint8)
+    x, y = middle_of_shell(picture)
+    assert x == pytest.approx(240 + 0.48 * 216, abs=8)
+    assert y == pytest.approx(240 - 0.5 * 216, abs=8)
+
+
+def test_the_tail_points_away_from_the_heading() -> None:
+    """Facing north, the tail hangs to the south: the shell's lowest pixel is twice as far as its highest."""
+    rows, _ = np.nonzero(is_colour(Painter(SPEC, load_pen()).draw(frame_at(0.0, 0.0, np.pi / 2))[:, :480], SHELL))
+    assert rows.max() - 240 > 1.8 * (240 - rows.min())
+
+
+def test_a_body_without_a_pose_is_drawn_large_and_forward_up() -> None:
+    placed = frame_at(0.0, 0.0, np.pi / 2)
+    unplaced = Frame(values=placed.values, t=1.0)
+    painter = Painter(SPEC, load_pen())
+    large, small = (is_colour(painter.draw(f)[:, :480], SHELL).sum() for f in (unplaced, placed))
+    assert large > 2.5 * small
+    rows, _ = np.nonzero(is_colour(painter.draw(unplaced)[:, :480], SHELL))
+    assert rows.max() - 240 > 1.8 * (240 - rows.min())
+
+
+def test_a_near_wall_shows_as_a_beam() -> None:
+    near, far = (is_colour(Painter(SPEC, load_pen()).draw(frame_at(x, 0.0, 0.0)), BEAM, 40).sum() for x in (0.85, 0.0))
+    assert near > far + 20
+
+
+def test_the_path_stays_in_the_picture() -> None:
+    env = PenEnv(ToyBody(), render_mode="rgb_array")
+    env.reset(seed=1)
+    fresh = env.render()
+    for _ in range(20):
+        env.step(0)
+    assert len(env._trail) == 21
+    assert (env.render() != fresh).any()
+    env.reset(seed=1)
+    np.testing.assert_array_equal(env.render(), fresh)
+
+
+def test_readings_that_are_no_numbers_are_still_drawn() -> None:
+    values = np.full(SPEC.n_channels, np.nan)
+    assert Painter(SPEC, load_pen()).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
+
+
+class FakeTk(types.ModuleType):
+    """Enough of tkinter to see what a window is shown."""
+
+    TclError = RuntimeError
+
+    def __init__(self) -> None:
+        super().__init__("tkinter")
+        self.images: list[bytes] = []
+        self.n_destroyed = 0
+
+    def Tk(self) -> Any:  # noqa: N802
+        """Return a window that accepts everything."""
+
+        def destroy() -> None:
+            self.n_destroyed += 1
+
+        def nothing(*args: object) -> None:
+            pass
+
+        return types.SimpleNamespace(
+            title=nothing, resizable=nothing, protocol=nothing, update=nothing, destroy=destroy
+        )
+
+    def Label(self, root: Any, borderwidth: int) -> Any:  # noqa: N802
+        """Return a label that accepts everything."""
+        return types.SimpleNamespace(pack=lambda: None, configure=lambda **options: options)
+
+    def PhotoImage(self, data: bytes) -> bytes:  # noqa: N802
+        """Keep the picture."""
+        self.images.append(data)
+        return data
+
+
+def test_a_window_shows_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PPM, which tkinter reads without another library; one window, closed once."""
+    tk = FakeTk()
+    monkeypatch.setitem(sys.modules, "tkinter", tk)
+    monkeypatch.setenv("DISPLAY", ":99")
+    env = PenEnv(ToyBody(), render_mode="human")
+    env.reset(seed=0)
+    env.step(0)
+    env.step(3)
+    assert len(tk.images) == 3
+    assert tk.images[0].startswith(b"P6 720 480 255 ")
+    assert len(tk.images[0]) == len(b"P6 720 480 255 ") + 480 * 720 * 3
+    env.close()
+    env.close()
+    assert tk.n_destroyed == 1
+
+
+def test_a_display_that_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    tk = FakeTk()
+
+    def refuse() -> Any:
+        raise tk.TclError('couldn\'t connect to display ":99"')
+
+    tk.Tk = refuse  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "tkinter", tk)
+    with pytest.raises(BackendUnavailable, match="no window can be opened here: couldn't connect"):
+        Window("test")
+
+
+def test_a_display_that_refuses_leaves_the_body_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tk = FakeTk()
+    monkeypatch.setitem(sys.modules, "tkinter", tk)
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setattr(tk, "Tk", lambda: (_ for _ in ()).throw(tk.TclError("no display")))
+    body = ToyBody()
+    with pytest.raises(BackendUnavailable, match="no display"):
+        PenEnv(body, render_mode="human").reset(seed=0)
+    assert body.log == []
+
+
+def test_a_python_without_tkinter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tkinter", None)
+    with pytest.raises(BackendUnavailable, match="needs tkinter"):
+        Window("test")

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from horde_env.clock import RealTimeClock, SimulatedClock
+from horde_env.errors import BackendUnavailable
+from horde_env.replay import RecordedLife, recorded_request, steps_of
+from horde_env.robot import critterbot
+from tests.env.recording import REAL_LOG, packets, write
+
+SPEC = critterbot()
+
+
+def frames(life: RecordedLife) -> list:
+    found = [life.reset(np.random.default_rng(0))]
+    while not found[-1].last:
+        found.append(life.exchange(np.zeros(3)))
+    return found
+
+
+def test_ten_packets_make_a_step(tmp_path: Path) -> None:
+    """400 packets of 10 ms: 3.99 s, so 40 frames, 0.1 s apart; the row of -1 is none."""
+    life = frames(RecordedLife(write(tmp_path / "life.csv", packets(400))))
+    assert len(life) == 40
+    np.testing.assert_allclose([f.t for f in life], 0.1 * np.arange(40), atol=1e-9)
+    assert not any(f.gap or f.stale for f in life)
+    assert all(f.applied for f in life)
+    assert [f.last for f in life] == [False] * 39 + [True]
+
+
+def test_a_slow_robot_clock_does_not_shift_the_steps(tmp_path: Path) -> None:
+    """Packets 9.5 ms apart: every tenth would give 95 ms steps; by time, 400 of them (3.79 s) are 38 steps."""
+    life = frames(RecordedLife(write(tmp_path / "life.csv", packets(400, period_ms=9.5))))
+    assert len(life) == 38
+    assert np.diff([f.t for f in life]).mean() == pytest.approx(0.1, abs=0.001)
+    assert max(f.sensor_age_s for f in life) < 0.0105
+
+
+def test_raw_integers_become_si(tmp_path: Path) -> None:
+    log = packets(100)
+    log["BusVoltage"][:], log["AccelX"][:], log["MotorSpeed1"][:] = 165.0, 1024.0, -20.0
+    log["IRDistance3"][:], log["Thermal7"][:] = 200.0, 14680.0
+    frame = frames(RecordedLife(write(tmp_path / "life.csv.gz", log)))[3]
+    expected = {
+        "bus_voltage": 16.5,
+        "acceleration_x": -9.81,  # the chip is turned by 180 degrees
+        "motor_velocity_220": -0.352,
+        "ir_distance_3": 800.0 / 1023.0,  # the driver's 8 bits, times 4
+        "thermal_7": 293.6,
+    }
+    for name, value in expected.items():
+        assert frame.values[SPEC.index(name)] == pytest.approx(value), name
+
+
+def test_infrared_light_is_the_mean_of_the_last_two_packets(tmp_path: Path) -> None:
+    """The beacon alternates: 20 on even packets, 180 on odd ones. Light, of the same packets, is the newest alone."""
+    log = packets(100)
+    log["IRLight2"] = np.where(np.arange(100) % 2 == 0, 20.0, 180.0)
+    log["Light2"] = np.where(np.arange(100) % 2 == 0, 20.0, 180.0)
+    frame = frames(RecordedLife(write(tmp_path / "life.csv", log)))[4]
+    assert frame.values[SPEC.index("ir_light_2")] == pytest.approx(100.0 / 255.0)
+    assert frame.values[SPEC.index("light_2")] == pytest.approx(20.0 / 1023.0)
+
+
+def test_overheating_is_bit_zero_of_the_monitor_state(tmp_path: Path) -> None:
+    log = packets(100)
+    log["MonitorState"][:50], log["MonitorState"][50:] = 0x40, 0x81
+    hot = [f.values[SPEC.index("overheating")] for f in frames(RecordedLife(write(tmp_path / "life.csv", log)))]
+    assert hot == [0.0] * 5 + [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("action", "mode", "request_si"),
+    [
+        ((-19.6875, 12.8516, 6.8359), 0, (0.352, 0.0, 0.0)),  # the firmware's matrix times x = 20, untruncated
+        ((20.0, 20.0, 20.0), 0, (0.0, 0.0, 3.6625)),  # 20 / 1.0703 theta units of 0.196 rad/s
+        ((0.0, 10.0, 0.0), 1, (0.0, -0.176, 0.0)),  # the wire's y points right
+        ((50.0, 50.0, 50.0), 2, (0.0, 0.0, 0.0)),  # a voltage asks for no velocity
+        ((-1.0, -1.0, -1.0), -1, (0.0, 0.0, 0.0)),  # no request yet
+    ],
+)
+def test_a_recorded_request_goes_through_the_inverse_kinematics(
+    action: tuple[float, ...], mode: int, request_si: tuple[float, ...]
+) -> None:
+    share = recorded_request(np.array([action]), np.array([float(mode)]), SPEC)[0]
+    np.testing.assert_allclose(share * SPEC.largest_request, request_si, atol=1e-3)
+
+
+def test_last_request_is_what_led_to_the_frame(tmp_path: Path) -> None:
+    """A row holds what was decided on its packet: the request of row 20 shows first in the frame of row 30."""
+    log = packets(60)
+    log["a[0]"][:], log["a[2]"][:], log["ActionMode"][:] = 0.0, 0.0, 1.0
+    log["a[0]"][20:] = 25.0
+    asked = [f.values[SPEC.index("last_request_x")] for f in frames(RecordedLife(write(tmp_path / "l.csv", log)))]
+    np.testing.assert_allclose(asked, [0, 0, 0, 1, 1, 1])
+
+
+def test_missing_packets_are_a_gap() -> None:
+    """100 packets, 60 ms of nothing, 100 packets: the grid begins again and its first step is the gap."""
+    t = np.concatenate([np.arange(100) * 0.01, 1.05 + np.arange(100) * 0.01])
+    steps = steps_of(t, 0.1)
+    assert list(np.flatnonzero(steps.gap)) == [10]
+    assert t[steps.packet[10]] == pytest.approx(1.05)
+    assert not steps_of(np.arange(200) * 0.01, 0.1).gap.any()
+
+
+def test_a_pause_of_forty_milliseconds_is_no_gap() -> None:
+    t = np.concatenate([np.arange(100) * 0.01, 1.03 + np.arange(100) * 0.01])
+    assert not steps_of(t, 0.1).gap.any()
+
+
+def test_a_life_recorded_step_by_step_keeps_its_steps_actions_and_probabilities(tmp_path: Path) -> None:
+    """Rows 0.1 s apart, some at 99 and 101 ms: each is a step, none is lost or doubled."""
+    log = packets(50, period_ms=100.0)
+    log["LocalTime"][1::3] += 1
+    log["action"], log["b"] = np.arange(50) % 5.0, np.full(50, 0.6)
+    life = frames(RecordedLife(write(tmp_path / "life.csv", log)))
+    assert [f.extras["action"] for f in life] == [k % 5 for k in range(50)]
+    assert {f.extras["b"] for f in life} == {0.6}
+    assert not any(f.gap or f.stale for f in life)
+
+
+def test_the_end_of_the_log_truncates_and_reset_plays_it_again(tmp_path: Path) -> None:
+    log = write(tmp_path / "life.csv", packets(100))
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log)
+    passes = []
+    for _ in range(2):
+        observations, truncated = [env.reset()[0]], False
+        while not truncated:
+            observation, _, terminated, truncated, info = env.step(2)
+            observations.append(observation)
+            assert not terminated
+        passes.append(np.array(observations))
+        assert (info["applied"], info["gap"]) == (1, 0)
+    assert passes[0].shape == (10, 57)
+    np.testing.assert_array_equal(passes[0], passes[1])
+
+
+def test_beyond_the_end_a_step_repeats_the_last_frame_as_a_gap(tmp_path: Path) -> None:
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=write(tmp_path / "life.csv", packets(25))).unwrapped
+    env.reset()
+    env.step(0)
+    last, *_, truncated, _ = env.step(0)
+    assert truncated
+    again, reward, terminated, truncated, info = env.step(0)
+    np.testing.assert_array_equal(again, last)
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert (info["gap"], info["applied"], info["stale"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("realtime", "clock"), [(False, SimulatedClock), (True, RealTimeClock)])
+def test_a_life_is_replayed_at_the_speed_that_was_asked_for(tmp_path: Path, realtime: bool, clock: type) -> None:
+    log = write(tmp_path / "life.csv", packets(25))
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log, realtime=realtime).unwrapped
+    assert type(env.clock) is clock
+    env.reset()
+    start = time.monotonic()
+    env.step(0)
+    assert not realtime or time.monotonic() - start > 0.09
+
+
+def test_gymnasiums_checker_is_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    log = write(tmp_path / "life.csv", packets(100))
+    check_env(gymnasium.make("horde_env:CritterbotReplay-v0", log=str(log)).unwrapped)
+
+
+def test_a_missing_log_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match=r"there is no recorded life at .*none\.csv; give the path"):
+        RecordedLife(tmp_path / "none.csv")
+
+
+def bad_logs() -> dict[str, str | bytes]:
+    log = packets(3)
+    header = ",".join(log)
+    rows = [",".join(str(float(log[name][k])) for name in log) for k in range(3)]
+    minus = ",".join(["-1"] * len(log))
+    return {
+        "another table": "a,b\n1,2\n",
+        "no header": "\n".join(rows),
+        "empty": "",
+        "no rows": header + "\n",
+        "no packet": f"{header}\n{minus}\n",
+        "words": f"{header}\n{rows[0]}\n{rows[1].replace('41.0', 'forty')}\n",
+        "a short row": f"{header}\n{rows[0]}\n{rows[1][:40]}\n",
+        "backwards": f"{header}\n{rows[2]}\n{rows[0]}\n",
+        "binary": b"\x80\xff\xfe" * 50,
+    }
+
+
+@pytest.mark.parametrize("kind", bad_logs())
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_what_is_no_log_is_refused_in_one_sentence(tmp_path: Path, kind: str, suffix: str) -> None:
+    """As text, and under a name that promises gzip."""
+    text = bad_logs()[kind]
+    path = tmp_path / f"life{suffix}"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BackendUnavailable, match=r"life\.csv"):
+        RecordedLife(path).reset(np.random.default_rng(0))
+
+
+@pytest.mark.skipif(not REAL_LOG.is_file(), reason="the real robot's log is not here")
+def test_the_real_log_is_a_life_of_998_steps() -> None:
+    """99.7 s of the robot in 2010: 16.3 to 16.7 V, a g of 9.37 (low by 4.5 %), four wheel requests, no packet lost."""
+    life = frames(RecordedLife(REAL_LOG))
+    values = np.array([f.values for f in life])
+    assert len(life) == 998
+    assert not any(f.gap or f.stale for f in life)
+    assert np.diff([f.t for f in life]).mean() == pytest.approx(0.1, abs=2e-4)
+    assert (values[:, 0].min(), values[:, 0].max()) == pytest.approx((16.3, 16.7))
+    assert np.median(values[:, SPEC.index("acceleration_z")]) == pytest.approx(9.37, abs=0.2)
+    assert len(np.unique(np.round(values[:, SPEC.group("last_request")], 6), axis=0)) == 4
+    assert sum(SPEC.scale(v)[1] for v in values) < 0.005 * values.size

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_env.robot import asset, critterbot
+
+SPEC = critterbot()
+
+# channels.md: first index, group, number, low, high.
+TABLE = [
+    (0, "bus_voltage", 1, 11.0, 19.0),
+    (1, "battery_voltage", 3, 11.0, 19.0),
+    (4, "motor_voltage", 3, -0.8, 0.8),
+    (7, "motor_velocity", 3, -0.62, 0.62),
+    (10, "motor_current", 3, 0.0, 0.45),
+    (13, "motor_temperature", 3, 0.15, 0.70),
+    (16, "acceleration", 3, -19.7, 19.7),
+    (19, "magnetic", 3, 0.30, 0.85),
+    (22, "rotational_velocity", 1, -5.4, 5.4),
+    (23, "ir_distance", 10, 0.0, 1.0),
+    (33, "ir_light", 8, 0.0, 1.0),
+    (41, "light", 4, 0.0, 0.8),
+    (45, "thermal", 8, 288.0, 304.0),
+    (53, "last_request", 3, -1.0, 1.0),
+    (56, "overheating", 1, 0.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("first", "group", "n", "low", "high"), TABLE)
+def test_groups_stand_where_the_specification_says(first: int, group: str, n: int, low: float, high: float) -> None:
+    assert SPEC.group(group) == slice(first, first + n)
+    assert {(c.low, c.high) for c in SPEC.channels[SPEC.group(group)]} == {(low, high)}
+
+
+def test_there_are_57_channels_of_which_53_are_sensors() -> None:
+    assert (SPEC.n_channels, SPEC.n_sensors) == (57, 53)
+    assert all(channel.is_sensor for channel in SPEC.channels[:53])
+    assert [channel.group for channel in SPEC.channels if channel.aggregate == "mean2"] == ["ir_light"] * 8
+
+
+def test_the_ends_of_a_range_are_zero_and_one_and_no_clips() -> None:
+    for values, share in ((SPEC.low, 0.0), (SPEC.high, 1.0)):
+        observation, clipped = SPEC.scale(values)
+        assert observation.dtype == np.float32
+        np.testing.assert_array_equal(observation, share)
+        assert clipped == 0
+
+
+def test_an_ulp_beyond_the_range_is_no_clip_and_stays_in_the_box() -> None:
+    for values in (np.nextafter(SPEC.high, np.inf), np.nextafter(SPEC.low, -np.inf)):
+        observation, clipped = SPEC.scale(values)
+        assert clipped == 0
+        assert SPEC.observation_space().contains(observation)
+
+
+@pytest.mark.parametrize(("wild", "share"), [(np.inf, 0.0), (-np.inf, 0.0), (np.nan, 0.0), (99.0, 1.0), (-99.0, 0.0)])
+def test_a_wild_reading_counts_once_and_spoils_no_other(wild: float, share: float) -> None:
+    values = 0.5 * (SPEC.low + SPEC.high)
+    values[23] = wild
+    observation, clipped = SPEC.scale(values)
+    assert clipped == 1
+    assert observation[23] == share
+    np.testing.assert_allclose(np.delete(observation, 23), 0.5)
+
+
+def test_scaling_can_be_undone() -> None:
+    values = SPEC.low + (SPEC.high - SPEC.low) * np.random.default_rng(0).random(57)
+    np.testing.assert_allclose(SPEC.unscale(SPEC.scale(values)[0]), values, rtol=1e-5, atol=1e-6)
+
+
+def test_si_and_raw_are_each_others_inverse_on_the_wire() -> None:
+    on_wire = SPEC.lsb != 0.0
+    raw = np.rint(SPEC.raw_low + (SPEC.raw_high - SPEC.raw_low) * np.random.default_rng(0).random(57))
+    np.testing.assert_array_equal(SPEC.from_si(SPEC.to_si(raw))[on_wire], raw[on_wire])
+
+
+def test_raw_values_are_clipped_to_what_the_wire_carries() -> None:
+    assert SPEC.from_si(np.full(57, 1e6))[SPEC.index("bus_voltage")] == 255
+    assert SPEC.from_si(np.full(57, 1e6))[SPEC.index("acceleration_x")] == -2048  # the chip's x is turned
+
+
+def test_sensors_look_where_they_are_placed() -> None:
+    """Light 1 looks left (y) from the left rim; infrared 7 sits on the tail, behind, and looks left."""
+    np.testing.assert_allclose(SPEC.positions("light")[1], [0.0, 0.121], atol=1e-12)
+    np.testing.assert_allclose(np.rad2deg(SPEC.angles("ir_distance")), [0, 45, 90, 135, 225, 270, 315, 95, 180, 231])
+    assert SPEC.positions("ir_distance")[7][0] < -0.12
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown channel 'light'; the robot has bus_voltage"):
+        SPEC.index("light")
+    with pytest.raises(ValueError, match=r"unknown group 'light_0'; the robot has bus_voltage"):
+        SPEC.group("light_0")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.toml"):
+        asset("nothing.toml")

@@ -1,0 +1,46 @@
+"""The examples run as a reader would run them, with tiny numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SAYS = {
+    "first_life.py": "mean NMSRE",
+    "own_questions.py": "steps to contact, straight on",
+    "any_env.py": "steps standing, at random",
+    "train_ppo.py": "transitions learned by 795 demons; 0 set aside",
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("name", SAYS)
+def test_the_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
+    if name == "train_ppo.py":
+        pytest.importorskip("stable_baselines3")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, "260"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert SAYS[name] in ran.stdout
+
+
+def test_the_readme_shows_first_life_as_it_is() -> None:
+    source = (ROOT / "examples" / "first_life.py").read_text(encoding="utf-8")
+    code = source.split('"""', 2)[2].strip()
+    assert code in (ROOT / "README.md").read_text(encoding="utf-8")

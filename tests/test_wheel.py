@@ -1,0 +1,60 @@
+"""What a user of the wheel gets: everything that the program needs, without this repository."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FIND_THE_ASSETS = """
+from pathlib import Path
+import horde_env, horde_env.robot as robot
+assert Path(robot.__file__).is_relative_to({venv!r}), robot.__file__
+for name in ("critterbot.toml", "pen.toml", "layouts/critterbot.toml"):
+    assert robot.asset(name).is_relative_to({venv!r}), robot.asset(name)
+import gymnasium as gym
+env = gym.make("horde_env:CritterbotPen-v0")
+print(env.reset(seed=0)[0].shape, env.step(0)[0].shape)
+env.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=280)
+    (made,) = out.glob("*.whl")
+    return made
+
+
+def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"horde_env/assets/critterbot.toml", "horde_env/assets/layouts/critterbot.toml"} <= set(names)
+    assert {"horde_env/py.typed", "horde_agent/py.typed"} <= set(names)
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"horde_env", "horde_agent"}
+
+
+@pytest.mark.sim
+def test_a_clean_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
+    wheel: Path, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", str(wheel)], check=True, capture_output=True, timeout=280)
+
+    script = FIND_THE_ASSETS.format(venv=str((tmp_path / "venv").resolve()))
+    ran = subprocess.run([python, "-c", script], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.split("\n")[0] == "(57,) (57,)", ran.stderr
+
+    life = [tmp_path / "venv" / "bin" / "horde", "learn", "--steps", "30", "--out", tmp_path / "run"]
+    ran = subprocess.run(life, check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "run" / "summary.json").exists()
+    assert (tmp_path / "run" / "report.html").exists()
