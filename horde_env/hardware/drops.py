@@ -22,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_env.hardware import wire
-from horde_env.hardware.wire import Control, PacketFinder, RobotState
+from horde_env.hardware.control import LEDS_SIZE, Control, LedMode, decode_control, encode_control
+from horde_env.hardware.stream import PacketFinder
+from horde_env.hardware.wire import RobotState
 
 Floats = NDArray[np.float64]
 
@@ -37,9 +39,9 @@ def _frame_start(name: bytes, data_size: int) -> bytes:
 
 
 STATE_START = _frame_start(STATE_NAME, 4 * N_STATE_INTS)
-CONTROL_START = _frame_start(CONTROL_NAME, 5 * 4 + wire.LEDS_SIZE)
+CONTROL_START = _frame_start(CONTROL_NAME, 5 * 4 + LEDS_SIZE)
 STATE_SIZE = len(STATE_START) + 4 * N_STATE_INTS
-CONTROL_SIZE = len(CONTROL_START) + 5 * 4 + wire.LEDS_SIZE
+CONTROL_SIZE = len(CONTROL_START) + 5 * 4 + LEDS_SIZE
 
 # Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
 SECONDS, MICROSECONDS, SOURCE, POWER, CHARGE, BUS, BATTERY, MOTORS, ACCELERATION = 0, 1, 2, 3, 4, 5, 6, 9, 21
@@ -174,9 +176,9 @@ def encode_control_drop(control: Control) -> bytes:
         ValueError: If a, b or c is no int8 (the driver would send its low eight bits), a mode is no byte, or there are
             not 48 LED bytes with custom LEDs and none without.
     """
-    wire.encode_control(control)  # a drop carries what the wire carries: the same checks
+    encode_control(control)  # a drop carries what the wire carries: the same checks
     numbers = np.array([control.mode, control.a, control.b, control.c, control.led_mode], dtype="<i4")
-    return CONTROL_START + numbers.tobytes() + (control.leds or bytes(wire.LEDS_SIZE))
+    return CONTROL_START + numbers.tobytes() + (control.leds or bytes(LEDS_SIZE))
 
 
 def decode_control_drop(frame: bytes) -> Control:
@@ -190,8 +192,8 @@ def decode_control_drop(frame: bytes) -> Control:
     if len(frame) != CONTROL_SIZE:
         raise ValueError(f"a control drop is {CONTROL_SIZE} bytes, not {len(frame)}")
     mode, a, b, c, led_mode = np.frombuffer(frame, dtype="<i4", count=5, offset=len(CONTROL_START)) & 0xFF
-    leds = frame[-wire.LEDS_SIZE :] if led_mode == wire.LedMode.CUSTOM else b""
-    return wire.decode_control(wire.HEADER + bytes([mode, a, b, c, led_mode]) + leds)
+    leds = frame[-LEDS_SIZE:] if led_mode == LedMode.CUSTOM else b""
+    return decode_control(wire.HEADER + bytes([mode, a, b, c, led_mode]) + leds)
 
 
 class StateDropParser(PacketFinder):

@@ -10,27 +10,23 @@ Source: pyserial 3.5; the Critterbot's firmware (lib_ui.c, lib_mi.c) and its hos
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import string
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from typing import Any
 
-import numpy as np
 import serial
-from numpy.typing import NDArray
 from serial.tools import list_ports
 
-from horde_env.errors import BackendUnavailable, HordeEnvError
-from horde_env.hardware.wire import MI_ON, IrLightUnwrapper, RobotState, StateParser, ir_light
-from horde_env.robot import RobotSpec
-
-Floats = NDArray[np.float64]
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import diagnosis
+from horde_env.hardware.control import MI_ON
+from horde_env.hardware.ir_light import IrLightUnwrapper
+from horde_env.hardware.readings import Counts, Reading
+from horde_env.hardware.settings import PARITIES, PortConfig
+from horde_env.hardware.stream import StateParser, StreamParser
+from horde_env.hardware.wire import ir_light
 
 PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
@@ -40,92 +36,6 @@ try:
 except ImportError:  # not on Windows
     pass
 REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
-
-PARITIES = {"odd": serial.PARITY_ODD, "even": serial.PARITY_EVEN, "none": serial.PARITY_NONE}
-ADVICE = "The robot stops by itself 0.5 s after the last command that reached it."
-
-
-class PortLost(HordeEnvError):
-    """A port that was open went away, or takes no more bytes."""
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} was lost: {reason}. {ADVICE}")
-        self.url, self.reason = url, reason
-
-
-@dataclass(frozen=True, slots=True)
-class PortConfig:
-    """How to reach the robot.
-
-    Attributes:
-        url: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT", "rfc2217://HOST:PORT" or "loop://".
-        baudrate: Bits per second.
-        parity: The robot's is odd. A pseudo terminal refuses any but "none" when it is opened a second time.
-        read_timeout_s: How long closing may take, and how long fewer bytes than a packet may stay unseen.
-        write_timeout_s: How long a command may wait for room before the port counts as lost.
-
-    Raises:
-        ValueError: If the parity is unknown, or a number is not positive.
-    """
-
-    url: str
-    baudrate: int = 115_200
-    parity: Literal["odd", "even", "none"] = "odd"
-    read_timeout_s: float = 0.05
-    write_timeout_s: float = 0.2
-
-    def __post_init__(self) -> None:
-        if self.parity not in PARITIES:
-            raise ValueError(f"parity must be one of {', '.join(PARITIES)}, not {self.parity!r}")
-        if not (self.baudrate > 0 and self.read_timeout_s > 0 and self.write_timeout_s > 0):
-            raise ValueError(f"baudrate and timeouts must be positive: {self}")
-
-    @property
-    def line(self) -> str:
-        """The line's settings in short, "115200 8O1"."""
-        return f"{self.baudrate} 8{PARITIES[self.parity]}1"
-
-
-class Reading(NamedTuple):
-    """One state and the circumstances of its arrival.
-
-    Attributes:
-        state: What the packet says, untouched.
-        t: Time at which its last byte was read, in seconds of the clock that the port was given.
-        number: 1 for the first packet of the connection.
-        n_skipped: Bytes lost, changed or foreign since the reading before.
-        ir_light: IR light with its top two bits guessed back by continuity, 0..1023, shape (8,).
-    """
-
-    state: RobotState
-    t: float
-    number: int
-    n_skipped: int
-    ir_light: Floats
-
-
-class Counts(NamedTuple):
-    """What a connection has seen so far."""
-
-    n_bytes: int
-    packets: int
-    crc_errors: int
-    skipped_bytes: int
-
-
-class StreamParser(Protocol):
-    """What a port needs of a parser: `wire.StateParser`, `drops.StateDropParser`."""
-
-    packets: int
-    crc_errors: int
-    skipped_bytes: int
-
-    @property
-    def n_wanted(self) -> int:
-        """Bytes without which no further packet can be complete, > 0."""
-
-    def feed(self, data: bytes) -> list[RobotState]:
-        """Take the next bytes and return the states that are now complete."""
 
 
 class Port:
@@ -227,7 +137,7 @@ class Port:
 
     def _lose(self, error: Exception) -> None:
         with self._changed:
-            self._lost = self._lost or _explain_loss(error, self.config)
+            self._lost = self._lost or _reason_of(error, self.config)
             self._changed.notify_all()
 
     # ---- writing -----------------------------------------------------------------------------------------------------
@@ -236,7 +146,7 @@ class Port:
         """Send `data` in one write, even where reading has failed, so that a stop still gets its chance.
 
         After a write that failed nothing more is sent: the robot may hold half a packet, and would take the header of
-        the next one for its velocities. Begin the next connection with `wire.RESYNC`.
+        the next one for its velocities. Begin the next connection with `control.RESYNC`.
 
         Raises:
             PortLost: If the port is gone, closed, or has no room for `write_timeout_s`.
@@ -276,7 +186,9 @@ class Port:
             raise BackendUnavailable(f"{self.config.url} went away before the robot answered: {lost.reason}.") from lost
         if reading is None:
             self.close()
-            raise BackendUnavailable(_explain_silence(self.config, bytes(self._heard), self.counts, bool(wake)))
+            raise BackendUnavailable(
+                diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake))
+            )
         return reading
 
     def close(self) -> None:
@@ -299,26 +211,9 @@ class Port:
         self.close()
 
 
-def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
-    """Return the raw channels of a step, shape (57,): the newest reading, IR light unwrapped and as the mean of two.
-
-    Args:
-        readings: One or two, older first (`Port.last_two`).
-        spec: Says which channels are "mean2", to take out the dock's beacon, which alternates from packet to packet.
-    """
-    unwrapped = [reading.state.raw.copy() for reading in readings]
-    for raw, reading in zip(unwrapped, readings, strict=True):
-        raw[spec.group("ir_light")] = reading.ir_light
-    is_mean = np.array([channel.aggregate == "mean2" for channel in spec.channels])
-    return np.where(is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
-
-
-# ---- what went wrong, in sentences -----------------------------------------------------------------------------------
-
-
 def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
     """Open the port or say why not."""
-    if config.url.startswith(("socket://", "rfc2217://")) and _port_number(config.url) is None:
+    if diagnosis.names_no_port(config.url):
         raise BackendUnavailable(f"{config.url} names no port: write {config.url.split('://')[0]}://HOST:PORT.")
     try:
         return connect(
@@ -330,82 +225,16 @@ def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
             exclusive=True,
         )
     except REFUSALS as error:
-        raise BackendUnavailable(_explain_refusal(error, config)) from error
+        raise BackendUnavailable(diagnosis.explain_refusal(error, config, _devices)) from error
 
 
-def _port_number(url: str) -> int | None:
-    try:
-        return urlsplit(url).port
-    except ValueError:
-        return None
+def _devices() -> list[str]:
+    """Return the serial ports of this machine."""
+    return [port.device for port in list_ports.comports(include_links=True)]
 
 
-def _explain_refusal(error: Exception, config: PortConfig) -> str:
-    """Say why a port could not be opened."""
-    url, number = config.url, _number(error)
-    if number == errno.ENOENT:
-        ports = [port.device for port in list_ports.comports(include_links=True)]
-        return f"there is no port {url}. This machine has {', '.join(ports) or 'no serial port at all'}."
-    if number in (errno.EACCES, errno.EPERM):
-        return (
-            f"no permission to use {url}: it belongs to the group {_group_of(url)}. Join it with "
-            f"`sudo usermod -aG {_group_of(url)} $USER` and log in again."
-        )
-    if number in (errno.EAGAIN, errno.EBUSY):
-        return f"{url} is in use by another program. Close that one first: a robot takes commands from one driver."
-    if number == errno.EINVAL and config.parity != "none":
-        return f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there."
-    if number in (errno.ENOTTY, errno.EISDIR) or "Inappropriate ioctl" in str(error):
-        return f"{url} is not a serial port."
-    return f"{url} cannot be opened: {error}."
-
-
-def _number(error: Exception) -> int | None:
-    """Return an error's errno; termios.error keeps it in its arguments alone."""
-    number = getattr(error, "errno", None)
-    if number is None and error.args and isinstance(error.args[0], int):
-        number = error.args[0]
-    return number
-
-
-def _group_of(path: str) -> str:
-    """Return the name of the group that a device belongs to, or its number."""
-    group = os.stat(path).st_gid
-    try:
-        from grp import getgrgid
-
-        return getgrgid(group).gr_name
-    except (ImportError, KeyError):
-        return str(group)
-
-
-def _explain_loss(error: Exception, config: PortConfig) -> str:
+def _reason_of(error: Exception, config: PortConfig) -> str:
     """Say how an open port was lost."""
     if isinstance(error, serial.SerialTimeoutException):
         return f"it takes no more bytes (waited {config.write_timeout_s} s)"
-    if _number(error) == errno.EIO or "returned no data" in str(error) or "Errno 5]" in str(error):
-        return "the device went away (unplugged, or switched off?)"
-    if "socket disconnected" in str(error):
-        return "the other side closed the connection"
-    return f"{type(error).__name__}: {error}"
-
-
-def _explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:
-    """Say what came instead of a robot's packets."""
-    url, asked = config.url, ", not even after `mi on`" if woken else ""
-    if not heard:
-        return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
-    if counts.crc_errors:
-        return (
-            f"packets come from {url}, but the checksum of each was wrong ({counts.crc_errors} of them). Is the line "
-            f"noisy, or shared with another program? It was opened as {config.line}; the robot speaks 115200 8O1."
-        )
-    text = heard[:60].decode("ascii", errors="replace")
-    if "critterprompt" in heard.decode("ascii", errors="replace"):
-        return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It said {text!r}."
-    if all(character in string.printable for character in text):
-        return f"{url} is not the robot: it says {text!r}."
-    return (
-        f"{counts.n_bytes} bytes came from {url} but no packet, the first {heard[:8].hex(' ')}. Wrong baud rate or "
-        f"parity, or not the robot? It was opened as {config.line}; the robot speaks 115200 8O1."
-    )
+    return diagnosis.explain_loss(error)
