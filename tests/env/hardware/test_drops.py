@@ -1,13 +1,9 @@
-"""The drops of the robot's driver, and what can be known of the IR distance that it scrambles."""
+"""The drops of the robot's driver."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import itertools
 import struct
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horde_env.hardware import drops, wire
+from horde_env.hardware.control import Control, LedMode
 from horde_env.hardware.drops import DataSource, StateDrop, StateDropParser
-from horde_env.hardware.wire import Control, RobotState
+from horde_env.hardware.wire import RobotState
 from horde_env.robot import critterbot
-from tests.env.hardware.test_wire import GOLDEN, GOLDEN_RAW, RELAXED, controls, states
+from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, RELAXED, controls, states
 
 SPEC = critterbot()
 IR_DISTANCE = SPEC.group("ir_distance")
-LOG = Path(__file__).resolve().parents[3].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 
 # Name, number of int32: the drop as the driver declares it.
 LAYOUT = [
@@ -125,87 +121,6 @@ def test_the_simulators_ir_distance_is_a_share_of_255() -> None:
     assert drop.bump == (7,) * 32
 
 
-# ---- the scrambled IR distance ---------------------------------------------------------------------------------------
-
-
-def test_what_is_known_of_a_scrambled_ir_distance() -> None:
-    """Every one of the 1024 readings, by exhaustion: the bounds are tight and the estimate is the mean of what fits."""
-    readings = np.arange(1024.0)
-    scrambled = drops.scramble_ir_distance(readings)
-
-    for v in range(256):
-        fits = readings[scrambled == v]
-        estimate, lowest, highest = (float(x[0]) for x in drops.restore_ir_distance(np.array([v])))
-        assert (lowest, highest) == (fits.min(), fits.max())
-        assert estimate == pytest.approx(fits.mean(), abs=1e-9)
-
-
-def test_the_estimate_is_off_by_3_of_1023() -> None:
-    readings = np.arange(1024.0)
-    error = drops.restore_ir_distance(drops.scramble_ir_distance(readings)).estimate - readings
-
-    assert error.mean() == pytest.approx(0.0, abs=1e-9)
-    assert np.sqrt(np.mean(error**2)) == pytest.approx(3.29, abs=0.005)
-    assert np.mean(error == 0) >= 1 / 16
-
-
-def test_the_golden_readings_are_scrambled_as_the_driver_does_it() -> None:
-    """37 is 1001 01 in bits, and 9 | 1 = 9; 946 is 11101100 10, and 236 | 2 = 238."""
-    scrambled = drops.scramble_ir_distance(np.array([37.0, 946.0]))
-
-    assert scrambled.tolist() == [9, 238]
-    np.testing.assert_allclose(drops.restore_ir_distance(scrambled).estimate, [32 + 10 / 3, 944 + 20 / 3])
-
-
-@pytest.mark.skipif(not LOG.exists(), reason="the real robot's log is not part of the repository")
-def test_the_real_log_was_scrambled() -> None:
-    """HH | ll of two uniform pairs of bits is 0, 1, 2, 3 with 1/16, 3/16, 3/16, 9/16; unscrambled, 1/4 each."""
-    values = read_log("IRDistance")[1:]
-    values = values[values > 7]  # with nothing in range the sensors rest at 2 and 3
-    share = np.bincount(values.astype(int) & 3, minlength=4) / values.size
-
-    np.testing.assert_allclose(share, np.array([1, 3, 3, 9]) / 16, atol=0.02)
-
-
-@pytest.mark.skipif(not LOG.exists(), reason="the real robot's log is not part of the repository")
-def test_the_real_robots_readings_survive_the_wire() -> None:
-    """100 s of every sensor, IR distance as in its drops; the first row is a placeholder of -1."""
-    order = {
-        "bus_voltage": "BusVoltage",
-        "battery_voltage": "Bat",
-        "motor_voltage": "MotorCommand",
-        "motor_velocity": "MotorSpeed",
-        "motor_current": "MotorCurrent",
-        "motor_temperature": "MotorTemperature",
-        "acceleration": "Accel",
-        "magnetic": "Mag",
-        "rotational_velocity": "RotationVel",
-        "ir_distance": "IRDistance",
-        "ir_light": "IRLight",
-        "light": "Light",
-        "thermal": "Thermal",
-    }
-    columns = np.concatenate([read_log(prefix)[1::10] for prefix in order.values()], axis=1)
-    parser = wire.StateParser()
-    raws = [np.concatenate([row, np.zeros(4)]) for row in columns]
-    stream = b"".join(wire.encode_state(RobotState(raw)) for raw in raws)
-
-    np.testing.assert_array_equal([state.raw for state in parser.feed(stream)], raws)
-    assert parser.packets == len(columns) > 900
-
-
-@cache
-def log_rows() -> list[list[str]]:
-    with gzip.open(LOG, "rt") as file:
-        return list(csv.reader(file))
-
-
-def read_log(prefix: str) -> np.ndarray:
-    names, *rows = log_rows()
-    chosen = [i for i, name in enumerate(names) if name.rstrip("0123456789XYZ") == prefix]
-    return np.array([[float(row[i]) for i in chosen] for row in rows])
-
-
 # ---- controls --------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +134,7 @@ def test_a_control_survives_its_drop(control: Control) -> None:
 
 
 def test_a_control_drop_is_laid_out_as_the_driver_reads_it() -> None:
-    frame = drops.encode_control_drop(Control(1, 20, -3, 0, wire.LedMode.CUSTOM, bytes(range(48))))
+    frame = drops.encode_control_drop(Control(1, 20, -3, 0, LedMode.CUSTOM, bytes(range(48))))
 
     assert frame[:26] == b"\x12\0\0\0CritterControlDrop\x44\0\0\0"
     assert struct.unpack("<5i", frame[26:46]) == (1, 20, -3, 0, 7)
