@@ -30,10 +30,7 @@ def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], 
     if number == errno.ENOENT:
         return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial port at all'}."
     if number in (errno.EACCES, errno.EPERM):
-        return (
-            f"no permission to use {url}: it belongs to the group {_group_of(url)}. Join it with "
-            f"`sudo usermod -aG {_group_of(url)} $USER` and log in again."
-        )
+        return _explain_permission(url)
     if number in (errno.EAGAIN, errno.EBUSY):
         return f"{url} is in use by another program. Close that one first: a robot takes commands from one driver."
     if number == errno.EINVAL and config.parity != "none":
@@ -49,6 +46,18 @@ def _number(error: Exception) -> int | None:
     if number is None and error.args and isinstance(error.args[0], int):
         number = error.args[0]
     return number
+
+
+def _explain_permission(url: str) -> str:
+    """Say how to be let in; a folder that may not be entered does not even tell the group."""
+    try:
+        group = _group_of(url)
+    except OSError:
+        return f"no permission to use {url}."
+    return (
+        f"no permission to use {url}: it belongs to the group {group}. Join it with "
+        f"`sudo usermod -aG {group} $USER` and log in again."
+    )
 
 
 def _group_of(path: str) -> str:

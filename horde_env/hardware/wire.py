@@ -161,8 +161,8 @@ def encode_state(state: RobotState) -> bytes:
     As the firmware does, IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
 
     Raises:
-        ValueError: If a reading is no integer or does not fit, if channel 56 contradicts the monitor byte, or if there
-            are more than 18 error flags.
+        ValueError: If a reading is no integer or does not fit, if channel 56 contradicts the monitor byte, if there are
+            more than 18 error flags, or if another number is no byte.
     """
     values = _on_wire(state)
     packet = np.zeros(STATE_SIZE, dtype=np.uint8)
@@ -184,13 +184,17 @@ def _on_wire(state: RobotState) -> NDArray[np.int64]:
         raise ValueError(f"raw must be {N_CHANNELS} integers, not {state.raw!r}")
     if not 0 <= state.error_flags < 1 << N_ERRORS:
         raise ValueError(f"error_flags are {N_ERRORS} bits, not {state.error_flags:#x}")
+    others = (state.charge_state, state.cycle_time, state.monitor)
+    if not all(0 <= number <= 255 for number in others):
+        raise ValueError(f"charge_state, cycle_time and monitor are bytes, not {others}")
     if raw[OVERHEATING] != state.monitor & MONITOR_OVERHEATING:
         raise ValueError(f"overheating is {raw[OVERHEATING]:g} in raw and the monitor byte is {state.monitor:#04x}")
-    values = raw[:N_ON_WIRE].astype(np.int64)
-    wrong = np.flatnonzero((values < _LOWEST) | (values > _HIGHEST))
+    readings = raw[:N_ON_WIRE]
+    wrong = np.flatnonzero((readings < _LOWEST) | (readings > _HIGHEST))
     if wrong.size:
         i = wrong[0]
-        raise ValueError(f"{_NAMES[i]} is {values[i]}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
+        raise ValueError(f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
+    values = readings.astype(np.int64)
     values[_IR_LIGHT] %= 256  # the firmware's cast to a byte binds before its shift
     return values
 

@@ -84,6 +84,17 @@ def test_no_permission_names_the_group(tmp_path: Path) -> None:
         Port(config(str(device)), Ticks(), connect=refuse)
 
 
+def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    """Asking for the group must not raise in place of the sentence."""
+    device = tmp_path / "locked" / "ttyUSB0"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
+        Port(config(str(device)), Ticks(), connect=refuse)
+
+
 def test_a_parity_that_the_port_refuses_is_named() -> None:
     """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
 

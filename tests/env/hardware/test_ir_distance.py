@@ -49,7 +49,7 @@ def test_the_golden_readings_are_scrambled_as_the_driver_does_it() -> None:
 @pytest.mark.skipif(not LOG.exists(), reason="the real robot's log is not part of the repository")
 def test_the_real_log_was_scrambled() -> None:
     """HH | ll of two uniform pairs of bits is 0, 1, 2, 3 with 1/16, 3/16, 3/16, 9/16; unscrambled, 1/4 each."""
-    values = read_log("IRDistance")[1:]
+    values = read_log("IRDistance")
     values = values[values > 7]  # with nothing in range the sensors rest at 2 and 3
     share = np.bincount(values.astype(int) & 3, minlength=4) / values.size
 
@@ -58,7 +58,7 @@ def test_the_real_log_was_scrambled() -> None:
 
 @pytest.mark.skipif(not LOG.exists(), reason="the real robot's log is not part of the repository")
 def test_the_real_robots_readings_survive_the_wire() -> None:
-    """100 s of every sensor, IR distance as in its drops; the first row is a placeholder of -1."""
+    """100 s of every sensor, IR distance as in its drops."""
     order = {
         "bus_voltage": "BusVoltage",
         "battery_voltage": "Bat",
@@ -74,7 +74,7 @@ def test_the_real_robots_readings_survive_the_wire() -> None:
         "light": "Light",
         "thermal": "Thermal",
     }
-    columns = np.concatenate([read_log(prefix)[1::10] for prefix in order.values()], axis=1)
+    columns = np.concatenate([read_log(prefix, every=10) for prefix in order.values()], axis=1)
     parser = StateParser()
     raws = [np.concatenate([row, np.zeros(4)]) for row in columns]
     stream = b"".join(wire.encode_state(RobotState(raw)) for raw in raws)
@@ -89,7 +89,8 @@ def log_rows() -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def read_log(prefix: str) -> np.ndarray:
-    names, *rows = log_rows()
+def read_log(prefix: str, every: int = 1) -> np.ndarray:
+    """Return the columns of a group, without the first row, which is a placeholder of -1."""
+    names, _, *rows = log_rows()
     chosen = [i for i, name in enumerate(names) if name.rstrip("0123456789XYZ") == prefix]
-    return np.array([[float(row[i]) for i in chosen] for row in rows])
+    return np.array([[float(row[i]) for i in chosen] for row in rows[::every]])

@@ -174,6 +174,7 @@ def test_a_packet_is_refused_in_a_sentence(packet: bytes, sentence: str) -> None
         ("acceleration_y", -2049, r"acceleration\[1\] is -2049, the wire carries -2048..2047"),
         ("light_0", 0.5, "57 integers"),
         ("light_0", np.nan, "57 integers"),
+        ("light_0", np.inf, r"light\[0\] is inf, the wire carries 0..1023"),
         ("overheating", 1, "overheating is 1 in raw and the monitor byte is 0x40"),
     ],
 )
@@ -188,6 +189,16 @@ def test_a_state_that_does_not_fit_is_refused(channel: str, value: float, senten
 def test_there_are_18_error_flags() -> None:
     with pytest.raises(ValueError, match="error_flags are 18 bits, not 0x40000"):
         wire.encode_state(RobotState(wire.decode_state(GOLDEN).raw, error_flags=1 << 18))
+
+
+@pytest.mark.parametrize("name", ["charge_state", "cycle_time", "monitor"])
+@pytest.mark.parametrize("number", [-1, 256])
+def test_the_other_numbers_are_bytes(name: str, number: int) -> None:
+    """One numpy would take 256 for 0, another raise an OverflowError."""
+    state = wire.decode_state(GOLDEN)._replace(**{name: number})
+
+    with pytest.raises(ValueError, match="charge_state, cycle_time and monitor are bytes"):
+        wire.encode_state(state)
 
 
 def test_overheating_is_bit_0_of_the_monitor() -> None:
