@@ -1,8 +1,9 @@
 """Everything that can go wrong with a body, as one tree.
 
 HordeEnvError
-├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log)
-└── BackendLost          a body that was open stopped answering
+├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log, no such port)
+├── BackendLost          a body that was open stopped answering
+└── PortLost             a port that was open went away, or takes no more bytes
 
 A message says what happened with the numbers, what was expected, and what to do next.
 """
@@ -28,3 +29,13 @@ class BackendLost(HordeEnvError):
             f"is known to answer more slowly."
         )
         self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame
+
+
+class PortLost(HordeEnvError):
+    """A port that was open went away, or takes no more bytes."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"{url} was lost: {reason}. The robot stops by itself 0.5 s after the last command that reached it."
+        )
+        self.url, self.reason = url, reason

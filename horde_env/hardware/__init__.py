@@ -1,0 +1,1 @@
+"""The physical robot: its bytes, its port, its network drops."""

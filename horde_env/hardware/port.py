@@ -1,0 +1,240 @@
+"""A connection to the robot: the only file that imports pyserial.
+
+A reader thread turns bytes into readings as they come and keeps the last two. Everything that a port can do wrong
+becomes one of two errors: BackendUnavailable while it is being opened, PortLost afterwards. A Port is one connection:
+to reconnect, close it and make another.
+
+Source: pyserial 3.5; the Critterbot's firmware (lib_ui.c, lib_mi.c) and its host tool arm_mi.c for the handshake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import diagnosis
+from horde_env.hardware.control import MI_ON
+from horde_env.hardware.ir_light import IrLightUnwrapper
+from horde_env.hardware.readings import Counts, Reading
+from horde_env.hardware.settings import PARITIES, PortConfig
+from horde_env.hardware.stream import StateParser, StreamParser
+from horde_env.hardware.wire import ir_light
+
+PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
+try:
+    import termios
+
+    PORT_ERRORS += (termios.error,)  # which is no OSError
+except ImportError:  # not on Windows
+    pass
+REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
+
+
+class Port:
+    """An open connection to the robot and the thread that reads it.
+
+    Args:
+        config: Where and how.
+        monotonic: The clock of the readings' times, in seconds.
+        parser: Reads the stream; state packets unless told otherwise.
+        connect: Opens the port; pyserial's unless told otherwise.
+
+    Raises:
+        BackendUnavailable: If the port cannot be opened, with the reason and the cure in one sentence or two.
+    """
+
+    def __init__(
+        self,
+        config: PortConfig,
+        monotonic: Callable[[], float],
+        *,
+        parser: StreamParser | None = None,
+        connect: Callable[..., Any] = serial.serial_for_url,
+    ) -> None:
+        self.config = config
+        self._monotonic = monotonic
+        self._parser: StreamParser = StateParser() if parser is None else parser
+        self._unwrapper = IrLightUnwrapper()
+        self._readings: deque[Reading] = deque(maxlen=2)
+        self._heard = bytearray()  # the first bytes, to tell who is talking
+        self._counts = Counts(0, 0, 0, 0)
+        self._skipped_told = 0  # skipped bytes up to the last reading
+        self._lost = ""
+        self._torn = False
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._closing = threading.Event()
+        self._serial = _open(config, connect)
+        self._thread = threading.Thread(target=self._read_until_closed, name=f"reader of {config.url}", daemon=True)
+        self._thread.start()
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Counts:
+        """Bytes and packets so far."""
+        with self._changed:
+            return self._counts
+
+    def last_two(self) -> tuple[Reading, ...]:
+        """Return the last two readings, older first; fewer while there are fewer."""
+        with self._changed:
+            return tuple(self._readings)
+
+    def wait(self, after: int, timeout_s: float) -> Reading | None:
+        """Return the newest reading as soon as its number exceeds `after`, or None after `timeout_s`.
+
+        Raises:
+            PortLost: If the port is lost and no such reading came before.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest_number() > after or bool(self._lost), timeout_s)
+            if self._newest_number() > after:
+                return self._readings[-1]
+            self._raise_if_lost()
+            return None
+
+    def _newest_number(self) -> int:
+        return self._readings[-1].number if self._readings else 0
+
+    def _raise_if_lost(self) -> None:
+        if self._lost:
+            raise PortLost(self.config.url, self._lost)
+
+    def _read_until_closed(self) -> None:
+        """Run the reader thread: wait for no more bytes than complete a packet, so that none lies unread."""
+        try:
+            while not self._closing.is_set():
+                data = self._serial.read(max(self._parser.n_wanted, self._serial.in_waiting))
+                if data:
+                    self._take(data, self._monotonic())
+        except Exception as error:  # a thread that died in silence would leave the robot without a driver
+            self._lose(error)
+
+    def _take(self, data: bytes, t: float) -> None:
+        """Make readings of the next bytes."""
+        parser = self._parser
+        states = parser.feed(data)
+        with self._changed:
+            if len(self._heard) < 256:
+                self._heard += data[:256]
+            for state in states:
+                level = self._unwrapper.unwrap(ir_light(state))
+                skipped = parser.skipped_bytes - self._skipped_told
+                self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
+                self._skipped_told = parser.skipped_bytes
+            n_bytes = self._counts.n_bytes + len(data)
+            self._counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)
+            self._changed.notify_all()
+
+    def _lose(self, error: Exception) -> None:
+        with self._changed:
+            self._lost = self._lost or _reason_of(error, self.config)
+            self._changed.notify_all()
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send `data` in one write, even where reading has failed, so that a stop still gets its chance.
+
+        After a write that failed nothing more is sent: the robot may hold half a packet, and would take the header of
+        the next one for its velocities. Begin the next connection with `control.RESYNC`.
+
+        Raises:
+            PortLost: If the port is gone, closed, or has no room for `write_timeout_s`.
+        """
+        with self._writing:
+            if self._torn or self._closing.is_set():
+                raise PortLost(self.config.url, self._lost or "it was closed")
+            try:
+                self._serial.write(data)
+            except PORT_ERRORS as error:
+                self._torn = True
+                self._lose(error)
+                self._raise_if_lost()
+
+    def handshake(self, *, wake: bytes = MI_ON, listen_s: float = 0.1, patience_s: float = 1.0) -> Reading:
+        """Bring the robot to send its state, whatever mode it is in, and return a first reading.
+
+        After a reset the robot's microcontroller shows a text console and sends no packets. So: listen first; if none
+        comes, type `wake` at the console, three times at most. Nothing here moves a motor.
+
+        Args:
+            wake: What starts the packets; empty for a peer that sends them unasked (drops).
+            listen_s: How long to listen first; the robot sends a packet every 10 ms.
+            patience_s: How long to wait for a packet after each waking.
+
+        Raises:
+            BackendUnavailable: If no packet came, with what came instead. The port is closed.
+        """
+        try:
+            reading = self.wait(0, listen_s)
+            for _ in range(3):
+                if reading is None:
+                    self.write(wake)
+                    reading = self.wait(0, patience_s)
+        except PortLost as lost:
+            self.close()
+            raise BackendUnavailable(f"{self.config.url} went away before the robot answered: {lost.reason}.") from lost
+        if reading is None:
+            self.close()
+            raise BackendUnavailable(
+                diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake))
+            )
+        return reading
+
+    def close(self) -> None:
+        """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
+        self._closing.set()
+        self._thread.join()
+        with self._writing:
+            with contextlib.suppress(*PORT_ERRORS):  # raised where it had gone away: nothing is left to be closed
+                self._serial.close()
+            with self._changed:
+                self._lost = self._lost or "it was closed"
+                self._changed.notify_all()
+
+    def __enter__(self) -> Port:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
+    """Open the port or say why not."""
+    if diagnosis.names_no_port(config.url):
+        raise BackendUnavailable(f"{config.url} names no port: write {config.url.split('://')[0]}://HOST:PORT.")
+    try:
+        return connect(
+            config.url,
+            baudrate=config.baudrate,
+            parity=PARITIES[config.parity],
+            timeout=config.read_timeout_s,
+            write_timeout=config.write_timeout_s,
+            exclusive=True,
+        )
+    except REFUSALS as error:
+        raise BackendUnavailable(diagnosis.explain_refusal(error, config, _devices)) from error
+
+
+def _devices() -> list[str]:
+    """Return the serial ports of this machine."""
+    return [port.device for port in list_ports.comports(include_links=True)]
+
+
+def _reason_of(error: Exception, config: PortConfig) -> str:
+    """Say how an open port was lost."""
+    if isinstance(error, serial.SerialTimeoutException):
+        return f"it takes no more bytes (waited {config.write_timeout_s} s)"
+    return diagnosis.explain_loss(error)

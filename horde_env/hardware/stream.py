@@ -1,0 +1,141 @@
+"""Packets out of a stream of bytes: the host's reader of state packets, the robot's own reader of control packets."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from horde_env.hardware.control import BODY_SIZE, LEDS_SIZE, Control, LedMode, decode_control
+from horde_env.hardware.wire import HEADER, STATE_SIZE, RobotState, decode_states, is_sound
+
+
+class StreamParser(Protocol):
+    """What a port needs of a parser: `StateParser`, `drops.StateDropParser`."""
+
+    packets: int
+    crc_errors: int
+    skipped_bytes: int
+
+    @property
+    def n_wanted(self) -> int:
+        """Bytes without which no further packet can be complete, > 0."""
+
+    def feed(self, data: bytes) -> list[RobotState]:
+        """Take the next bytes and return the states that are now complete."""
+
+
+class PacketFinder:
+    """Finds packets of one size and header in a stream that may have lost, gained or changed bytes.
+
+    After a candidate that is not sound it goes on with the very next byte, so a header inside the readings, or inside
+    the ruins of a packet, never costs a whole one. It keeps at most one packet's bytes between calls.
+
+    Attributes:
+        packets: Sound packets found.
+        crc_errors: Headers whose packet was not sound.
+        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + n_pending.
+    """
+
+    header: bytes = HEADER
+    size: int = STATE_SIZE
+
+    def __init__(self) -> None:
+        self.packets = self.crc_errors = self.skipped_bytes = 0
+        self._pending = bytearray()
+
+    @property
+    def n_pending(self) -> int:
+        """Bytes that may still become a packet, fewer than `size`."""
+        return len(self._pending)
+
+    @property
+    def n_wanted(self) -> int:
+        """Bytes without which no further packet can be complete."""
+        return self.size - len(self._pending)
+
+    def is_sound(self, packet: bytes) -> bool:
+        """Tell whether a candidate of the right size and header is a packet."""
+        return is_sound(packet)
+
+    def find(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the stream and return the packets that are now complete, in their order."""
+        stream, self._pending = bytes(self._pending) + data, bytearray()
+        found, position = [], 0
+        while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(stream):
+            candidate = stream[start : start + self.size]
+            if self.is_sound(candidate):
+                found.append(candidate)
+                self.skipped_bytes += start - position
+                position = start + self.size
+            else:
+                self.crc_errors += 1
+                self.skipped_bytes += start + 1 - position
+                position = start + 1
+        rest = start if start >= 0 else self._start_of_header(stream, position)
+        self.skipped_bytes += rest - position
+        self._pending += stream[rest:]
+        self.packets += len(found)
+        return found
+
+    def _start_of_header(self, stream: bytes, position: int) -> int:
+        """Return where at the end of the stream a header may have begun, else its length."""
+        for start in range(max(position, len(stream) - len(self.header) + 1), len(stream)):
+            if self.header.startswith(stream[start:]):
+                return start
+        return len(stream)
+
+
+class StateParser(PacketFinder):
+    """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
+
+    def feed(self, data: bytes) -> list[RobotState]:
+        """Take the next bytes and return the states that are now complete, in their order."""
+        found = self.find(data)
+        return decode_states(found) if found else []
+
+
+class ControlParser:
+    """The robot's own reader of control packets, with its faults (for the emulator).
+
+    A byte that does not continue the header is consumed and the match starts over at the NEXT byte, so DE DE AD BE EF
+    loses its packet. A packet split in time is completed later; it is returned once its 9 or 57 bytes are all there.
+    That the last packet of a 10 ms cycle wins is up to the caller.
+
+    Attributes:
+        skipped_bytes: Bytes that belong to no packet.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_bytes = 0
+        self._pending = b""
+
+    def feed(self, data: bytes) -> list[Control]:
+        """Take the next bytes and return the controls that are now complete, in their order."""
+        stream, position = self._pending + data, 0
+        controls: list[Control] = []
+        while (start := stream.find(HEADER[:1], position)) >= 0:
+            self.skipped_bytes += start - position
+            position = start
+            n_equal = _length_of_common_start(HEADER, stream[start : start + len(HEADER)])
+            if n_equal < len(HEADER):
+                if start + n_equal == len(stream):
+                    break
+                position = start + n_equal + 1
+                self.skipped_bytes += position - start
+                continue
+            size = len(HEADER) + BODY_SIZE
+            if len(stream) >= start + size and stream[start + size - 1] == LedMode.CUSTOM:
+                size += LEDS_SIZE
+            if len(stream) < start + size:
+                break
+            controls.append(decode_control(stream[start : start + size]))
+            position = start + size
+        if start < 0:
+            self.skipped_bytes += len(stream) - position
+            position = len(stream)
+        self._pending = stream[position:]
+        return controls
+
+
+def _length_of_common_start(a: bytes, b: bytes) -> int:
+    """Return how many leading bytes agree."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

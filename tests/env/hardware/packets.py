@@ -1,0 +1,94 @@
+"""What the hardware's tests share: a packet made by the original firmware's own code, states and controls at random."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from horde_env.hardware import wire
+from horde_env.hardware.control import Control, LedMode
+from horde_env.hardware.stream import StateParser
+from horde_env.hardware.wire import RobotState
+from horde_env.robot import critterbot
+
+SPEC = critterbot()
+RELAXED = settings(deadline=None)  # a busy machine is no failure
+
+GOLDEN = bytes.fromhex(
+    "deadbeef a500a7a6a6 00000080 00000080 00000080 00b23dde20 a19d64ec73 09223b556e87a0bad3ec6c6c60 1b538ac2dd"
+    "6c3979398639 0d0dffffad39ba39c739 0a2a0b2c0d2d0e2f3939 00000000 00 40 bb55"
+)
+GOLDEN_RAW = {
+    "bus_voltage": [165],
+    "battery_voltage": [167, 166, 166],
+    "motor_voltage": [0, 0, 0],
+    "motor_velocity": [0, 0, 0],
+    "motor_current": [0, 0, 0],
+    "motor_temperature": [128, 128, 128],
+    "acceleration": [13, -1234, 978],
+    "magnetic": [645, 631, 400],
+    "rotational_velocity": [435 - 512],
+    "ir_distance": [37, 138, 239, 340, 441, 542, 643, 744, 845, 946],
+    "ir_light": [raw % 256 for raw in (40, 171, 302, 433, 564, 695, 826, 957)],
+    "light": [111, 333, 555, 777],
+    "thermal": [14700, 14713, 14726, 0x0D0D, 0xFFFF, 14765, 14778, 14791],
+}
+GOLDEN_STATE = wire.decode_state(GOLDEN)
+LOWEST, HIGHEST = wire._LOWEST.astype(int), wire._HIGHEST.astype(int)
+HIGHEST[SPEC.group("ir_light")] = 255  # the field has room for 1023, the firmware's cast leaves a byte
+
+
+def state_of(values: np.ndarray, monitor: int = 0x40, **rest: int) -> RobotState:
+    raw = np.zeros(57)
+    raw[:53], raw[56] = values, monitor & 1
+    return RobotState(raw, monitor=monitor, **rest)
+
+
+def random_states(rng: np.random.Generator) -> Iterator[RobotState]:
+    """Uniform over all that the wire carries; drawn by the thousand, for one by one takes ten times as long."""
+    while True:
+        values = rng.integers(LOWEST, HIGHEST + 1, size=(1_000, 53))
+        values[:, 0] = rng.integers(1, 256, size=1_000)
+        others = rng.integers(0, [1 << 18, 256, 256, 256], size=(1_000, 4)).tolist()
+        for row, (errors, charge, cycle, monitor) in zip(values, others, strict=True):
+            yield state_of(row, monitor, error_flags=errors, charge_state=charge, cycle_time=cycle)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> RobotState:
+    """One draw of bytes for all: three a channel, two for its value and one that makes it an extreme or not."""
+    drawn = np.frombuffer(draw(st.binary(min_size=3 * 53 + 6, max_size=3 * 53 + 6)), dtype=np.uint8)
+    extreme, high, low = drawn[: 3 * 53].reshape(3, 53).astype(int)
+    values = LOWEST + (high << 8 | low) % (HIGHEST - LOWEST + 1)
+    values = np.select([extreme < 16, extreme >= 240], [LOWEST, HIGHEST], values)
+    values[0] = max(values[0], 1)
+    monitor, charge, cycle, *errors = drawn[3 * 53 :].tolist()
+    error_flags = int.from_bytes(errors, "big") & 0x3FFFF
+    return state_of(values, monitor, error_flags=error_flags, charge_state=charge, cycle_time=cycle)
+
+
+controls = st.builds(
+    Control,
+    st.integers(0, 255),
+    *[st.integers(-128, 127)] * 3,
+    st.integers(0, 255).filter(lambda mode: mode != LedMode.CUSTOM),
+    st.just(b""),
+) | st.builds(
+    Control, st.integers(0, 255), *[st.integers(-128, 127)] * 3, st.just(7), st.binary(min_size=48, max_size=48)
+)
+
+
+def packet_of(**channels: float) -> bytes:
+    raw = GOLDEN_STATE.raw.copy()
+    for name, value in channels.items():
+        raw[SPEC.index(name)] = value
+    return wire.encode_state(RobotState(raw))
+
+
+def feed_in_pieces(parser: StateParser, stream: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cuts), len(stream)]
+    return [wire.encode_state(s) for a, b in itertools.pairwise(edges) for s in parser.feed(stream[a:b])]

@@ -1,0 +1,67 @@
+"""The other end of a port: a clock, a pseudo terminal, and how to wait for what it does."""
+
+from __future__ import annotations
+
+import os
+import tty
+from collections.abc import Callable
+
+from horde_env.hardware.port import Port
+from horde_env.hardware.readings import Reading
+from horde_env.hardware.settings import PortConfig
+
+LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
+
+
+class Ticks:
+    """A clock that counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self) -> float:
+        """Return the number of this call."""
+        self.n += 1
+        return float(self.n)
+
+
+class Terminal:
+    """A pseudo terminal: the test holds the robot's end."""
+
+    def __init__(self) -> None:
+        self.robot, self._ours = os.openpty()
+        tty.setraw(self._ours)
+        self.path = os.ttyname(self._ours)
+
+    def say(self, data: bytes) -> None:
+        """Send bytes as the robot."""
+        os.write(self.robot, data)
+
+    def hear(self, n: int) -> bytes:
+        """Wait for the next `n` bytes to the robot."""
+        data = b""
+        while len(data) < n:
+            data += os.read(self.robot, n - len(data))
+        return data
+
+    def unplug(self) -> None:
+        """Let the device vanish."""
+        for end in ("robot", "_ours"):
+            descriptor, _ = getattr(self, end), setattr(self, end, -1)
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def config(url: str, **rest: object) -> PortConfig:
+    return PortConfig(url, parity="none", **rest)  # type: ignore[arg-type]
+
+
+def await_reading(p: Port, number: int) -> Reading:
+    reading = p.wait(number - 1, LIMIT_S)
+    assert reading is not None
+    return reading
+
+
+def await_(condition: Callable[[], bool], p: Port) -> None:
+    with p._changed:
+        assert p._changed.wait_for(condition, LIMIT_S)

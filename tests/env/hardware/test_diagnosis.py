@@ -1,0 +1,231 @@
+"""What a port does wrong, and the sentence that says so."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import re
+import termios
+import threading
+from pathlib import Path
+
+import pytest
+import serial
+
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware.control import MI_ON, STOP
+from horde_env.hardware.port import Port
+from horde_env.hardware.settings import PortConfig
+from tests.env.hardware.packets import GOLDEN
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_, await_reading, config
+
+pytestmark = pytest.mark.hardware
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
+        (b"Ubuntu 24.04 tty1\r\nlogin: ", r"is not the robot: it says 'Ubuntu 24.04 tty1\\r\\nlogin: '"),
+        (b"\r\ncritterprompt> ", r"the robot's console answers at .*, but sends no packets.*reset the robot"),
+        (
+            b"\x80\xf3\x00\x1f" * 40,
+            r"160 bytes came .* but no packet, the first 80 f3 00 1f .* 115200 8N1; .* 115200 8O1",
+        ),
+        (GOLDEN[:-1] + b"\x00", r"packets come .* the checksum of each was wrong \(1 of them\).*opened as 115200 8N1"),
+    ],
+)
+def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: bytes, sentence: str) -> None:
+    p = Port(config(terminal.path), Ticks())
+    terminal.say(said)
+    await_(lambda: p._counts.n_bytes == len(said), p)
+
+    with pytest.raises(BackendUnavailable, match=sentence):
+        p.handshake(listen_s=0.01, patience_s=0.02)
+    assert terminal.hear(3 * len(MI_ON)) == MI_ON * 3
+    with pytest.raises(PortLost, match="it was closed"):
+        p.write(STOP)
+
+
+# ---- ports that cannot be opened -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("/dev/ttyNone7", r"there is no port /dev/ttyNone7\. This machine has .+\."),
+        ("/", "/ is not a serial port"),
+        ("/dev/null", "/dev/null is not a serial port"),
+        ("socket://127.0.0.1", "names no port: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:x", "names no port: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:1", "socket://127.0.0.1:1 cannot be opened: .*Connection refused"),
+        ("gopher://robot", "gopher://robot cannot be opened: .*'gopher' not known"),
+    ],
+)
+def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
+    with pytest.raises(BackendUnavailable, match=sentence):
+        Port(config(url), Ticks())
+
+
+def test_a_port_in_use_says_so(terminal: Terminal) -> None:
+    with Port(config(terminal.path), Ticks()), pytest.raises(BackendUnavailable, match="is in use by another program"):
+        Port(config(terminal.path), Ticks())
+
+
+def test_no_permission_names_the_group(tmp_path: Path) -> None:
+    device = tmp_path / "ttyUSB0"
+    device.touch()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
+
+    group = grp.getgrgid(device.stat().st_gid).gr_name
+    with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}.*usermod -aG {group}"):
+        Port(config(str(device)), Ticks(), connect=refuse)
+
+
+def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    """Asking for the group must not raise in place of the sentence."""
+    device = tmp_path / "locked" / "ttyUSB0"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
+        Port(config(str(device)), Ticks(), connect=refuse)
+
+
+def test_a_parity_that_the_port_refuses_is_named() -> None:
+    """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise termios.error(errno.EINVAL, "Invalid argument")
+
+    with pytest.raises(BackendUnavailable, match=r"refuses odd parity, as pseudo terminals do\. Use parity none"):
+        Port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
+
+
+def test_the_line_is_the_robots_unless_told_otherwise() -> None:
+    asked: dict[str, object] = {}
+
+    def remember(url: str, **settings: object) -> None:
+        asked.update(settings, url=url)
+        raise OSError("enough")
+
+    with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
+        Port(PortConfig("/dev/robot"), Ticks(), connect=remember)
+    assert asked == {
+        "url": "/dev/robot",
+        "baudrate": 115_200,
+        "parity": "O",
+        "timeout": 0.05,
+        "write_timeout": 0.2,
+        "exclusive": True,
+    }
+    assert PortConfig("/dev/robot").line == "115200 8O1"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parity": "mark"}, {"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"parity must be one of|must be positive"):
+        PortConfig("loop://", **wrong)  # type: ignore[arg-type]
+
+
+# ---- ports that are lost ---------------------------------------------------------------------------------------------
+
+
+def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> None:
+    p = Port(config(terminal.path), Ticks())
+    terminal.say(GOLDEN)
+    await_reading(p, 1)
+    terminal.unplug()
+
+    with pytest.raises(PortLost, match=r"was lost: the device went away .*stops by itself 0\.5 s after"):
+        p.wait(1, LIMIT_S)
+    with pytest.raises(PortLost, match="the device went away"):
+        p.write(STOP)
+    assert p.wait(0, 0.0) is not None, "what came before stays readable"
+    p.close()
+    p.close()
+
+
+def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal) -> None:
+    """A terminal that nobody reads is full after some kilobytes and would block for ever."""
+    with Port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
+        with pytest.raises(PortLost, match=r"takes no more bytes \(waited 0\.05 s\)"):
+            p.write(STOP * 100_000)
+        with pytest.raises(PortLost, match="takes no more bytes"):
+            p.wait(0, LIMIT_S)
+        terminal.hear(4096)
+        with pytest.raises(PortLost, match="takes no more bytes"):
+            p.write(STOP)
+
+
+class BrokenSerial:
+    """A port that raises; its reader does so once `read_now` is set."""
+
+    def __init__(self, error: Exception, *, can_write: bool = False) -> None:
+        self.error, self.read_now, self.can_write, self.written = error, threading.Event(), can_write, b""
+
+    @property
+    def in_waiting(self) -> int:
+        """Raise, sooner or later."""
+        self.read_now.wait(LIMIT_S)
+        raise self.error
+
+    def read(self, _size: int) -> bytes:
+        """Raise."""
+        raise self.error
+
+    def write(self, data: bytes) -> None:
+        """Raise or keep the bytes."""
+        if not self.can_write:
+            raise self.error
+        self.written += data
+
+    def close(self) -> None:
+        """Raise."""
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        termios.error(errno.EIO, "Input/output error"),
+        OSError(errno.EIO, "Input/output error"),
+        serial.SerialException("device reports readiness to read but returned no data"),
+        serial.SerialException("write failed: [Errno 5] Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: str) -> None:
+    broken = BrokenSerial(error)
+    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    if first == "read":
+        broken.read_now.set()
+    with pytest.raises(PortLost, match="the device went away"):
+        p.wait(0, LIMIT_S) if first == "read" else p.write(STOP)
+    broken.read_now.set()
+    p.close()
+
+
+def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> None:
+    broken = BrokenSerial(TypeError("'NoneType' object cannot be interpreted as an integer"))
+    broken.read_now.set()
+    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+
+    with pytest.raises(PortLost, match="TypeError: 'NoneType' object"):
+        p.wait(0, LIMIT_S)
+
+
+def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
+    broken = BrokenSerial(OSError(errno.EIO, "Input/output error"), can_write=True)
+    broken.read_now.set()
+    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    with pytest.raises(PortLost):
+        p.wait(0, LIMIT_S)
+    p.write(STOP)
+
+    assert broken.written == STOP

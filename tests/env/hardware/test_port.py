@@ -1,0 +1,193 @@
+"""The port: over loop://, a pseudo terminal and a socket. Whoever waits, waits for an event."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import drops, wire
+from horde_env.hardware.control import MI_ON, STOP, Control, drive
+from horde_env.hardware.port import Port
+from horde_env.hardware.readings import aggregate
+from horde_env.hardware.stream import StateParser
+from horde_env.hardware.wire import RobotState
+from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config
+
+pytestmark = pytest.mark.hardware
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_packets_become_readings_with_number_and_time() -> None:
+    with Port(config("loop://"), Ticks()) as p:
+        assert p.wait(0, 0.0) is None
+        assert p.last_two() == ()
+        p.write(GOLDEN)
+        first = await_reading(p, 1)
+        p.write(packet_of(light_0=500))
+        second = await_reading(p, 2)
+
+    assert (first.number, second.number) == (1, 2)
+    assert 1.0 <= first.t < second.t
+    assert second.state.raw[SPEC.index("light_0")] == 500
+    assert [r.number for r in p.last_two()] == [1, 2]
+    assert p.counts == (2 * 83, 2, 0, 0)
+
+
+def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal: Terminal) -> None:
+    """The reader waits for the bytes that a packet lacks and no more: with a timeout of 60 s nothing is late."""
+    p = Port(config(terminal.path, read_timeout_s=60.0), Ticks())
+    terminal.say(b"junk" + GOLDEN[:50])
+    terminal.say(GOLDEN[50:] + GOLDEN)
+    assert await_reading(p, 2).number == 2
+    assert p.counts.skipped_bytes == 4
+    terminal.unplug()
+    p.close()
+
+
+def test_the_same_over_a_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        p = Port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), Ticks())
+        robot, _ = server.accept()
+        with robot:
+            robot.sendall(b"junk" + GOLDEN * 3)
+            assert await_reading(p, 3).number == 3
+            p.write(STOP)
+            assert robot.recv(100) == STOP
+        with pytest.raises(PortLost, match="the other side closed the connection"):
+            p.wait(3, LIMIT_S)
+        p.close()
+
+
+def test_drops_come_through_the_same_port_unasked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        parser = drops.StateDropParser()
+        p = Port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), Ticks(), parser=parser)
+        driver, _ = server.accept()
+        with driver:
+            driver.sendall(drops.encode_state_drop(drops.drop_of(wire.decode_state(GOLDEN), 12.5)))
+            reading = p.handshake(wake=b"")
+            assert reading.state.raw[0] == 165
+            assert parser.newest is not None
+            assert parser.newest.time_s == 12.5
+            p.write(drops.encode_control_drop(drive(np.array([0.35, 0, 0]), SPEC)))
+            assert drops.decode_control_drop(driver.recv(94)) == Control(1, 20)
+        p.close()
+
+
+def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
+    with Port(config(terminal.path), Ticks()) as p:
+        terminal.say(GOLDEN)
+        assert await_reading(p, 1).n_skipped == 0
+        terminal.say(GOLDEN[:60] + GOLDEN[61:])
+        terminal.say(GOLDEN)
+        assert await_reading(p, 2).n_skipped == 82
+        terminal.say(GOLDEN)
+        assert await_reading(p, 3).n_skipped == 0
+        assert p.counts == (4 * 83 - 1, 3, 1, 82)
+
+
+def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:
+    """FF would be doubled with PARMRK, 0D become 0A with ICRNL, 11 and 13 vanish with IXON, 03 and 04 interrupt."""
+    odd = [0xFFFF, 0x0D0D, 0x0A0D, 0x1113, 0x0304, 0x1A1C, 0x7F00, 0x1600]
+    with Port(config(terminal.path), Ticks()) as p:
+        terminal.say(packet_of(**{f"thermal_{i}": value for i, value in enumerate(odd)}))
+        assert await_reading(p, 1).state.raw[SPEC.group("thermal")].tolist() == odd
+
+
+def test_ir_light_is_the_mean_of_the_last_two_packets_and_nothing_else_is() -> None:
+    """The beacon by turns 20 and 300; 300 is sent as 44. Newest: 300. Mean without unwrapping: 32. Right: 160."""
+    ramp = [level for bright in (*range(20, 300, 28), 300) for level in (20, bright)]
+    with Port(config("loop://"), Ticks()) as p:
+        for i, level in enumerate(ramp):
+            p.write(packet_of(ir_light_2=level, light_1=i))
+        await_reading(p, len(ramp))
+        raw = aggregate(p.last_two(), SPEC)
+        newest = p.last_two()[-1]
+
+    assert raw[SPEC.index("ir_light_2")] == 160
+    assert raw[SPEC.index("light_1")] == len(ramp) - 1
+    assert newest.state.raw[SPEC.index("ir_light_2")] == 44
+    assert aggregate((newest,), SPEC)[SPEC.index("ir_light_2")] == 300
+
+
+# ---- the handshake ---------------------------------------------------------------------------------------------------
+
+
+def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
+    with Port(config(terminal.path), Ticks()) as p:
+        terminal.say(GOLDEN)
+        assert p.handshake(listen_s=LIMIT_S).number == 1
+        p.write(b"!")
+        assert terminal.hear(1) == b"!"
+
+
+def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
+    """After a reset: a prompt, no packets. CR "mi on" CR, seven bytes, starts them."""
+    heard: list[bytes] = []
+
+    def console() -> None:
+        terminal.say(b"Critterbot\rcritterprompt> ")
+        heard.append(terminal.hear(7))
+        terminal.say(b"mi on\r" + GOLDEN)
+
+    robot = threading.Thread(target=console)
+    with Port(config(terminal.path), Ticks()) as p:
+        robot.start()
+        assert p.handshake(listen_s=0.01, patience_s=LIMIT_S).number == 1
+        robot.join()
+
+    assert heard == [b"\rmi on\r"] == [MI_ON]
+
+
+def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
+    p = Port(config(terminal.path), Ticks())
+    terminal.unplug()
+
+    with pytest.raises(BackendUnavailable, match="went away before the robot answered: the device went away"):
+        p.handshake(listen_s=LIMIT_S)
+
+
+def test_a_closed_port_leaves_no_thread() -> None:
+    p = Port(config("loop://"), Ticks())
+    p.close()
+
+    assert not p._thread.is_alive()
+    with pytest.raises(PortLost, match="it was closed"):
+        p.wait(0, LIMIT_S)
+
+
+# ---- load ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_line_through_a_terminal_delivers_every_whole_packet(terminal: Terminal) -> None:
+    """2,000 packets, one in ten damaged, through the kernel and the thread: the rest come, in order, none else."""
+    rng = np.random.default_rng(4)
+    seen: list[float] = []
+
+    class Watching(StateParser):
+        def feed(self, data: bytes) -> list[RobotState]:
+            states = super().feed(data)
+            seen.extend(state.raw[SPEC.index("thermal_0")] for state in states)
+            return states
+
+    whole = []
+    with Port(config(terminal.path), Ticks(), parser=Watching()) as p:
+        for i in range(2_000):
+            packet = packet_of(thermal_0=i)
+            if rng.random() < 0.1:
+                where = int(rng.integers(4, 80))
+                packet = packet[:where] + packet[where + int(rng.integers(1, 3)) :]
+            else:
+                whole.append(i)
+            terminal.say(packet)
+        terminal.say(GOLDEN)
+        await_reading(p, len(whole) + 1)
+
+    assert seen[:-1] == whole
+    assert p.counts.crc_errors >= 150

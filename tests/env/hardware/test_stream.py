@@ -1,0 +1,240 @@
+"""Streams that lose, gain and change bytes: every whole packet comes out, and nothing that was not sent."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horde_env.hardware import wire
+from horde_env.hardware.control import RESYNC, STOP, Control, LedMode, encode_control
+from horde_env.hardware.stream import ControlParser, StateParser
+from horde_env.hardware.wire import RobotState
+from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, controls, feed_in_pieces, random_states
+from tests.oracles import wire as oracle
+
+# ---- the state parser ------------------------------------------------------------------------------------------------
+
+
+@RELAXED
+@given(st.lists(st.integers(0, 5 * 83), max_size=30))
+def test_however_the_stream_is_cut_the_packets_are_the_same(cuts: list[int]) -> None:
+    parser = StateParser()
+
+    assert feed_in_pieces(parser, GOLDEN * 5, cuts) == [GOLDEN] * 5
+    assert (parser.packets, parser.crc_errors, parser.skipped_bytes, parser.n_pending) == (5, 0, 0, 0)
+
+
+def test_a_lost_byte_costs_one_packet() -> None:
+    """Whichever it is. The robot's own driver delivered the ruin and lost the packet after it."""
+    for lost in range(83):
+        parser = StateParser()
+        stream = GOLDEN + GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 2
+
+        assert feed_in_pieces(parser, stream, []) == [GOLDEN] * 3, lost
+        assert parser.skipped_bytes == 82, lost
+        assert parser.crc_errors == (lost > 3), lost
+
+
+@pytest.mark.parametrize("extra", [b"\x0d", b"\xde", b"\xde\xad\xbe", wire.HEADER])
+def test_extra_bytes_cost_at_most_the_packet_they_fall_into(extra: bytes) -> None:
+    for where in range(84):
+        parser = StateParser()
+        stream = GOLDEN + GOLDEN[:where] + extra + GOLDEN[where:] + GOLDEN
+        # A byte put in before its own like (or a header into a header) leaves a whole packet somewhere.
+        intact = 3 if GOLDEN in GOLDEN[:where] + extra + GOLDEN[where:] else 2
+
+        assert feed_in_pieces(parser, stream, []) == [GOLDEN] * intact, where
+        assert parser.skipped_bytes == len(stream) - 83 * intact, where
+
+
+def test_a_header_inside_the_readings_is_data() -> None:
+    raw = wire.decode_state(GOLDEN).raw.copy()
+    raw[SPEC.index("thermal_2")], raw[SPEC.index("thermal_3")] = 0xADDE, 0xEFBE  # low byte first: DE AD BE EF
+    packet = wire.encode_state(RobotState(raw))
+    parser = StateParser()
+
+    assert packet.count(wire.HEADER) == 2
+    assert feed_in_pieces(parser, packet[40:] + packet * 3, [60, 90, 130]) == [packet] * 3
+    assert parser.skipped_bytes == 43
+    assert parser.crc_errors == 1
+
+
+@pytest.mark.parametrize("byte", [0xFF, 0x0D, 0x0A, 0x11, 0x13, 0x00])
+def test_bytes_that_terminals_like_to_change_survive(byte: int) -> None:
+    """FF is not doubled on the wire: that was the old driver's own terminal setting."""
+    raw = wire.decode_state(GOLDEN).raw.copy()
+    raw[SPEC.group("thermal")] = byte << 8 | byte
+    packet = wire.encode_state(RobotState(raw))
+
+    assert feed_in_pieces(StateParser(), packet * 4, []) == [packet] * 4
+
+
+def test_the_parser_keeps_less_than_a_packet() -> None:
+    parser = StateParser()
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        parser.feed(rng.bytes(5000) + wire.HEADER)
+        assert parser.n_pending < 83
+    parser.feed(b"\xde" * 100_000)
+
+    assert parser.n_pending == 1
+    assert parser.n_wanted == 82
+
+
+@RELAXED
+@given(st.binary(max_size=400), st.integers(0, 83), st.integers(0, 83))
+def test_the_parser_agrees_with_trying_every_byte(junk: bytes, a: int, b: int) -> None:
+    stream = GOLDEN[:a] + junk + GOLDEN + GOLDEN[b:] + junk[::-1] + wire.HEADER + GOLDEN
+    parser, half = StateParser(), len(stream) // 2
+    found, refused = oracle.find_states(stream)
+
+    assert parser.find(stream[:half]) + parser.find(stream[half:]) == found
+    assert parser.crc_errors == refused
+    assert len(stream) == 83 * parser.packets + parser.skipped_bytes + parser.n_pending
+
+
+def damaged(packet: bytes, rng: np.random.Generator) -> bytes:
+    """One packet after one of the things that happen to bytes on a line; never the packet itself at its place."""
+    where, kind = int(rng.integers(83)), int(rng.integers(6))
+    if kind == 0:
+        return packet[:where] + packet[where + 1 :]
+    if kind == 1:
+        return packet[:where] + rng.bytes(int(rng.integers(1, 5))) + packet[where:]
+    if kind == 2:
+        return packet[:where] + bytes([packet[where] ^ 1 << int(rng.integers(8))]) + packet[where + 1 :]
+    if kind == 3:
+        return packet[:where]
+    if kind == 4:
+        return packet[:where] + wire.HEADER + packet[where + 4 :]
+    return rng.bytes(int(rng.integers(1, 200)))
+
+
+def contents(state: RobotState) -> tuple[object, ...]:
+    return state.raw.tobytes(), *state[1:]
+
+
+def fuzz(n_bytes: int, seed: int) -> None:
+    """A tenth of the packets damaged: every whole one is found, in order, and nothing that was not sent."""
+    rng = np.random.default_rng(seed)
+    parser, n_fed, n_whole, n_found, chunk = StateParser(), 0, 0, 0, bytearray()
+    states = random_states(rng)
+    waiting: dict[tuple[object, ...], bool] = {}  # packets sent and not yet seen, in their order; True where sent whole
+    while n_fed < n_bytes:
+        sent = next(states)
+        packet = wire.encode_state(sent)
+        whole = rng.random() < 0.9
+        waiting[contents(sent)] = whole
+        n_whole += whole
+        chunk += packet if whole else damaged(packet, rng)
+        if rng.random() < 0.3:
+            size = int(rng.integers(1, len(chunk) + 1))
+            n_fed += size
+            for found in map(contents, parser.feed(bytes(chunk[:size]))):
+                assert found in waiting, "a packet that nobody sent was accepted"
+                n_found += 1
+                while found in waiting:
+                    passed_over = next(iter(waiting))
+                    assert passed_over == found or not waiting[passed_over], "a whole packet was not found"
+                    del waiting[passed_over]
+            del chunk[:size]
+    n_left = sum(waiting.values())
+
+    assert n_fed == 83 * parser.packets + parser.skipped_bytes + parser.n_pending
+    assert n_found == parser.packets
+    assert n_found >= n_whole - n_left > 0.85 * n_fed / 83
+    assert parser.crc_errors > 0.02 * n_fed / 83
+    assert n_left < 100
+
+
+def test_a_million_bytes_of_bad_line() -> None:
+    fuzz(1_000_000, seed=1)
+
+
+@pytest.mark.slow
+def test_ten_million_bytes_of_bad_line() -> None:
+    fuzz(10_000_000, seed=2)
+
+
+def test_a_million_bytes_of_noise_hold_no_packet() -> None:
+    """Noise rich in headers: 22,000 candidates, of which a CRC alone lets through a third of one on average."""
+    rng = np.random.default_rng(5)
+    noise = b"".join(wire.HEADER + rng.bytes(40) for _ in range(22_728))
+    parser = StateParser()
+
+    assert len(noise) > 1_000_000
+    assert parser.feed(noise) == []
+    assert parser.crc_errors > 22_700
+
+
+# ---- the robot's reader of controls ----------------------------------------------------------------------------------
+
+
+@RELAXED
+@given(st.lists(controls | st.binary(max_size=12), max_size=12), st.lists(st.integers(0, 400), max_size=8))
+def test_the_control_parser_agrees_with_the_state_machine(items: list[Control | bytes], cuts: list[int]) -> None:
+    stream = b"".join(encode_control(item) if isinstance(item, Control) else item for item in items)
+    parser, reader = ControlParser(), oracle.ControlReader()
+    edges = [0, *sorted(min(c, len(stream)) for c in cuts), len(stream)]
+
+    got = [c for a, b in itertools.pairwise(edges) for c in parser.feed(stream[a:b])]
+    expected = [control for byte in stream if (control := reader.take(byte)) is not None]
+
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "n_taken"),
+    [(b"", 1), (b"\xde", 0), (b"\xde\xad", 0), (b"\xde\xad\xbe", 0), (b"\xad", 1), (b"junk", 1), (b"\xde\x00", 1)],
+)
+def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_taken: int) -> None:
+    """DE DE AD BE EF loses its packet in the robot; a searching parser would find it."""
+    assert len(ControlParser().feed(before + STOP)) == n_taken
+
+
+def test_a_control_is_taken_when_its_last_byte_is_there() -> None:
+    custom = encode_control(Control(1, 1, 2, 3, LedMode.CUSTOM, bytes(range(48))))
+    parser = ControlParser()
+
+    assert [len(parser.feed(bytes([byte]))) for byte in custom] == [0] * 56 + [1]
+
+
+def test_controls_are_found_byte_by_byte_in_a_million_bytes_of_bad_line() -> None:
+    rng = np.random.default_rng(11)
+    alphabet = np.frombuffer(wire.HEADER + b"\x00\x01\x07\x14", dtype=np.uint8)
+    packets = [encode_control(Control(int(m), int(a))) for m, a in rng.integers(-128, 128, (500, 2)) if m >= 0]
+    pieces = [packets[i % len(packets)] + bytes(rng.choice(alphabet, 7)) for i in range(6_000)]
+    stream = b"".join(pieces) + wire.HEADER * 3
+    parser, reader = ControlParser(), oracle.ControlReader()
+    got = [c for i in range(0, len(stream), 997) for c in parser.feed(stream[i : i + 997])]
+
+    assert got == [c for byte in stream if (c := reader.take(byte)) is not None]
+    assert len(got) > 4_000
+    taken = sum(len(encode_control(c)) for c in got)
+    assert taken + parser.skipped_bytes <= len(stream) < taken + parser.skipped_bytes + 57
+
+
+CUSTOM = encode_control(Control(1, 20, -3, 5, LedMode.CUSTOM, bytes([200] * 48)))
+
+
+def test_a_robot_left_with_half_a_packet_comes_to_rest() -> None:
+    """However much it was left with."""
+    for left in range(58):
+        robot = ControlParser()
+        robot.feed(CUSTOM[:left])
+        taken = robot.feed(RESYNC)
+
+        assert encode_control(taken[-1]) == STOP, left
+        assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in taken), left
+        assert robot.feed(STOP) == taken[-1:], left
+
+
+def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
+    """Its header, taken for velocities, is y = -34, theta = -83: a spin at full speed."""
+    robot = ControlParser()
+    robot.feed(CUSTOM[:6])
+
+    assert robot.feed(STOP)[0][1:4] == (20, -34, -83)

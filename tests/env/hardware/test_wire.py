@@ -1,0 +1,213 @@
+"""State packets. The golden one was made by the original firmware's own code."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from horde_env.hardware import wire
+from horde_env.hardware.stream import StateParser
+from horde_env.hardware.wire import RobotState
+from tests.env.hardware.packets import (
+    GOLDEN,
+    GOLDEN_RAW,
+    HIGHEST,
+    LOWEST,
+    RELAXED,
+    SPEC,
+    feed_in_pieces,
+    state_of,
+    states,
+)
+from tests.oracles import wire as oracle
+
+
+def test_the_golden_packet_says_what_was_put_into_the_firmware() -> None:
+    state = wire.decode_state(GOLDEN)
+
+    for group, expected in GOLDEN_RAW.items():
+        assert state.raw[SPEC.group(group)].tolist() == expected, group
+    assert (state.charge_state, state.error_flags, state.cycle_time, state.monitor) == (0, 0, 0, 0x40)
+    assert state.raw[53:].tolist() == [0, 0, 0, 0]
+
+
+def test_the_golden_packet_comes_out_of_its_raw_inputs() -> None:
+    """IR light goes in as the ten bits that the firmware has: its cast loses the top two, not this test."""
+    raw = np.zeros(57)
+    for group, values in GOLDEN_RAW.items():
+        raw[SPEC.group(group)] = values
+    raw[SPEC.group("ir_light")] = [40, 171, 302, 433, 564, 695, 826, 957]
+
+    assert wire.encode_state(RobotState(raw)) == GOLDEN
+
+
+def test_ir_distance_has_the_ten_bits_of_the_wire() -> None:
+    """The robot's own driver forgot to shift and made hi8 | lsb2 of it: 946 would read 238."""
+    assert wire.decode_state(GOLDEN).raw[SPEC.index("ir_distance_9")] == 946
+
+
+def test_the_groups_are_those_of_the_observation() -> None:
+    """Were the order wrong (the wire has light before IR light), raw[33] would be a lamp."""
+    position = 0
+    for group in wire.GROUPS:
+        assert SPEC.group(group.name) == slice(position, position + len(group.high))
+        position += len(group.high)
+    assert position == SPEC.n_sensors == wire.N_ON_WIRE
+    assert SPEC.index("overheating") == wire.OVERHEATING
+    assert SPEC.n_channels == wire.N_CHANNELS
+
+
+def test_the_range_of_every_channel_is_the_range_of_its_bits() -> None:
+    """But for the PWM duty, whose -128 the motor controllers never send, and IR light."""
+    low, high = SPEC.raw_low[:53].copy(), SPEC.raw_high[:53]
+    low[SPEC.group("motor_voltage")] = -128
+
+    np.testing.assert_array_equal(LOWEST, low)
+    np.testing.assert_array_equal(HIGHEST, high)
+
+
+def test_every_byte_of_a_packet_is_accounted_for() -> None:
+    used = {offset for group in wire.GROUPS for offset in group.high + group.low}
+    others = {0, 1, 2, 3, wire.CHARGE, wire.CHARGE_COPY, 76, 77, 78, wire.CYCLE_TIME, wire.MONITOR, 81, 82}
+
+    assert used | others == set(range(83))
+    assert not used & others
+
+
+@RELAXED
+@given(states())
+def test_a_state_survives_its_packet(state: RobotState) -> None:
+    packet = wire.encode_state(state)
+    back = wire.decode_state(packet)
+
+    np.testing.assert_array_equal(back.raw, state.raw)
+    assert back[1:] == state[1:]
+    assert wire.encode_state(back) == packet
+
+
+@RELAXED
+@given(states())
+def test_fields_lie_where_the_protocol_says(state: RobotState) -> None:
+    packet = wire.encode_state(state)
+
+    for group, expected in oracle.decode_field_by_field(packet).items():
+        assert state.raw[SPEC.group(group)].tolist() == expected, group
+    assert packet[5] == packet[75] == state.charge_state
+    assert packet[76] << 16 | packet[77] << 8 | packet[78] == state.error_flags
+    assert packet[79:81] == bytes([state.cycle_time, state.monitor])
+
+
+@RELAXED
+@given(states())
+def test_the_crc_is_long_division_by_0x1021(state: RobotState) -> None:
+    packet = wire.encode_state(state)
+
+    assert oracle.crc_bit_by_bit(packet[4:81]) == packet[81] << 8 | packet[82]
+    assert oracle.crc_bit_by_bit(packet[4:]) == 0
+
+
+def test_any_one_or_two_flipped_bits_are_noticed() -> None:
+    """A CRC of 16 bits with this polynomial sees every double error in fewer than 32,767 bits."""
+    bits = range(4 * 8, 83 * 8)
+    number = int.from_bytes(GOLDEN, "big")
+    pairs = itertools.chain(((i, i) for i in bits), itertools.combinations(bits[::3], 2))
+    for i, j in pairs:
+        damaged = (number ^ (1 << (663 - i) | 1 << (663 - j))).to_bytes(83, "big")
+        assert not wire.is_sound(damaged), (i, j)
+
+
+def test_a_line_stuck_at_zero_is_not_a_robot() -> None:
+    """The CRC of zeros is zero: only the bus voltage, which is never sent as 0, gives it away."""
+    stuck = wire.HEADER + bytes(79)
+
+    assert oracle.crc_bit_by_bit(stuck[4:]) == 0
+    assert StateParser().feed(stuck * 3) == []
+
+
+def test_a_splice_with_the_right_crc_is_refused() -> None:
+    """Half a packet, one byte, a packet: by one chance in 65,536 its CRC is right, and only spare bits betray it."""
+    splice = (GOLDEN[:44] + b"Q" + GOLDEN)[:83]
+
+    assert oracle.crc_bit_by_bit(splice[4:]) == 0
+    assert feed_in_pieces(StateParser(), GOLDEN[:44] + b"Q" + GOLDEN, []) == [GOLDEN]
+
+
+@pytest.mark.parametrize(("offset", "bit"), [(25, 1), (25, 8), (43, 2), (76, 4), (76, 128)])
+def test_bits_that_no_firmware_sets_give_an_accident_away(offset: int, bit: int) -> None:
+    body = bytearray(GOLDEN[:81])
+    body[offset] |= bit
+    packet = bytes(body) + oracle.crc_bit_by_bit(bytes(body[4:])).to_bytes(2, "big")
+
+    assert not wire.is_sound(packet)
+
+
+def test_an_unread_bus_voltage_is_sent_as_the_firmware_sends_it() -> None:
+    raw = wire.decode_state(GOLDEN).raw.copy()
+    raw[0] = 0
+
+    assert wire.decode_state(wire.encode_state(RobotState(raw))).raw[0] == 255
+
+
+@pytest.mark.parametrize(
+    ("packet", "sentence"),
+    [
+        (GOLDEN[:-1], "82 bytes that start with deadbeef"),
+        (b"", "0 bytes that start with nothing"),
+        (b"\0" + GOLDEN[1:], "83 bytes that start with 00adbeef"),
+        (GOLDEN[:-1] + b"\0", "its CRC says bb00, its bytes bb55"),
+    ],
+)
+def test_a_packet_is_refused_in_a_sentence(packet: bytes, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        wire.decode_state(packet)
+
+
+@pytest.mark.parametrize(
+    ("channel", "value", "sentence"),
+    [
+        ("ir_distance_3", 1024, r"ir_distance\[3\] is 1024, the wire carries 0..1023"),
+        ("ir_light_0", -1, r"ir_light\[0\] is -1, the wire carries 0..1023"),
+        ("ir_light_0", 1024, r"ir_light\[0\] is 1024, the wire carries 0..1023"),
+        ("acceleration_y", -2049, r"acceleration\[1\] is -2049, the wire carries -2048..2047"),
+        ("light_0", 0.5, "57 integers"),
+        ("light_0", np.nan, "57 integers"),
+        ("light_0", np.inf, r"light\[0\] is inf, the wire carries 0..1023"),
+        ("overheating", 1, "overheating is 1 in raw and the monitor byte is 0x40"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(channel: str, value: float, sentence: str) -> None:
+    raw = wire.decode_state(GOLDEN).raw.copy()
+    raw[SPEC.index(channel)] = value
+
+    with pytest.raises(ValueError, match=sentence):
+        wire.encode_state(RobotState(raw))
+
+
+def test_there_are_18_error_flags() -> None:
+    with pytest.raises(ValueError, match="error_flags are 18 bits, not 0x40000"):
+        wire.encode_state(RobotState(wire.decode_state(GOLDEN).raw, error_flags=1 << 18))
+
+
+@pytest.mark.parametrize("name", ["charge_state", "cycle_time", "monitor"])
+@pytest.mark.parametrize("number", [-1, 256])
+def test_the_other_numbers_are_bytes(name: str, number: int) -> None:
+    """One numpy would take 256 for 0, another raise an OverflowError."""
+    state = wire.decode_state(GOLDEN)._replace(**{name: number})
+
+    with pytest.raises(ValueError, match="charge_state, cycle_time and monitor are bytes"):
+        wire.encode_state(state)
+
+
+def test_overheating_is_bit_0_of_the_monitor() -> None:
+    state = state_of(wire.decode_state(GOLDEN).raw[:53], monitor=0x81)
+    back = wire.decode_state(wire.encode_state(state))
+
+    assert back.raw[SPEC.index("overheating")] == 1
+    assert back.monitor == wire.MONITOR_CHARGING | wire.MONITOR_OVERHEATING
+
+
+def test_a_state_gives_its_ir_light() -> None:
+    assert wire.ir_light(wire.decode_state(GOLDEN)).tolist() == GOLDEN_RAW["ir_light"]
