@@ -7,6 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
 
+import numba
+
 Job = Callable[[], None]
 
 
@@ -15,16 +17,21 @@ class Worker:
 
     `start` does not let go of the interpreter lock, so a job begins when the calling thread first waits for something:
     in a step of the environment that is after the action was sent. An error in a job is raised by `join`.
+
+    Its parallel kernels leave one core to the body, whose step runs at the same time: with as many threads as cores the
+    two wait for each other (measured on two cores: learning beside the simulator took 10 ms instead of 2).
     """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._is_busy = False
+        self._n_threads = min(numba.get_num_threads(), max(1, numba.config.NUMBA_NUM_THREADS - 1))
         self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
+        numba.set_num_threads(self._n_threads)
         while (job := self._jobs.get()) is not None:
             error: BaseException | None = None
             try:
