@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -26,7 +27,7 @@ class Worker:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._is_busy = False
-        self._n_threads = min(numba.get_num_threads(), max(1, numba.config.NUMBA_NUM_THREADS - 1))
+        self._n_threads = min(numba.get_num_threads(), max(1, (os.cpu_count() or 1) - 1))
         self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
         self._thread.start()
 
