@@ -25,7 +25,7 @@ SETTLING_STEPS = 4  # the body may still be turning from what it did before: onl
 DRIFT_M2 = 0.002  # variance that a step of dead reckoning adds
 LOUDNESS_SD = 0.5  # how well a reading is explained: noise, unknown surfaces, the grid's pitch
 
-# The robot's reflectance curve is not known (critterbot.md section 9); this one saturates against a wall and is lost
+# The robot's reflectance curve is not known; this one saturates against a wall and is lost
 # in noise beyond 0.6 m.
 HALF_SIGNAL_M = 0.09
 NOISE = 0.03  # reading that is no better than none, a share of full scale

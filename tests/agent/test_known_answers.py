@@ -128,7 +128,7 @@ def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_ru
 
 @pytest.mark.slow
 def test_bairds_star_defeats_td_and_not_gtd() -> None:
-    """Baird (1995), gamma .99: medians of TD(0), alpha .01, and GTD(0), alpha .005, alpha_w .05 (equations.md)."""
+    """Baird (1995), gamma .99: medians of TD(0), alpha .01, and GTD(0), alpha .005, alpha_w .05."""
     steps = (100, 500, 1_000, 2_000)
     td, gtd = baird_mspbe(0.01, 0.0, steps, 41), baird_mspbe(0.005, 0.05, steps, 41)
     np.testing.assert_allclose(np.log10(td), np.log10([120, 930, 1e4, 1e6]), atol=0.5)

@@ -70,7 +70,7 @@ def test_both_checkers_are_content_with_the_simulator() -> None:
 
 
 def test_the_five_actions_ask_for_the_five_velocities() -> None:
-    """channels.md: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
+    """The five actions: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
     body = ScriptedBody()
     env = PenEnv(body)
     env.reset(seed=0)

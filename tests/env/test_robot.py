@@ -7,7 +7,7 @@ from horde_env.robot import asset, critterbot
 
 SPEC = critterbot()
 
-# channels.md: first index, group, number, low, high.
+# First index, group, number, low, high.
 TABLE = [
     (0, "bus_voltage", 1, 11.0, 19.0),
     (1, "battery_voltage", 3, 11.0, 19.0),

@@ -1,6 +1,6 @@
 """GTD(lambda) in dense matrix form, one row per demon: slow, obvious, float64.
 
-Source: equations.md, that is Maei (2011) and White, Modayil & Sutton (2012). Every right-hand side uses old values.
+Source: Maei (2011) and White, Modayil & Sutton (2012). Every right-hand side uses old values.
 """
 
 from __future__ import annotations

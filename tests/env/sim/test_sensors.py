@@ -92,7 +92,7 @@ def test_the_same_generator_gives_the_same_life() -> None:
 
 
 def test_rest_noise_is_that_of_the_real_robot() -> None:
-    """critterbot.md section 4: standard deviations at rest, in counts (rounding adds 1/12 to each variance)."""
+    """Standard deviations of the real robot at rest, in counts (rounding adds 1/12 to each variance)."""
     sd = stand(at(0.1, 0.1, 0.3), 3000)[:, OWN].std(axis=0)
     expected = np.hypot([0.9, 0.9, 2.9, 2.2, 0.9, 0.7, 2.6], math.sqrt(1 / 12))
     np.testing.assert_allclose(sd[:7], expected, rtol=0.06)
