@@ -1,7 +1,7 @@
 """The robot's two programs in their own integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
 
 Both run at 100 Hz here. The motor AVR's own period is 10.11 ms; a click is scaled with it, so that four clicks a period
-stay one wheel unit, 0.0176 m/s. Source: the Critterbot's firmware (published sources of the ARM and AVR programs, 2011)
+stay one wheel unit, 0.0176 m/s. Source: the published sources of the Critterbot's firmware (2011)
 (lib_motor.c, lib_monitor.c, avr_motor.c).
 
 The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and `wheels`, shape

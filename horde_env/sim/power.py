@@ -1,6 +1,6 @@
 """The bus and its three batteries: they empty over a life and fill at the dock, when charging is enabled there.
 
-Source of thresholds and charge states: the power AVR's and the ARM's firmware (published sources of the ARM and AVR programs, 2011).
+Source of thresholds and charge states: the published sources of the power AVR's and the ARM's firmware (2011).
 Volts at rest and their spread are those of the real robot's log; capacity and load are assumptions, chosen so that a
 wandering life lasts 12 h from full.
 """
