@@ -98,8 +98,8 @@ def start_times() -> tuple[float, float]:
     return spent[0], spent[1]
 
 
-def main(n_steps: int = 600, n_gibbs_steps: int = 200) -> None:
-    """Measure, and print one JSON object."""
+def main(n_steps: int = 600, n_gibbs_steps: int = 200) -> dict[str, object]:
+    """Return medians in milliseconds, the ratios to the better NumPy version, and the times of a first step."""
     stream = workload.stream(n_steps + 1)
     w1, w2 = workload.constant_action_questions(), workload.gibbs_questions(1000)
     ms = interleaved(
@@ -124,8 +124,8 @@ def main(n_steps: int = 600, n_gibbs_steps: int = 200) -> None:
         "cached_start_s": round(cached_s, 2),
         "threads": numba.get_num_threads(),
     }
-    print(json.dumps({**result, "layer": numba.threading_layer(), "cpu": platform.processor() or platform.machine()}))
+    return {**result, "layer": numba.threading_layer(), "cpu": platform.processor() or platform.machine()}
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(main()))

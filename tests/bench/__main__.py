@@ -1,0 +1,42 @@
+"""`make bench`: the figures of the README, measured here and now.
+
+    python -m tests.bench                    # all of it: an hour or so
+    python -m tests.bench env learning       # sections: env, learning, life, rules
+
+Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the ratios were measured
+in one run and do not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from tests.bench import bench_env, bench_learning, bench_life, bench_rules
+
+SECTIONS = {
+    "env": bench_env.main,
+    "learning": bench_learning.main,
+    "life": bench_life.main,
+    "rules": bench_rules.main,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named sections, all of them where none is named."""
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        print(f"unknown section {unknown[0]!r}: choose {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    for name in names or SECTIONS:
+        began = time.perf_counter()
+        figures = SECTIONS[name]()
+        print(
+            json.dumps({"section": name, **(figures or {}), "took_s": round(time.perf_counter() - began, 1)}, indent=1)
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
