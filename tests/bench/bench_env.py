@@ -1,6 +1,6 @@
 """Environment steps per second through gym.make, rendering off, on one core; and the memory that it takes.
 
-Beside it, in the same rounds, the least that PyBullet itself needs for a step: ten times set the forces, step, look, for
+Beside it, in the same rounds, the least that PyBullet needs for a step: ten times set the forces, step, look, for a
 a body in the free middle of the pen. That share is beyond this package's reach, and scales with the machine's mood.
 """
 
