@@ -186,7 +186,7 @@ class GTDLambda:
             theta=zeros(n, lanes),
             w=zeros(n, lanes),
             m=zeros(n if self.config.vector_mspbe else 0, lanes),
-            e_shared=zeros(shared, n),
+            e_shared=zeros(n, shared),
             e_packed=zeros(n, lanes - int(self.layout.start[shared])),
             live=np.zeros((blocks, n), dtype=np.int32),
             n_live=np.zeros(blocks, dtype=np.int64),
@@ -354,7 +354,7 @@ class GTDLambda:
         """Return a copy of every demon's e, shape (n_demons, n_features)."""
         shared = self.layout.n_shared
         widths = np.diff(self.layout.start[: shared + 1])
-        return self._by_demon(np.hstack([np.repeat(self._memory.e_shared.T, widths, axis=1), self._memory.e_packed]))
+        return self._by_demon(np.hstack([np.repeat(self._memory.e_shared, widths, axis=1), self._memory.e_packed]))
 
     def _by_demon(self, rows: Reals) -> Reals:
         """Return a copy of (n_features, n_lanes) as (n_demons, n_features)."""

@@ -92,7 +92,7 @@ class Memory(NamedTuple):
     theta: Reals  # (n, L)
     w: Reals  # (n, L)
     m: Reals  # (n, L): the vector MSPBE trace over its common scale, or (0, L) where it is not kept
-    e_shared: Reals  # (S, n)
+    e_shared: Reals  # (n, S)
     e_packed: Reals  # (n, lanes of the packed blocks)
     live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
     n_live: Integers  # (B,)
@@ -280,7 +280,7 @@ def enlist(b: int, memory: Memory, tiles: Integers) -> None:
 @inner_kernel
 def renew_shared_trace(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
     """Write a shared block's e_t = rho_t (phi_t + gamma_t lambda_t e_{t-1}), a number per live feature."""
-    e, live, rho, decay = memory.e_shared[b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
+    e, live, rho, decay = memory.e_shared[:, b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
     cap, max_e = rules.cap[0], lanes[MAX_E, start]
     for k in range(memory.n_live[b]):
         x = rho * min(memory.phi_t[live[k]] + decay * e[live[k]], cap)
@@ -385,7 +385,7 @@ def drop_small(b: int, start: int, stop: int, places: Places, memory: Memory, dr
     for k in range(memory.n_live[b]):
         f = live[k]
         if b < places.n_shared:
-            largest = memory.e_shared[b, f]
+            largest = memory.e_shared[f, b]
         else:
             largest = memory.e_packed[f, start - first]
             for i in range(start - first, stop - first):
@@ -404,7 +404,7 @@ def forget(b: int, f: int, places: Places, memory: Memory) -> None:
     """Set one feature's trace to zero in a block."""
     first = places.start[places.n_shared]
     if b < places.n_shared:
-        memory.e_shared[b, f] = 0
+        memory.e_shared[f, b] = 0
     else:
         for i in range(places.start[b] - first, places.start[b + 1] - first):
             memory.e_packed[f, i] = 0
@@ -448,7 +448,7 @@ def learn_block(
     enlist(b, memory, tiles_t)
     if b < places.n_shared:
         renew_shared_trace(b, start, stop, memory, lanes, rules)
-        sweep(b, memory.e_shared[b].reshape(-1, 1), start, stop, memory, lanes, rules)
+        sweep(b, memory.e_shared[:, b : b + 1], start, stop, memory, lanes, rules)
     else:
         renew_packed_trace(b, start, stop, first, memory, lanes, rules)
         sweep(b, memory.e_packed[:, start - first : stop - first], start, stop, memory, lanes, rules)

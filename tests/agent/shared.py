@@ -19,12 +19,13 @@ REFERENCE = Path(__file__).resolve().parents[2].parent / "shared"
 Floats = NDArray[np.float64]
 
 
-def reference(name: str) -> Any:
-    """Open a reference file, or skip the test where the folder is not there."""
+def reference(name: str) -> dict[str, Any]:
+    """Return the arrays of a reference file by name, or skip the test where the folder is not there."""
     path = REFERENCE / "golden" / name
     if not path.exists():
         pytest.skip(f"needs {path.name} of the reference data")
-    return np.load(path)
+    with np.load(path) as file:
+        return dict(file)  # an open file would be unpacked anew at each access
 
 
 def robot_interface() -> Interface:
