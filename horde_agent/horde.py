@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels.gtd import Signals, first_outside
-from horde_agent.learner import PAPER_CONFIG, GTDLambda, LearnerConfig
+from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 
 __all__ = ["Horde", "LearnerConfig"]
@@ -68,7 +68,7 @@ class Horde:
         self._outcome = StateValues([q.outcome for q in self.questions], -np.inf, np.inf)
         self._cumulants = Cumulants(self.questions, n_features)
         alpha = config.step_size / n_active
-        self._engine = GTDLambda(self._group, n_features, alpha, config.secondary_ratio * alpha, config)
+        self._engine: Engine = GTDLambda(self._group, n_features, alpha, config.secondary_ratio * alpha, config)
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
         self._r_max, self._gamma_max = np.zeros(self.n_demons), np.zeros(len(leaders))

@@ -88,7 +88,7 @@ PAPER_CONFIG = LearnerConfig()
 
 
 class Engine(Protocol):
-    """What the Horde needs of whatever learns for it; predictions are those of all demons, shape (n_demons,)."""
+    """What the Horde needs of whatever learns for it. Arrays are in the order of the demons, shape (n_demons,)."""
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with traces at zero, and return the predictions there."""
@@ -98,6 +98,39 @@ class Engine(Protocol):
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions at `tiles`; nothing changes."""
+
+    def predict_one(self, demon: int, tiles: Tiles) -> float:
+        """Return one demon's prediction at `tiles`."""
+
+    def reset_weights(self, theta: Reals | None = None) -> None:
+        """Set theta, to zero unless given; the rest stays."""
+
+    def set_bounds(self, bound: Floats) -> None:
+        """Set the |theta| past which a demon is flagged."""
+
+    def newly_broken(self) -> NDArray[np.int64]:
+        """Return the demons flagged since they were last asked for."""
+
+    def set_aside(self, demon: int) -> None:
+        """Freeze one demon's weights at zero for good."""
+
+    def weights(self) -> tuple[Reals, Reals]:
+        """Return copies of theta and w, each (n_demons, n_features)."""
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimates."""
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimates."""
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step."""
+
+    @property
+    def max_trace(self) -> Floats:
+        """Largest |e| of each demon so far."""
 
 
 class Layout:
@@ -186,7 +219,7 @@ class GTDLambda:
             theta=zeros(n, lanes),
             w=zeros(n, lanes),
             m=zeros(n if self.config.vector_mspbe else 0, lanes),
-            e_shared=zeros(n, shared),
+            e_shared=zeros(shared, n, 1),
             e_packed=zeros(n, lanes - int(self.layout.start[shared])),
             live=np.zeros((blocks, n), dtype=np.int32),
             n_live=np.zeros(blocks, dtype=np.int64),
@@ -354,7 +387,9 @@ class GTDLambda:
         """Return a copy of every demon's e, shape (n_demons, n_features)."""
         shared = self.layout.n_shared
         widths = np.diff(self.layout.start[: shared + 1])
-        return self._by_demon(np.hstack([np.repeat(self._memory.e_shared, widths, axis=1), self._memory.e_packed]))
+        return self._by_demon(
+            np.hstack([np.repeat(self._memory.e_shared[:, :, 0].T, widths, axis=1), self._memory.e_packed])
+        )
 
     def _by_demon(self, rows: Reals) -> Reals:
         """Return a copy of (n_features, n_lanes) as (n_demons, n_features)."""

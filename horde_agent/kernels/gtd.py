@@ -92,7 +92,7 @@ class Memory(NamedTuple):
     theta: Reals  # (n, L)
     w: Reals  # (n, L)
     m: Reals  # (n, L): the vector MSPBE trace over its common scale, or (0, L) where it is not kept
-    e_shared: Reals  # (n, S)
+    e_shared: Reals  # (S, n, 1)
     e_packed: Reals  # (n, lanes of the packed blocks)
     live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
     n_live: Integers  # (B,)
@@ -128,9 +128,8 @@ class Rules(NamedTuple):
 # A short row far from the last one costs 200 ns of waiting, or 50 ns where it was asked for this many rows before.
 AHEAD = 8
 LANES_AT_ONCE = 256  # 457 rows of so many float32 stay in a core's own cache from their sum to their decay
-LANES_PER_LINE = (
-    16  # a cache line of float32; of float64 every other line is asked for, and the processor adds the next
-)
+# A cache line of float32. Of float64 every other line is asked for; the processor fetches its neighbour by itself.
+LANES_PER_LINE = 16
 
 
 # ---- rows of weights ----------------------------------------------------------------------------------------------
@@ -280,7 +279,7 @@ def enlist(b: int, memory: Memory, tiles: Integers) -> None:
 @inner_kernel
 def renew_shared_trace(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
     """Write a shared block's e_t = rho_t (phi_t + gamma_t lambda_t e_{t-1}), a number per live feature."""
-    e, live, rho, decay = memory.e_shared[:, b], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
+    e, live, rho, decay = memory.e_shared[b, :, 0], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
     cap, max_e = rules.cap[0], lanes[MAX_E, start]
     for k in range(memory.n_live[b]):
         x = rho * min(memory.phi_t[live[k]] + decay * e[live[k]], cap)
@@ -385,7 +384,7 @@ def drop_small(b: int, start: int, stop: int, places: Places, memory: Memory, dr
     for k in range(memory.n_live[b]):
         f = live[k]
         if b < places.n_shared:
-            largest = memory.e_shared[f, b]
+            largest = memory.e_shared[b, f, 0]
         else:
             largest = memory.e_packed[f, start - first]
             for i in range(start - first, stop - first):
@@ -404,7 +403,7 @@ def forget(b: int, f: int, places: Places, memory: Memory) -> None:
     """Set one feature's trace to zero in a block."""
     first = places.start[places.n_shared]
     if b < places.n_shared:
-        memory.e_shared[f, b] = 0
+        memory.e_shared[b, f, 0] = 0
     else:
         for i in range(places.start[b] - first, places.start[b + 1] - first):
             memory.e_packed[f, i] = 0
@@ -448,7 +447,7 @@ def learn_block(
     enlist(b, memory, tiles_t)
     if b < places.n_shared:
         renew_shared_trace(b, start, stop, memory, lanes, rules)
-        sweep(b, memory.e_shared[:, b : b + 1], start, stop, memory, lanes, rules)
+        sweep(b, memory.e_shared[b, :, 0:1], start, stop, memory, lanes, rules)
     else:
         renew_packed_trace(b, start, stop, first, memory, lanes, rules)
         sweep(b, memory.e_packed[:, start - first : stop - first], start, stop, memory, lanes, rules)
