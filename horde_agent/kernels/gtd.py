@@ -378,18 +378,14 @@ def correct_the_rest(b: int, memory: Memory, tiles: Integers, start: int, stop: 
 
 
 @inner_kernel
-def drop_small(b: int, start: int, stop: int, places: Places, memory: Memory, drop_below: float) -> None:
-    """Let the features whose trace fell below `drop_below` in every lane leave the block's list."""
-    first, live, n_kept = places.start[places.n_shared], memory.live[b], 0
+def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: float) -> None:
+    """Let the features whose trace fell below `drop_below` in every lane leave the block's list; `e` as in `move_w`."""
+    live, n_kept = memory.live[b], 0
     for k in range(memory.n_live[b]):
-        f = live[k]
-        if b < places.n_shared:
-            largest = memory.e_shared[b, f, 0]
-        else:
-            largest = memory.e_packed[f, start - first]
-            for i in range(start - first, stop - first):
-                largest = max(largest, memory.e_packed[f, i])
-        if largest < drop_below:
+        f, i = live[k], 0
+        while i < e.shape[1] and e[f, i] < drop_below:
+            i += 1
+        if i == e.shape[1]:
             memory.is_live[b, f] = 0
             forget(b, f, places, memory)
         else:
@@ -419,13 +415,13 @@ def clear_trace(b: int, places: Places, memory: Memory) -> None:
 
 
 @inner_kernel
-def sweep(b: int, e: Reals, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
+def sweep(b: int, e: Reals, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_tp1: Integers) -> None:
     """Carry delta e and the two corrections into w, theta and m; `e` as in `move_w`.
 
     One array at a time, w first, for y = e_t.w_t: all in one pass take twice as long, since a compiler that cannot
     tell many arrays apart trusts none of them.
     """
-    live = memory.live[b, : memory.n_live[b]]
+    start, stop, live = places.start[b], places.start[b + 1], memory.live[b, : memory.n_live[b]]
     for i in range(start, stop):
         lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
     move_w(memory.w, live, e, memory.phi_t, start, stop, lanes[TO_W], lanes[SPENT], lanes[Y])
@@ -434,6 +430,8 @@ def sweep(b: int, e: Reals, start: int, stop: int, memory: Memory, lanes: Reals,
     move_theta(memory.theta, live, e, memory.phi_tp1, start, stop, lanes[TO_THETA], lanes[SPENT])
     if memory.m.shape[0] > 0:
         move_m(memory.m, live, e, start, stop, lanes[TO_M])
+    correct_the_rest(b, memory, tiles_tp1, start, stop, lanes[SPENT])
+    drop_small(b, e, places, memory, rules.drop_below[0])
 
 
 @inner_kernel
@@ -447,13 +445,11 @@ def learn_block(
     enlist(b, memory, tiles_t)
     if b < places.n_shared:
         renew_shared_trace(b, start, stop, memory, lanes, rules)
-        sweep(b, memory.e_shared[b, :, 0:1], start, stop, memory, lanes, rules)
+        sweep(b, memory.e_shared[b, :, 0:1], places, memory, lanes, rules, tiles_tp1)
     else:
         renew_packed_trace(b, start, stop, first, memory, lanes, rules)
-        sweep(b, memory.e_packed[:, start - first : stop - first], start, stop, memory, lanes, rules)
-    correct_the_rest(b, memory, tiles_tp1, start, stop, lanes[SPENT])
+        sweep(b, memory.e_packed[:, start - first : stop - first], places, memory, lanes, rules, tiles_tp1)
     sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
-    drop_small(b, start, stop, places, memory, rules.drop_below[0])
 
 
 # ---- one step -----------------------------------------------------------------------------------------------------
