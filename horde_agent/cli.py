@@ -7,6 +7,7 @@ import itertools
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.jobs import Job, learn_from_log, live
-from horde_agent.policies import Behaviour
+from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_growth
 from horde_agent.report import write_report
 from horde_agent.run_folder import own_version
 
@@ -146,8 +147,29 @@ def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
     )
     excursions = ExcursionConfig(config.excursion_probability, config.horizon)
     job = Job(config, env, interface, horde, excursions, Console(stderr=True))
+    if config.trace_rule == "plain":
+        for warning in heavy_traces(horde.questions, StickyRandom(len(interface.actions), config.repeat)):
+            job.console.print(f"trace rule plain: {warning}")
     job.begin()
     return job
+
+
+def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
+    """Return a sentence for each time scale whose "plain" trace has heavy tails or infinite variance.
+
+    Only constant-action targets and constant gamma and lambda are judged: the others' ratios depend on the state.
+    """
+    counts: Counter[tuple[float, float, int]] = Counter()
+    for question in questions:
+        policy, gamma, lam = question.target_policy, question.continuation, question.lam
+        if isinstance(policy, ConstantAction) and not callable(gamma) and not callable(lam):
+            counts[float(gamma), float(lam), policy.n_actions] += 1
+    said = []
+    for (gamma, lam, n_actions), n in sorted(counts.items()):
+        growth = trace_growth(np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam)
+        if growth.warning:
+            said.append(f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {growth.warning}")
+    return said
 
 
 def _questions(config: LearnConfig, interface: Interface) -> list[GVF]:

@@ -235,7 +235,7 @@ def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: flo
     moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=taken)
     factor = float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
     if factor >= INFINITE_VARIANCE_FROM:
-        return TraceGrowth(factor, f"infinite variance: its second moment grows by {factor:.3f} per step")
+        return TraceGrowth(factor, f"infinite variance: the second moment is multiplied by {factor:.3f} per step")
     if factor >= HEAVY_TAILS_FROM:
-        return TraceGrowth(factor, f"heavy tails: its second moment shrinks by {factor:.3f} per step only")
+        return TraceGrowth(factor, f"heavy tails: the second moment is multiplied by {factor:.3f} per step")
     return TraceGrowth(factor, "")

@@ -113,8 +113,8 @@ class SimulatedBody(Backend):
         noise = self._rng.standard_normal((self._ticks, 3))
         for k in range(self._ticks - 2):
             machine.tick(noise[k])
-        previous = self._observed_tick(noise[-2])
-        body = self._observed_tick(noise[-1])
+        previous = self._observed_tick(noise[-2], touch=False)
+        body = self._observed_tick(noise[-1], touch=True)
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
         return self._frame(previous, body, share, applied=free and not machine.is_held())
 
@@ -143,11 +143,11 @@ class SimulatedBody(Backend):
             raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
         return [min(max(round(v / unit), -127), 127) for v, unit in zip(request, self._units, strict=True)]
 
-    def _observed_tick(self, noise: Floats) -> BodyState:
-        """Let 10 ms pass and return the body's state at their end."""
+    def _observed_tick(self, noise: Floats, *, touch: bool) -> BodyState:
+        """Let 10 ms pass and return the body's state at their end, with its contacts or without."""
         before = self.machine.body.motion
         self.machine.tick(noise)
-        return self.machine.state((before.vx, before.vy))
+        return self.machine.state((before.vx, before.vy), touch=touch)
 
     def _frame(self, previous: BodyState, body: BodyState, share: Floats, *, applied: bool) -> Frame:
         """Sample all channels of the packet at the end of the period."""

@@ -98,8 +98,11 @@ class Machine:
             values[i] = min(max(round(10.0 * volt + sd * draw), 0), 255)
         return values
 
-    def state(self, previous: tuple[float, float]) -> BodyState:
-        """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago."""
+    def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
+        """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago.
+
+        Without `touch` nobody asks PyBullet for the contacts, and `contact_n_s` is 0.
+        """
         x, y, heading, vx, vy, yaw_rate = self.body.motion
         return BodyState(
             x,
@@ -112,7 +115,7 @@ class Machine:
             ay=(vy - previous[1]) / motors.TICK_S,
             wheel_speed=self.motion[motors.RIM_SPEED].copy(),
             duty=self.firmware.wheels[firmware.DUTY] * (1.0 / firmware.FULL_DUTY),
-            contact_n_s=self.body.contact_impulse() if self.n_ticks else 0.0,
+            contact_n_s=self.body.contact_impulse() if touch and self.n_ticks else 0.0,
         )
 
     def on_dock(self) -> bool:

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.cli import heavy_traces
+from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.run_folder import SUMMARY_KEYS
@@ -200,3 +203,16 @@ def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
     report = (elsewhere / "real" / "report.html").read_text()
     assert "last 298 steps" in report
     assert "traces.png" in report
+
+
+def test_plain_traces_are_warned_of_by_time_scale() -> None:
+    """Repeat .5 over five actions: rho 1.667 on repeats gives .864 at gamma .8 and 1.218 at .95 (lambda .9)."""
+    questions = [
+        GVF(f"{g}/{k}", ConstantAction(k, 5), Channel(0), continuation=g) for g in (0.0, 0.5, 0.8, 0.95) for k in (0, 3)
+    ]
+    assert heavy_traces(questions, StickyRandom(5)) == [
+        "the traces of 2 questions at gamma 0.8, lambda 0.9 have heavy tails: the second moment is multiplied by 0.864 "
+        "per step",
+        "the traces of 2 questions at gamma 0.95, lambda 0.9 have infinite variance: the second moment is multiplied "
+        "by 1.218 per step",
+    ]
