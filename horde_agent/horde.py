@@ -124,8 +124,9 @@ class Horde:
         signals = self._signals(action, probability, observation, tiles, terminated)
         self.predictions = self._engine.learn(tiles, signals)
         broken = self._engine.newly_broken()
-        self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
-        self.predictions[broken] = 0.0
+        if broken.size:
+            self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
+            self.predictions[broken] = 0.0
         self._held = None if terminated else (observation, tiles)
         return self.predictions.copy()
 
@@ -280,7 +281,7 @@ class Horde:
     def _checked_tiles(self, tiles: Tiles) -> Tiles:
         """Return the tiles as contiguous int64."""
         tiles = np.asarray(tiles)
-        if tiles.shape != (self.n_active,) or not np.issubdtype(tiles.dtype, np.integer):
+        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
         tiles = np.ascontiguousarray(tiles, dtype=np.int64)
         outside = first_outside(tiles, self.n_features)
