@@ -16,6 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from horde_env.scaling import scale_to_unit
+
 Floats = NDArray[np.float64]
 Observation = NDArray[np.float32]
 
@@ -101,7 +103,6 @@ class RobotSpec:
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
         self._span = self.high - self.low
-        self._zeros, self._ones = np.zeros(self.n_channels), np.ones(self.n_channels)
         self._slices = {name: self._slice(name) for name in self._groups}
 
     low: Floats
@@ -179,17 +180,9 @@ class RobotSpec:
             The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
             reading that is not finite counts as clipped and becomes 0.
         """
-        share = (values - self.low) / self._span
-        within = np.fmin(np.fmax(share, self._zeros), self._ones)  # fmax turns NaN into 0
-        # Comparing bytes is the cheapest proof that nothing was changed, as in nearly every step.
-        n_clipped = 0 if within.tobytes() == share.tobytes() else self._count_clipped(share, within)
-        return within.astype(np.float32), n_clipped
-
-    def _count_clipped(self, share: Floats, within: Floats) -> int:
-        finite = np.isfinite(share)
-        within[~finite] = 0.0
-        # A reading on the edge of its range may round past it by one ulp; that is no clip.
-        return int(np.count_nonzero(~finite | (share < -1e-9) | (share > 1.0 + 1e-9)))
+        observation = np.empty(self.n_channels, dtype=np.float32)
+        n_clipped: int = scale_to_unit(values, self.low, self._span, observation)
+        return observation, n_clipped
 
     def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:
         """Return the SI values of a scaled observation (exact only where nothing was clipped)."""

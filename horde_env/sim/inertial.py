@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.sim._jit import kernel
+from horde_env._jit import kernel
 
 Floats = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_env._jit import kernel
 from horde_env.sim import firmware
-from horde_env.sim._jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

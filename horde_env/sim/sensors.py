@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from horde_env._jit import kernel
 from horde_env.robot import RobotSpec
 from horde_env.sim import fields, inertial
-from horde_env.sim._jit import kernel
 from horde_env.sim.pen import Pen
 from horde_env.sim.state import BodyState
 

@@ -1,4 +1,4 @@
-"""The one place where the simulator's numba options live."""
+"""The one place where this package's numba options live."""
 
 from __future__ import annotations
 
