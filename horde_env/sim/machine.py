@@ -11,6 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from horde_env._jit import kernel
 from horde_env.robot import RobotSpec
 from horde_env.sim import firmware, motors
 from horde_env.sim.bullet import PlanarBody
@@ -91,11 +92,10 @@ class Machine:
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        noise, values = rng.standard_normal(N_NOISE), np.empty(N_RAW)
+        noise, values, power = rng.standard_normal(N_NOISE), np.empty(N_RAW), self.power
+        bus_to_280 = (power.bus_v, *power.battery_v)
+        report_volts(bus_to_280, VOLT_SD, noise, values)
         motors.report(self.motion, self.firmware.wheels, noise[4:], values[4:])
-        volts = (self.power.bus_v, *self.power.battery_v)
-        for i, (volt, sd, draw) in enumerate(zip(volts, VOLT_SD, noise[:4].tolist(), strict=True)):
-            values[i] = min(max(round(10.0 * volt + sd * draw), 0), 255)
         return values
 
     def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
@@ -138,6 +138,13 @@ class Machine:
     def _see_power(self) -> None:
         """Tell the motors' side what the supply says; it changes no faster than it is stepped."""
         self._bus_byte, self._is_off = self.power.bus_byte, self.power.holds_motors
+
+
+@kernel
+def report_volts(volts: tuple[float, ...], sd: tuple[float, ...], noise: Floats, out: Floats) -> None:
+    """Write bus and battery voltages, V, as a packet's bytes of 0.1 V; `sd` of their noise is in 0.1 V."""
+    for i in range(4):
+        out[i] = min(max(np.rint(10.0 * volts[i] + sd[i] * noise[i]), 0.0), 255.0)
 
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:
