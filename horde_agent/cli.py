@@ -30,7 +30,7 @@ from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_
 from horde_agent.report import write_report
 from horde_agent.run_folder import own_version
 
-BAD_INPUT = 2
+BODY_GONE, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class ReportConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0 done, 2 bad input; other errors are raised.
+    """Run the command line and return the exit code: 0 done, 1 the body was lost, 2 bad input, 130 broken off.
+
+    Other errors are raised.
 
     Args:
         arguments: Words after `horde`; those of the process when None.
@@ -63,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as error:
         print(f"horde: {error}", file=sys.stderr)
         return BAD_INPUT
+    except BodyGone as error:
+        print(f"horde: {error}", file=sys.stderr)
+        return BODY_GONE
+    except KeyboardInterrupt:
+        print("horde: broken off", file=sys.stderr)
+        return BROKEN_OFF
     return 0
 
 
@@ -114,8 +122,8 @@ def _learn(config: LearnConfig) -> None:
     try:
         with answered():
             job = _make_job(env, config)
-        run = live if config.backend == "simulator" else learn_from_log
-        with stop_on_interrupt(job):
+        run = learn_from_log if config.backend == "replay" else live
+        with stop_on_interrupt(job), reported(job):
             summary = run(job)
     finally:
         env.close()
@@ -125,9 +133,14 @@ def _learn(config: LearnConfig) -> None:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment; it is reached through Gymnasium alone."""
-    settings: dict[str, Any] = {"realtime": config.realtime, "disable_env_checker": True}
+    settings: dict[str, Any] = {"disable_env_checker": True}
+    if config.backend in ("serial", "drops"):
+        return gymnasium.make(f"horde_env:Critterbot{config.backend.title()}-v0", port=config.port, **settings)
+    settings["realtime"] = config.realtime
     if config.backend == "replay":
         return gymnasium.make("horde_env:CritterbotReplay-v0", log=str(config.log), **settings)
+    if config.backend == "emulated":
+        return gymnasium.make("horde_env:CritterbotEmulated-v0", **settings)
     return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
 
 
@@ -205,30 +218,55 @@ def answered() -> Iterator[None]:
     except BadInput:
         raise
     except Exception as error:
-        # The robot's package is not imported here, so its errors are known by name.
-        ours = any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
-        if ours or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
+        if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
             raise BadInput(" ".join(str(error).split())) from error
         raise
 
 
+def _is_of_body(error: BaseException) -> bool:
+    """Whether the robot's package raised it; that is not imported here, so its errors are known by name."""
+    return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
+
+
+class BodyGone(Exception):
+    """The body stopped answering in the middle of a job; the report of what was lived until then is written."""
+
+
+@contextmanager
+def reported(job: Job) -> Iterator[None]:
+    """Write the report of what was lived before the body was lost, or before somebody broke off, then go on raising."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if job.emergency_stop("Ctrl-C was pressed twice"):
+            job.console.print("the emergency stop is set; clear it by `horde-robot stop --clear`", soft_wrap=True)
+        raise
+    except Exception as error:
+        if not _is_of_body(error):
+            raise
+        report = write_report(job.folder_path)
+        raise BodyGone(f"{' '.join(str(error).split())} What was lived until then is in {report}") from error
+
+
 @contextmanager
 def stop_on_interrupt(job: Job) -> Iterator[None]:
-    """Let the first Ctrl-C end the job cleanly, with its report; a second one breaks it off."""
+    """Let the first Ctrl-C or SIGTERM end the job cleanly, with its report; a second one breaks it off."""
 
     def stop(signum: int, frame: object) -> None:  # noqa: ARG001
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if job.is_stopped:
+            raise KeyboardInterrupt
         job.stop()
         job.console.print("stopping after this step; press Ctrl-C again to break off")
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(console: Console, summary: dict[str, Any], report: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
-BACKENDS = ("simulator", "replay")
-LATER_BACKENDS = ("serial", "drops", "emulated")
+BACKENDS = ("simulator", "serial", "drops", "replay", "emulated")
+WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
@@ -34,8 +34,10 @@ class LearnConfig:
     """Live, or read a recorded life, and learn predictions from it; the results go to a folder of their own.
 
     Attributes:
-        backend: The body: `simulator` (the Critterbot in its pen) or `replay` (a recorded log).
-        port: Port of a real robot (for the backends serial and drops, which are not available in this version).
+        backend: The body: `simulator` (the Critterbot in its pen), `serial` (the robot), `drops` (the robot over its
+            on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
+        port: Port of a real robot: a device (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT for
+            serial, HOST:2330 for drops.
         log: The log to replay.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
@@ -85,7 +87,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
     _check_questions(questions, config.backend)
-    steps = DEFAULT_STEPS if config.steps is None and config.backend == "simulator" else config.steps
+    steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps, out=_fresh_folder(config))
 
 
@@ -148,13 +150,12 @@ def _toml_value(value: object) -> str:
 
 
 def _check_body(config: LearnConfig) -> None:
-    if config.backend in LATER_BACKENDS:
-        raise BadInput(
-            f"the backend {config.backend!r} is not available in this version; use one of {', '.join(BACKENDS)}"
-        )
     _one_of("backend", config.backend, BACKENDS)
-    if config.port is not None:
+    if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    if config.port is None and config.backend in WITH_PORT:
+        example = "/dev/serial/by-id/..." if config.backend == "serial" else "HOST:2330"
+        raise BadInput(f"--backend {config.backend} needs --port, where the robot is, as in --port {example}")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

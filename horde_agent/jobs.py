@@ -39,6 +39,7 @@ class Job:
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
         is_stopped: True once somebody asked the job to end.
+        compile_s: How long compiling took, in seconds.
     """
 
     def __init__(
@@ -53,17 +54,29 @@ class Job:
         assert config.out is not None, "a job needs a resolved config"
         self.config, self.env, self.interface, self.horde, self.console = config, env, interface, horde, console
         self.folder_path: Path = config.out
-        self.is_stopped = False
+        self.is_stopped, self.compile_s = False, 0.0
         behaviour = StickyRandom(len(interface.actions), config.repeat)
         rng = np.random.default_rng(config.seed)
         self.life = Life(env, horde, behaviour, rng, interface=interface, excursions=excursions)
 
     def begin(self) -> None:
-        """Bring the body to its first observation: a body that cannot be opened shows now."""
-        if self.config.backend == "simulator":
-            self.life.begin()
-        else:
+        """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
+
+        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command.
+        """
+        self.compile_s = warm_up(self.horde, self.interface)
+        if self.config.backend == "replay":
             self.env.reset()
+        else:
+            self.life.begin()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the body for good, until somebody clears it, where it can be; return whether it can."""
+        stop = getattr(self.env.unwrapped, "emergency_stop", None)
+        if stop is None:
+            return False
+        stop(reason)
+        return True
 
     def stop(self) -> None:
         """Ask the job to end cleanly; safe to call from a signal handler."""
@@ -79,10 +92,10 @@ class Job:
         }
         return Recorder(len(self.interface.channels), folder.life, facts)
 
-    def details(self, compile_s: float, **further: Any) -> dict[str, Any]:
+    def details(self, **further: Any) -> dict[str, Any]:
         """Return what details.json says beside the further facts."""
         return {
-            "compile_s": compile_s,
+            "compile_s": self.compile_s,
             "channels": [channel.name for channel in self.interface.channels],
             "actions": list(self.interface.actions),
             "set_aside_because": self.horde.set_aside_because,
@@ -107,13 +120,12 @@ def warm_up(horde: Horde, interface: Interface) -> float:
 
 
 def live(job: Job) -> dict[str, Any]:
-    """Live in the simulator, learn, test, and write the run folder; return the summary.
+    """Live in the body, learn, test, and write the run folder; return the summary.
 
     A fault of the body ends the life, but what was learned until then is written before it is raised.
     """
     assert job.config.steps is not None
     life, sampler = job.life, Sampler()
-    compile_s = warm_up(job.horde, job.interface)
     folder = RunFolder.create(job.folder_path, job.config)
     life.recorder = job.recorder(folder)
     life.student.errors.record_to(folder.excursions)
@@ -127,11 +139,11 @@ def live(job: Job) -> dict[str, Any]:
     finally:
         wall_s = time.perf_counter() - began
         progress.stop()
-        summary = _write_life(job, folder, wall_s, compile_s, sampler.samples)
+        summary = _write_life(job, folder, wall_s, sampler.samples)
     return summary
 
 
-def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, samples: list[Sample]) -> dict[str, Any]:
+def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample]) -> dict[str, Any]:
     """Write the tables of a life and return its summary."""
     life, horde, student = job.life, job.horde, job.life.student
     errors, sound, actions = student.errors, sound_demons(horde), job.interface.actions
@@ -150,6 +162,9 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, sa
         "n_discarded": errors.n_discarded,
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "n_clipped": life.n_clipped,
+        "sensor_age_ms": life.sensor_age_s.summary_ms(),
+        "overrun_ms": life.overrun_s.summary_ms(),
+        "n_not_applied": life.n_not_applied,
     }
     outcomes = list(errors.outcomes())
     variance = results.variances(outcomes, horde.n_demons)
@@ -162,14 +177,13 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, compile_s: float, sa
     if errors.n_excursions:
         shown = traces.excursion_traces(read(folder.life), horde, job.interface, outcomes, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
-    write_json(folder.details, job.details(compile_s, **counts))
+    write_json(folder.details, job.details(**counts))
     return _write_summary(folder, facts)
 
 
 def learn_from_log(job: Job) -> dict[str, Any]:
     """Learn from the first part of a log, score on the rest, and write the run folder; return the summary."""
     horde, interface, config = job.horde, job.interface, job.config
-    compile_s = warm_up(horde, interface)
     folder = RunFolder.create(job.folder_path, config)
     began = time.perf_counter()
     with job.recorder(folder) as recorder:
@@ -186,7 +200,7 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         score = holdout.learn_and_score(stream, student, passes=config.passes, observer=observe)
     finally:
         progress.stop()
-    return _write_reading(job, folder, student, score, stream.n_steps, n_gaps, time.perf_counter() - began, compile_s)
+    return _write_reading(job, folder, student, score, stream.n_steps, n_gaps, time.perf_counter() - began)
 
 
 def _write_reading(
@@ -197,7 +211,6 @@ def _write_reading(
     steps: int,
     n_gaps: int,
     wall_s: float,
-    compile_s: float,
 ) -> dict[str, Any]:
     """Write the tables of a log that was learned from and return the summary."""
     horde, period_s, sound = job.horde, job.interface.period_s, sound_demons(job.horde)
@@ -229,7 +242,7 @@ def _write_reading(
     )
     notes = [note, *job.env.unwrapped.metadata.get("notes", [])]
     details = {"notes": notes, "passes": job.config.passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
-    write_json(folder.details, job.details(compile_s, **details, share_better_than_mean_predictor=better))
+    write_json(folder.details, job.details(**details, share_better_than_mean_predictor=better))
     return _write_summary(folder, facts)
 
 

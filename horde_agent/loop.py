@@ -61,7 +61,10 @@ class Life:
         steps: 100 ms periods lived, excursions and drives included.
         gaps, crc_errors, deadlines_missed, n_clipped: Faults of the body so far; drives are no faults.
         t: Robot time of the latest observation in seconds (nan where the body has no clock).
+        n_not_applied: Steps in which the body did not do what was asked (safety stop, charging).
         cycle_s: Durations of the cycles, step and learning included, in seconds.
+        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each step, in seconds;
+            empty where the body does not tell them.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
 
     Example:
@@ -99,7 +102,8 @@ class Life:
         self.recorder, self.observers = recorder, list(observers)
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
-        self.cycle_s = Durations()
+        self.n_not_applied = 0
+        self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._worker = Worker()
         self._has_begun = self._is_closed = self._is_stopped = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
@@ -171,10 +175,11 @@ class Life:
     ) -> None:
         """Take in what a step brought; after the end of an episode, begin the next one."""
         self._take(observation, info)
-        if info.get("overrun_s", 0.0) > LATE_S:
-            self.deadlines_missed += 1
+        self._time(info)
         if self._flags & Flag.GAP:
             self.gaps += 1
+        if self._flags & Flag.NOT_APPLIED:
+            self.n_not_applied += 1
         if terminated:
             self._flags |= Flag.TERMINATED
         if truncated:
@@ -183,6 +188,14 @@ class Life:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
             self._reset()
+
+    def _time(self, info: Mapping[str, Any]) -> None:
+        """Count how late the step was and how old its packet, where the body tells."""
+        if info.get("overrun_s", 0.0) > LATE_S:
+            self.deadlines_missed += 1
+        for name, durations in (("overrun_s", self.overrun_s), ("sensor_age_s", self.sensor_age_s)):
+            if name in info:
+                durations.add(info[name])
 
     def _reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Reset the environment: what follows does not follow from what was."""

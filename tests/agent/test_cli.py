@@ -59,8 +59,8 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("words", "said"),
     [
         ("learn --backend simulatr", "unknown backend 'simulatr'"),
-        ("learn --backend serial --port /dev/ttyUSB0", "'serial' is not available in this version"),
-        ("learn --backend emulated", "'emulated' is not available"),
+        ("learn --backend serial", "--backend serial needs --port"),
+        ("learn --backend drops", "--backend drops needs --port"),
         ("learn --steps -1", "--steps must be at least 1"),
         ("learn --steps abc", "--steps"),
         ("learn --bogus 1", "Unrecognized options: --bogus"),
@@ -145,12 +145,15 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
-def test_ctrl_c_ends_the_run_with_its_report(elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_with_its_report(
+    number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = signal.getsignal(number)
 
     def interrupt(self: Sampler, moment: Any) -> None:
         if moment.life.steps == 50:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(Sampler, "__call__", interrupt)
     assert cli.main(["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]) == 0
@@ -159,7 +162,44 @@ def test_ctrl_c_ends_the_run_with_its_report(elsewhere: Path, toy: None, monkeyp
     assert summary["steps"] == 51
     assert (elsewhere / "a" / "report.html").is_file()
     assert json.loads((elsewhere / "a" / "details.json").read_text())["stopped_early"] is True
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
+
+
+def test_a_second_ctrl_c_sets_the_emergency_stop_before_the_body_is_closed(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+
+    def twice(age: int) -> None:
+        if age == 30:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    class Robot(ToyBody):
+        def emergency_stop(self, reason: str) -> None:
+            told.append(reason)
+
+        def close(self) -> None:
+            told.append("closed")
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: Robot(on_step=twice))
+    assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 130
+    assert told == ["Ctrl-C was pressed twice", "closed"]
+    assert "horde-robot stop --clear" in capsys.readouterr().err
+
+
+def test_a_lost_body_ends_the_run_with_its_report_and_exit_code_1(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def on_step(age: int) -> None:
+        if age == 30:
+            raise type("HordeEnvError", (Exception,), {})("the robot at /dev/x is gone.")
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=on_step))
+    assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 1
+    assert "the robot at /dev/x is gone. What was lived until then is in a/report.html" in capsys.readouterr().err
+    assert json.loads((elsewhere / "a" / "summary.json").read_text())["steps"] == 30
+    assert (elsewhere / "a" / "report.html").is_file()
 
 
 def test_what_was_lived_before_a_fault_is_written(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "words"),
     [
         ({"backend": "simulater"}, "unknown backend 'simulater'.*did you mean 'simulator'"),
-        ({"backend": "serial", "port": "/dev/x"}, "'serial' is not available in this version"),
-        ({"backend": "drops"}, "'drops' is not available in this version"),
-        ({"backend": "emulated"}, "'emulated' is not available in this version"),
+        ({"backend": "serial"}, "--backend serial needs --port.*/dev/serial/by-id"),
+        ({"backend": "drops"}, "--backend drops needs --port.*HOST:2330"),
+        ({"backend": "emulated", "port": "/dev/x"}, "--port belongs to a real robot"),
         ({"backend": "replay"}, "needs --log"),
         ({"backend": "replay", "log": Path("nowhere.csv")}, "there is no log nowhere.csv"),
         ({"log": Path("x.csv")}, "--log is read by --backend replay alone"),

@@ -319,10 +319,14 @@ def test_observers_see_each_step_with_its_predictions() -> None:
 def test_faults_are_counted() -> None:
     """Late by 40 ms is jitter, by 60 ms a missed deadline."""
     faults = {3: {"gap": 1, "crc_errors": 2}, 4: {"overrun_s": 0.04}, 5: {"overrun_s": 0.06}, 6: {"clipped": 3}}
+    faults |= {7: {"applied": 0, "sensor_age_s": 0.008}}
     with toy_life(ToyBody(faults), SpyHorde(toy_questions())) as life:
         life.run(10)
 
     assert (life.gaps, life.deadlines_missed, life.crc_errors, life.n_clipped) == (1, 1, 2, 3)
+    assert life.n_not_applied == 1
+    assert life.overrun_s.summary_ms() == pytest.approx({"p50": 50.0, "p99": 59.8, "max": 60.0})
+    assert life.sensor_age_s.summary_ms() == pytest.approx({"p50": 8.0, "p99": 8.0, "max": 8.0})
 
 
 def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> None:
