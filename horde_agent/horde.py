@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
-from horde_agent.kernels.gtd import Signals, first_outside
+from horde_agent.kernels import checks
+from horde_agent.kernels.gtd import Signals
 from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 
@@ -215,10 +216,8 @@ class Horde:
         assert self._held is not None
         rho = self._policies.ratios(action, probability, *self._held)[self._policy]
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
-        self._set_aside_groups(rho, "its target policy gave no probability")
-        self._set_aside_groups(gamma, "its continuation left [0, 1]")
-        self._set_aside_groups(lam, "its lam left [0, 1]")
         if terminated:
+            self._set_aside_groups(gamma, "its continuation left [0, 1]")
             gamma[:] = 0.0
         signals = Signals(
             rho_t=rho,
@@ -227,18 +226,22 @@ class Horde:
             c_tp1=self._cumulants(observation, tiles, self._engine.predict_one),
             z_tp1=self._outcome(observation, tiles),
         )
+        found = checks.inspect(*signals, self._r_max, self._gamma_max)
+        if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
+            self._set_aside_groups(rho, "its target policy gave no probability")
+            self._set_aside_groups(gamma, "its continuation left [0, 1]")
+            self._set_aside_groups(lam, "its lam left [0, 1]")
+        if found:
+            self._renew_bounds(signals)
         self._rho = signals.rho_t
-        self._renew_bounds(signals)
         return signals
 
     def _renew_bounds(self, signals: Signals) -> None:
         """Raise the bounds on |theta| where a cumulant, an outcome or a continuation is the largest so far."""
-        r = np.maximum(np.abs(signals.c_tp1), np.abs(signals.z_tp1))
-        if (r > self._r_max).any() or (signals.gamma_tp1 > self._gamma_max).any():
-            self._r_max = np.fmax(self._r_max, r)
-            self._gamma_max = np.maximum(self._gamma_max, signals.gamma_tp1)
-            horizon = 1.0 / np.maximum(1.0 - self._gamma_max, 1.0 / _LONGEST_HORIZON)
-            self._engine.set_bounds(_BOUND_SCALE * self._r_max * horizon[self._group])
+        self._r_max = np.fmax(self._r_max, np.fmax(np.abs(signals.c_tp1), np.abs(signals.z_tp1)))
+        self._gamma_max = np.maximum(self._gamma_max, signals.gamma_tp1)
+        horizon = 1.0 / np.maximum(1.0 - self._gamma_max, 1.0 / _LONGEST_HORIZON)
+        self._engine.set_bounds(_BOUND_SCALE * self._r_max * horizon[self._group])
 
     # ---- demons set aside -----------------------------------------------------------------------------------------
 
@@ -273,8 +276,8 @@ class Horde:
         if observation.ndim != 1 or observation.size < self._cumulants.n_channels:
             needed = self._cumulants.n_channels
             raise ValueError(f"observation must be flat with at least {needed} channels, not {observation.shape}")
-        if not np.isfinite(observation).all():
-            bad = int(np.flatnonzero(~np.isfinite(observation))[0])
+        bad = checks.first_not_finite(observation)
+        if bad >= 0:
             raise ValueError(f"observation must be finite; channel {bad} is {observation[bad]}")
         return observation, self._checked_tiles(tiles).copy()
 
@@ -284,7 +287,7 @@ class Horde:
         if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
         tiles = np.ascontiguousarray(tiles, dtype=np.int64)
-        outside = first_outside(tiles, self.n_features)
+        outside = checks.first_outside(tiles, self.n_features)
         if outside >= 0:
             raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {outside} is {tiles[outside]}")
         return tiles

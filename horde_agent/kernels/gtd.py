@@ -572,12 +572,3 @@ def clear_all(places: Places, memory: Memory) -> None:
     """Set every trace to zero: the start of a stream, and after every gap."""
     for b in range(memory.n_live.shape[0]):
         clear_trace(b, places, memory)
-
-
-@kernel
-def first_outside(tiles: Integers, n_features: int) -> int:
-    """Return the position of the first tile outside 0..n_features - 1, or -1."""
-    for k in range(tiles.shape[0]):
-        if tiles[k] < 0 or tiles[k] >= n_features:
-            return k
-    return -1
