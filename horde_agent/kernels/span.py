@@ -1,0 +1,878 @@
+"""GTD(lambda) without stored traces and without dense passes: the arithmetic of one step, in the span of the past.
+
+A trace is a sum of recent feature vectors, e_t = sum_k a_k phi_k, and so is what theta and w have changed by since they
+were last written. All demons share the phi_k; a demon's own are a few numbers per step: rho, the decay
+g = gamma lambda, delta, h = gamma (1 - lambda) e.w and q = phi.w. With the overlaps G(k, j) = phi_k.phi_j (whole
+numbers, `history.py`) one pass over them gives everything that a step asks for, and no weight is written:
+
+    x_k = e_k.phi_j = rho_k (G(k, j) + g_k x_{k-1})
+    theta_t.phi_j = theta_0.phi_j + alpha   (sum delta_k x_k - sum h_k G(k+1, j))
+    w_t.phi_j     = w_0.phi_j     + alpha_w (sum delta_k x_k - sum q_k G(k, j))
+
+theta_0.phi_j, by the weights as written, moves with the rows of the features that went on and off. e.w, e.e, e.phi obey
+recursions of their own (`learn_lanes`). Every K steps what is owed is written (`settle`): a backward pass gives the
+coefficient of each phi_k, and a feature's row changes by the sum of the coefficients over its runs. It is exact: the
+same algebra as `gtd.py`, in another order.
+
+A *lane* is the place of one demon, a *tile* a run of lanes; each tile's rows lie together, feature by feature. A trace
+reaches back beyond the last writing: the tile keeps rho and g of those steps (its *tail*) until nothing of them is
+left. Where that takes too long, the tile is made to *carry*: the trace at the last writing is kept in rows of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from horde_agent.kernels import history as past
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels.gtd import NOT_FINITE, UNBOUNDED, Signals
+from horde_agent.kernels.history import History
+
+Reals = NDArray[Any]  # float32 or float64, the engine's dtype
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# One number per lane: rows of the array `lanes`, shape (N_ROWS, L).
+V = 0  # theta_t.phi_t, the prediction
+Q = 1  # w_t.phi_t
+X = 2  # e_{t-1}.phi_t
+Y = 3  # e_{t-1}.w_t
+Z = 4  # |e_{t-1}|^2
+TOP = 5  # no entry of e_{t-1} is larger; equal to the largest where a feature was on since the trace began
+MAX_E = 6  # the largest TOP so far
+DELTA = 7
+S = 8  # scalar MSPBE trace
+GAMMA_T = 9
+LAM_T = 10
+ALPHA = 11
+ALPHA_W = 12
+BOUND = 13  # |theta| that no answer can need
+BASE = 14  # theta.phi at the present, theta as written
+BASE_W = 15  # w.phi at time W_AT, w as written
+BASE_E = 16  # e.phi at the present, e as carried
+SUM = 17  # sum delta_k x_k at the present
+SPENT = 18  # sum q_k G(k, now)
+TURNED = 19  # sum h_k G(k + 1, now)
+X_TP1 = 20  # e_{t-1}.phi_{t+1}
+RHO_T = 21
+GAMMA_TP1 = 22
+LAM_TP1 = 23
+C_TP1 = 24  # with the outcome: c + (1 - gamma) z
+N_ROWS = 25
+
+# One whole number per tile: columns of the array `book`, shape (T, N_COLUMNS).
+N_KEPT = 0  # steps in `trace` and `times`: the tail, then the steps owed
+N_OWED = 1
+N_SPENT = 2  # steps in `spent`
+LIMIT = 3  # written when so many are in `spent`
+W_AT = 4  # time of the feature vector that BASE_W is about
+WAS_BUSY = 5  # 1: the last step left a trace
+CARRIES = 6  # place in `carried`, -1 for none
+IS_CARRYING = 7  # 1: the carried trace is not zero
+N_COLUMNS = 8
+
+# What a writing adds to, and its place in a table of coefficients; the trace comes last.
+TO_THETA, TO_W, TO_M = 0, 1, 2
+LANES_AT_ONCE = 32  # a table of coefficients for so many lanes stays in a core's own cache
+
+
+class Tiles(NamedTuple):
+    """Who sits where: demons on L lanes in T tiles, over n features."""
+
+    group: Integers  # (L,): group of each lane, -1 where it is empty
+    demon: Integers  # (L,): demon of each lane, -1 where it is empty
+    start: Integers  # (T + 1,): tile b is lanes start[b]..start[b + 1]
+
+
+class Memory(NamedTuple):
+    """What is learned, as last written. Tile b's rows are the numbers n start[b]..n start[b + 1]."""
+
+    theta: Reals  # (n L,)
+    w: Reals  # (n L,)
+    m: Reals  # (n L,): the vector MSPBE trace over its common scale, or (0,) where it is not kept
+    carried: Reals  # (places, n widest tile): traces at the last writing
+    is_alive: NDArray[np.uint8]  # (places, n): the features in a carried trace
+
+
+class Past(NamedTuple):
+    """What each demon keeps of its past: C steps, K of them owed. Tile b's numbers are C (or K) times its lanes."""
+
+    trace: Reals  # (2 C L,): rho_k, then g_k
+    owed: Reals  # (2 K L,): delta_k, then h_k
+    spent: Reals  # (K L,): q_k
+    times: Integers  # (T, C)
+    spent_times: Integers  # (T, K)
+    m_steps: Floats  # (T, K): 1 / (tau scale) at each step owed
+    book: Integers  # (T, N_COLUMNS)
+
+
+class Work(NamedTuple):
+    """Who is not well, and each hand's scratch paper."""
+
+    is_aside: NDArray[np.uint8]  # (L,)
+    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
+    wants_carry: NDArray[np.uint8]  # (T,): its tail is too long
+    overlaps: Reals  # (hands, 3, C): at the steps kept, after them, at the steps spent
+    table: Reals  # (hands, 4 LANES_AT_ONCE (most times + 1)), and room for a tail
+    ends: Reals  # (hands, 3, LANES_AT_ONCE): what reaches back beyond the first step kept
+    place: Integers  # (hands, times)
+    features: Integers  # (hands, n): features to write
+    first_run: Integers  # (hands, n + 1)
+    runs: Integers  # (hands, most runs, 2)
+
+
+class Rules(NamedTuple):
+    """What distinguishes one engine from another, and the step's own numbers."""
+
+    every_step: bool  # w decays where rho = 0 too
+    clip_lambda: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
+    drop_below: float  # a tail is dropped when it is below this, beside an active feature's 1, for good
+    drop_carried: float  # a feature leaves a carried trace below this
+    one_over_tau: float
+    m_step: float  # 1 / (tau scale)
+    keep_at_most: int  # steps of tail
+    period: int  # K
+    longest_wait: int  # steps after which something owed is written
+    first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
+    last_row: int
+    n_hands: int
+
+
+# ---- views --------------------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def rows_of(rows: Reals, start: int, stop: int, n: int) -> Reals:
+    """Return a tile's rows, (n, lanes)."""
+    return rows[n * start : n * stop].reshape(n, stop - start)
+
+
+@inner_kernel
+def pairs_of(pairs: Reals, start: int, stop: int, n: int) -> Reals:
+    """Return a tile's pairs of rows, (n, 2, lanes)."""
+    return pairs[2 * n * start : 2 * n * stop].reshape(n, 2, stop - start)
+
+
+@inner_kernel
+def carried_by(b: int, tiles: Tiles, memory: Memory, past_: Past) -> Reals:
+    """Return a tile's carried trace, (n, lanes)."""
+    n, width = memory.is_alive.shape[1], tiles.start[b + 1] - tiles.start[b]
+    return memory.carried[past_.book[b, CARRIES], : n * width].reshape(n, width)
+
+
+# ---- sums over rows and over the past -----------------------------------------------------------------------------
+
+
+@inner_kernel
+def add_rows(rows: Reals, features: Integers, n: int, out: Reals) -> None:
+    """Add the first n of the rows named to `out`."""
+    for k in range(n):
+        row = rows[features[k]]
+        for i in range(out.shape[0]):
+            out[i] += row[i]
+
+
+@inner_kernel
+def subtract_rows(rows: Reals, features: Integers, n: int, out: Reals) -> None:
+    """Subtract the first n of the rows named from `out`."""
+    for k in range(n):
+        row = rows[features[k]]
+        for i in range(out.shape[0]):
+            out[i] -= row[i]
+
+
+@inner_kernel
+def move_base(rows: Reals, history: History, step: int, tiles: Integers, out: Reals) -> None:
+    """Move `out` from the rows at time `step` - 1 to those at `step`, at `tiles`; from scratch where that is less."""
+    row = step % 2
+    n_gained, n_lost = history.n_gained[row], history.n_lost[row]
+    if n_gained + n_lost < tiles.shape[0]:
+        add_rows(rows, history.gained[row], n_gained, out)
+        subtract_rows(rows, history.lost[row], n_lost, out)
+    else:
+        sum_afresh(rows, tiles, out)
+
+
+@inner_kernel
+def sum_afresh(rows: Reals, tiles: Integers, out: Reals) -> None:
+    """Write the sum of the rows at `tiles`."""
+    out[:] = 0
+    add_rows(rows, tiles, tiles.shape[0], out)
+
+
+@inner_kernel
+def scan(
+    b: int, hand: int, tiles: Tiles, past_: Past, work: Work, history: History, overlap: Integers, sums: Reals
+) -> None:
+    """Add up the past against one feature vector, whose overlaps are given.
+
+    `sums` are four rows over the tile's lanes: x (begun by the caller), sum delta x, sum q G, sum h G.
+    """
+    start, stop, book = tiles.start[b], tiles.start[b + 1], past_.book[b]
+    n_kept, n_owed, origin = book[N_KEPT], book[N_OWED], history.clock[past.ORIGIN]
+    at, after, spent_at = work.overlaps[hand, 0], work.overlaps[hand, 1], work.overlaps[hand, 2]
+    for k in range(n_kept):
+        at[k] = overlap[past_.times[b, k] - origin]
+    for k in range(n_owed):
+        after[k] = overlap[past_.times[b, n_kept - n_owed + k] + 1 - origin]
+    for k in range(book[N_SPENT]):
+        spent_at[k] = overlap[past_.spent_times[b, k] - origin]
+    n_places = past_.times.shape[1]
+    period = past_.spent_times.shape[1]
+    trace, owed = pairs_of(past_.trace, start, stop, n_places), pairs_of(past_.owed, start, stop, period)
+    sum_traces(trace, owed, at, n_kept, n_owed, sums[0], sums[1])
+    sum_weighted(rows_of(past_.spent, start, stop, period), spent_at, book[N_SPENT], sums[2])
+    sum_weighted(owed[:, 1], after, n_owed, sums[3])
+
+
+@inner_kernel
+def sum_traces(trace: Reals, owed: Reals, at: Reals, n_kept: int, n_owed: int, x: Reals, total: Reals) -> None:
+    """Follow x_k = rho_k (G_k + g_k x_{k-1}) through the steps kept, and write sum delta_k x_k over those owed."""
+    total[:] = 0
+    for k in range(n_kept):
+        rho, decay, g = trace[k, 0], trace[k, 1], at[k]
+        for i in range(x.shape[0]):
+            x[i] = rho[i] * (g + decay[i] * x[i])
+        if k >= n_kept - n_owed:
+            delta = owed[k - n_kept + n_owed, 0]
+            for i in range(x.shape[0]):
+                total[i] += delta[i] * x[i]
+
+
+@inner_kernel
+def sum_weighted(rows: Reals, weights: Reals, n: int, total: Reals) -> None:
+    """Write the weighted sum of the first n rows."""
+    total[:] = 0
+    for k in range(n):
+        row, weight = rows[k], weights[k]
+        for i in range(total.shape[0]):
+            total[i] += weight * row[i]
+
+
+# ---- one step of one tile -----------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def tell(b: int, tiles: Tiles, signals: Signals, lanes: Reals, work: Work) -> bool:
+    """Spread the signals over a tile's lanes, and say whether rho > 0 for any.
+
+    Empty lanes, and demons set aside, are told that nothing happens.
+    """
+    is_busy = False
+    for i in range(tiles.start[b], tiles.start[b + 1]):
+        if tiles.group[i] < 0 or work.is_aside[i]:
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i], lanes[LAM_TP1, i], lanes[C_TP1, i] = 0, 0, 0, 0
+        else:
+            g, demon = tiles.group[i], tiles.demon[i]
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i] = signals.rho_t[g], signals.gamma_tp1[g]
+            lanes[LAM_TP1, i] = signals.lam_tp1[g]
+            lanes[C_TP1, i] = signals.c_tp1[demon] + (1 - signals.gamma_tp1[g]) * signals.z_tp1[demon]
+            is_busy |= lanes[RHO_T, i] > 0
+    return is_busy
+
+
+@inner_kernel
+def find_q(
+    b: int, tiles: Tiles, memory: Memory, past_: Past, lanes: Reals, history: History, tiles_t: Integers
+) -> None:
+    """Write w_t.phi_t: the rows as written, and what is owed to them."""
+    start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
+    w, base = rows_of(memory.w, start, stop, history.phi.shape[0]), lanes[BASE_W, start:stop]
+    book = past_.book[b]
+    if book[W_AT] == now - 2:
+        move_base(w, history, now - 1, tiles_t, base)
+    elif book[W_AT] != now - 1:
+        sum_afresh(w, tiles_t, base)
+    book[W_AT] = now - 1
+    for i in range(start, stop):
+        lanes[Q, i] = lanes[BASE_W, i] + lanes[ALPHA_W, i] * (lanes[SUM, i] - lanes[SPENT, i])
+
+
+@inner_kernel
+def look_ahead(
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    tiles_tp1: Integers,
+) -> None:
+    """Move a tile's sums on to phi_{t+1}: BASE, SUM, SPENT, TURNED, and X_TP1 = e_{t-1}.phi_{t+1}.
+
+    The present of `history` is phi_{t+1} already.
+    """
+    start, stop, n, now = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], history.clock[past.NOW]
+    move_base(rows_of(memory.theta, start, stop, n), history, now, tiles_tp1, lanes[BASE, start:stop])
+    lanes[X_TP1, start:stop] = 0
+    if past_.book[b, IS_CARRYING]:
+        move_base(carried_by(b, tiles, memory, past_), history, now, tiles_tp1, lanes[BASE_E, start:stop])
+        lanes[X_TP1, start:stop] = lanes[BASE_E, start:stop]
+    sums = (lanes[X_TP1, start:stop], lanes[SUM, start:stop], lanes[SPENT, start:stop], lanes[TURNED, start:stop])
+    scan(b, hand, tiles, past_, work, history, history.overlap, sums)
+
+
+@inner_kernel
+def learn_lanes(
+    b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, history: History, rules: Rules, is_busy: bool
+) -> None:
+    """Let a tile's lanes take their step: the numbers that close on themselves, and one more step to be owed.
+
+    With e_t = rho (phi_t + g e_{t-1}):
+
+        e_t.w_t       = rho (q + g e_{t-1}.w_t)
+        e_t.w_{t+1}   = e_t.w_t + alpha_w (delta |e_t|^2 - q e_t.phi_t)
+        |e_t|^2       = rho^2 (|phi_t|^2 + 2 g e_{t-1}.phi_t + g^2 |e_{t-1}|^2)
+        e_t.phi_{t+1} = rho (phi_t.phi_{t+1} + g e_{t-1}.phi_{t+1})
+    """
+    clock, start, stop, book = history.clock, tiles.start[b], tiles.start[b + 1], past_.book[b]
+    n_kept, n_owed, period = book[N_KEPT], book[N_OWED], past_.spent_times.shape[1]
+    trace, owed = (
+        pairs_of(past_.trace, start, stop, past_.times.shape[1])[min(n_kept, past_.times.shape[1] - 1)],
+        pairs_of(past_.owed, start, stop, period)[min(n_owed, period - 1)],
+    )
+    spent = rows_of(past_.spent, start, stop, period)[min(book[N_SPENT], period - 1)]
+    norm, norm_tp1, most = clock[past.NORM_BEFORE], clock[past.NORM], clock[past.MOST_BEFORE]
+    on = history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]  # phi_t.phi_{t+1}
+    for i in range(start, stop):
+        gamma, alpha, alpha_w = lanes[GAMMA_TP1, i], lanes[ALPHA, i], lanes[ALPHA_W, i]
+        v = lanes[BASE, i] + alpha * (lanes[SUM, i] - lanes[TURNED, i])
+        delta = lanes[C_TP1, i] + gamma * v - lanes[V, i]
+        if not np.isfinite(delta):
+            work.flags[i] |= NOT_FINITE
+            delta = 0.0
+        lanes[DELTA, i] = delta
+        q, y, x, h = lanes[Q, i], 0.0, 0.0, 0.0
+        if is_busy:
+            rho = lanes[RHO_T, i]
+            g = lanes[GAMMA_T, i] * lanes[LAM_T, i] if book[WAS_BUSY] else 0.0
+            if rules.clip_lambda and rho > 1:
+                lanes[LAM_TP1, i] /= rho
+            y = rho * (q + g * lanes[Y, i])
+            z = rho * rho * (norm + g * (2 * lanes[X, i] + g * lanes[Z, i]))
+            e_phi = rho * (norm + g * lanes[X, i])
+            x = rho * (on + g * lanes[X_TP1, i])
+            h = gamma * (1 - lanes[LAM_TP1, i]) * y
+            if not rules.every_step:
+                q *= rho
+            lanes[Y, i] = y + alpha_w * (delta * z - q * e_phi)
+            lanes[Z, i] = z
+            lanes[TOP, i] = rho * (most + g * lanes[TOP, i])
+            lanes[MAX_E, i] = max(lanes[MAX_E, i], lanes[TOP, i])
+            trace[0, i - start], trace[1, i - start] = rho, g
+            owed[0, i - start], owed[1, i - start] = delta, h
+        else:
+            lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0
+        lanes[X, i] = x
+        lanes[SUM, i] += delta * x
+        lanes[TURNED, i] += h * norm_tp1
+        if is_busy or rules.every_step:
+            spent[i - start] = q
+            lanes[SPENT, i] += q * on
+        lanes[V, i] = v + alpha * (delta * x - h * norm_tp1)
+        lanes[S, i] += rules.one_over_tau * (delta * y - lanes[S, i])
+        lanes[GAMMA_T, i], lanes[LAM_T, i] = gamma, lanes[LAM_TP1, i]
+        if not np.isfinite(lanes[V, i]):
+            work.flags[i] |= NOT_FINITE
+
+
+@inner_kernel
+def note(b: int, past_: Past, history: History, rules: Rules, is_busy: bool) -> None:
+    """Enter the step into a tile's books."""
+    book, time = past_.book[b], history.clock[past.NOW] - 1
+    book[WAS_BUSY] = is_busy
+    if not is_busy and book[N_OWED] == 0:
+        book[N_KEPT] = 0  # the trace is zero, and nothing leans on its past
+    if is_busy or rules.every_step:
+        past_.spent_times[b, book[N_SPENT]] = time
+        book[N_SPENT] += 1
+    if is_busy:
+        past_.times[b, book[N_KEPT]] = time
+        past_.m_steps[b, book[N_OWED]] = rules.m_step
+        book[N_KEPT] += 1
+        book[N_OWED] += 1
+
+
+@inner_kernel
+def oldest_of(b: int, past_: Past, now: int) -> int:
+    """Return the first time that a tile still needs."""
+    book, oldest = past_.book[b], now
+    if book[N_KEPT] > 0:
+        oldest = min(oldest, past_.times[b, 0])
+    if book[N_SPENT] > 0:
+        oldest = min(oldest, past_.spent_times[b, 0])
+    return oldest
+
+
+@inner_kernel
+def look_for_unbounded(
+    b: int, tiles: Tiles, memory: Memory, lanes: Reals, work: Work, rules: Rules, n_features: int
+) -> None:
+    """Flag lanes whose theta passes its bound in the rows that are this step's share."""
+    start, stop = tiles.start[b], tiles.start[b + 1]
+    theta, bound = rows_of(memory.theta, start, stop, n_features), lanes[BOUND, start:stop]
+    for f in range(rules.first_row, rules.last_row):
+        row = theta[f]
+        for i in range(row.shape[0]):
+            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
+                work.flags[start + i] |= UNBOUNDED
+
+
+# ---- writing what is owed -----------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def number_times(b: int, hand: int, past_: Past, work: Work, now: int) -> tuple[int, int]:
+    """Number the times at which a tile has a coefficient: place[t - first] is the number of those before t.
+
+    Returns:
+        The first time, and how many there are.
+    """
+    book, first, place = past_.book[b], oldest_of(b, past_, now), work.place[hand]
+    place[: now - first + 2] = 0
+    for k in range(book[N_KEPT]):
+        place[past_.times[b, k] - first] = 1
+        if k >= book[N_KEPT] - book[N_OWED]:
+            place[past_.times[b, k] + 1 - first] = 1
+    for k in range(book[N_SPENT]):
+        place[past_.spent_times[b, k] - first] = 1
+    total = 0
+    for i in range(now - first + 2):
+        here = place[i]
+        place[i] = total
+        total += here
+    return first, total
+
+
+@inner_kernel
+def list_runs(hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], work: Work, history: History) -> int:
+    """List the features that were on since `first`, with their runs as places in the table; return how many."""
+    features, first_run, runs, place = work.features[hand], work.first_run[hand], work.runs[hand], work.place[hand]
+    n_listed, n_runs = 0, 0
+    for f in range(history.phi.shape[0]):
+        n_before = n_runs
+        if history.phi[f] > 0:
+            since = place[max(history.since[f], first) - first]
+            if since < n_times:
+                for _ in range(history.phi[f]):
+                    runs[n_runs, 0], runs[n_runs, 1] = since, n_times
+                    n_runs += 1
+        if history.last_end[f] > first:
+            k = history.last[f]
+            while k >= 0 and history.log[k, past.END] > first:
+                since = place[max(history.log[k, past.START], first) - first]
+                until = place[history.log[k, past.END] - first]
+                if since < until:
+                    for _ in range(history.log[k, past.COUNT]):
+                        runs[n_runs, 0], runs[n_runs, 1] = since, until
+                        n_runs += 1
+                k = history.log[k, past.PREVIOUS]
+        if n_runs > n_before or (is_alive.shape[0] > 0 and is_alive[f]):
+            features[n_listed], first_run[n_listed] = f, n_before
+            n_listed += 1
+    first_run[n_listed] = n_runs
+    return n_listed
+
+
+@inner_kernel
+def tabulate(
+    b: int,
+    hand: int,
+    first: int,
+    lane: int,
+    table: Reals,
+    has_m: bool,
+    has_e: bool,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    start: int,
+    stop: int,
+) -> None:
+    """Write the table of some lanes: entry k is the sum of the coefficients of the vectors before the k-th.
+
+    The coefficient of phi_k in theta is alpha (s_k - h_{k-1}), with s_k = rho_k (delta_k + g_{k+1} s_{k+1}) from the
+    end; in w it is alpha_w (s_k - q_k), in m s_k with delta_k times its step, in e the product of what follows.
+    What arrives before the first step kept is for the carried trace: `ends`.
+    """
+    book, place, o, width = past_.book[b], work.place[hand], lane - start, table.shape[2]
+    trace = pairs_of(past_.trace, start, stop, past_.times.shape[1])
+    owed = pairs_of(past_.owed, start, stop, past_.spent_times.shape[1])
+    spent = rows_of(past_.spent, start, stop, past_.spent_times.shape[1])
+    alpha, alpha_w = lanes[ALPHA, lane : lane + width], lanes[ALPHA_W, lane : lane + width]
+    reach, reach_m, left = work.ends[hand, 0, :width], work.ends[hand, 1, :width], work.ends[hand, 2, :width]
+    table[:], reach[:], reach_m[:], left[:] = 0, 0, 0, book[WAS_BUSY]
+    last = table.shape[1] - 1
+    for k in range(book[N_KEPT] - 1, -1, -1):
+        row, at = table[1 + place[past_.times[b, k] - first]], k - book[N_KEPT] + book[N_OWED]
+        rho, decay = trace[k, 0, o : o + width], trace[k, 1, o : o + width]
+        if at >= 0:
+            after, m_step = table[1 + place[past_.times[b, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
+            delta, h = owed[at, 0, o : o + width], owed[at, 1, o : o + width]
+            for i in range(width):
+                reach[i] += delta[i]
+                reach_m[i] += delta[i] * m_step
+                after[i] -= alpha[i] * h[i]
+        for i in range(width):
+            s = rho[i] * reach[i]
+            row[TO_THETA, i] += alpha[i] * s
+            row[TO_W, i] += alpha_w[i] * s
+            reach[i] = decay[i] * s
+        if has_m:
+            for i in range(width):
+                s = rho[i] * reach_m[i]
+                row[TO_M, i] += s
+                reach_m[i] = decay[i] * s
+        if has_e:
+            for i in range(width):
+                s = rho[i] * left[i]
+                row[last, i] += s
+                left[i] = decay[i] * s
+    for k in range(book[N_SPENT]):
+        row, q = table[1 + place[past_.spent_times[b, k] - first]], spent[k, o : o + width]
+        for i in range(width):
+            row[TO_W, i] -= alpha_w[i] * q[i]
+    for k in range(1, table.shape[0]):
+        for kind in range(table.shape[1]):
+            for i in range(width):
+                table[k, kind, i] += table[k - 1, kind, i]
+
+
+@inner_kernel
+def write_rows(hand: int, n_listed: int, table: Reals, kind: int, lane: int, rows: Reals, work: Work) -> None:
+    """Add what a table says of one kind to the rows of the features listed, from lane `lane` of the tile on."""
+    features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
+    width = table.shape[2]
+    for j in range(n_listed):
+        row = rows[features[j], lane : lane + width]
+        for r in range(first_run[j], first_run[j + 1]):
+            since, until = table[runs[r, 0], kind], table[runs[r, 1], kind]
+            for i in range(width):
+                row[i] += until[i] - since[i]
+
+
+@inner_kernel
+def spread_carried(hand: int, n_listed: int, e: Reals, lane: int, factor: Reals, rows: Reals, work: Work) -> None:
+    """Add the carried trace times `factor` to the rows of the features listed, from lane `lane` of the tile on."""
+    for j in range(n_listed):
+        f = work.features[hand, j]
+        for i in range(factor.shape[0]):
+            rows[f, lane + i] += factor[i] * e[f, lane + i]
+
+
+@inner_kernel
+def renew_carried(
+    hand: int, n_listed: int, e: Reals, is_alive: NDArray[np.uint8], drop_below: float, work: Work
+) -> bool:
+    """Let the features leave a carried trace that are too small in every lane; say whether any is left."""
+    is_left = False
+    for j in range(n_listed):
+        row, largest = e[work.features[hand, j]], 0.0
+        for i in range(row.shape[0]):
+            largest = max(largest, row[i])
+        is_alive[work.features[hand, j]] = largest > drop_below
+        if largest > drop_below:
+            is_left = True
+        else:
+            row[:] = 0
+    return is_left
+
+
+@inner_kernel
+def write_owed(
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    theta: Reals,
+    w: Reals,
+    m: Reals,
+    e: Reals,
+    is_alive: NDArray[np.uint8],
+) -> int:
+    """Add what a tile owes to rows given, (n, lanes) or (0, lanes) where not wanted; return the features listed."""
+    start, stop = tiles.start[b], tiles.start[b + 1]
+    first, n_times = number_times(b, hand, past_, work, history.clock[past.NOW])
+    n_listed = list_runs(hand, first, n_times, is_alive, work, history)
+    has_m, has_e = m.shape[0] > 0, e.shape[0] > 0
+    n_kinds = 2 + has_m + has_e
+    for lane in range(start, stop, LANES_AT_ONCE):
+        width, o = min(LANES_AT_ONCE, stop - lane), lane - start
+        table = work.table[hand, : (n_times + 1) * n_kinds * width].reshape(n_times + 1, n_kinds, width)
+        tabulate(b, hand, first, lane, table, has_m, has_e, past_, lanes, work, start, stop)
+        reach, reach_m, left = work.ends[hand, 0, :width], work.ends[hand, 1, :width], work.ends[hand, 2, :width]
+        write_rows(hand, n_listed, table, TO_THETA, o, theta, work)
+        write_rows(hand, n_listed, table, TO_W, o, w, work)
+        if has_m:
+            write_rows(hand, n_listed, table, TO_M, o, m, work)
+        if has_e:
+            if has_m:
+                spread_carried(hand, n_listed, e, o, reach_m, m, work)
+            for i in range(width):
+                reach_m[i] = lanes[ALPHA_W, lane + i] * reach[i]
+                reach[i] *= lanes[ALPHA, lane + i]
+                left[i] -= 1
+            spread_carried(hand, n_listed, e, o, reach, theta, work)
+            spread_carried(hand, n_listed, e, o, reach_m, w, work)
+            spread_carried(hand, n_listed, e, o, left, e, work)
+            write_rows(hand, n_listed, table, n_kinds - 1, o, e, work)
+    return n_listed
+
+
+@inner_kernel
+def tail_of(b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, hand: int, drop_below: float) -> int:
+    """Return how many steps of a tile's trace still matter.
+
+    Beside the 1 of an active feature, what lies before step k weighs at most g_{t+1} (prod of rho g after k) top_k,
+    with top_k = rho_k (1 + g_k top_{k-1}) the sum of its coefficients. Under "clipped", g_{t+1} rho_t <= gamma lambda:
+    this can only shrink as time goes on, so what is dropped once is below `drop_below` for good. Under "plain" it may
+    grow, and only what is exactly 0 is dropped.
+    """
+    start, stop, book = tiles.start[b], tiles.start[b + 1], past_.book[b]
+    trace, n, n_tail = pairs_of(past_.trace, start, stop, past_.times.shape[1]), book[N_KEPT], 0
+    if book[WAS_BUSY] == 0:
+        return 0
+    for lane in range(start, stop, LANES_AT_ONCE):
+        width, o = min(LANES_AT_ONCE, stop - lane), lane - start
+        top = work.table[hand, : (n + 1) * width].reshape(n + 1, width)
+        top[0] = 0
+        for k in range(n):
+            for i in range(width):
+                top[k + 1, i] = trace[k, 0, o + i] * (1 + trace[k, 1, o + i] * top[k, i])
+        reach = work.ends[hand, 0, :width]
+        for i in range(width):
+            reach[i] = lanes[GAMMA_T, lane + i] * lanes[LAM_T, lane + i]
+        k, is_needed = n - 1, True
+        while k >= 0 and is_needed:
+            is_needed = False
+            for i in range(width):
+                is_needed |= reach[i] * top[k + 1, i] > drop_below
+                reach[i] *= trace[k, 0, o + i] * trace[k, 1, o + i]
+            k -= is_needed
+        n_tail = max(n_tail, n - 1 - k)
+    return int(n_tail)
+
+
+@inner_kernel
+def keep_tail(b: int, n_tail: int, tiles: Tiles, past_: Past) -> None:
+    """Keep a tile's last steps as its tail; nothing is owed any more."""
+    book, start, stop = past_.book[b], tiles.start[b], tiles.start[b + 1]
+    trace, n_before = pairs_of(past_.trace, start, stop, past_.times.shape[1]), book[N_KEPT] - n_tail
+    if n_before > 0:
+        for k in range(n_tail):
+            trace[k] = trace[n_before + k]
+            past_.times[b, k] = past_.times[b, n_before + k]
+    book[N_KEPT], book[N_OWED], book[N_SPENT] = n_tail, 0, 0
+
+
+@inner_kernel
+def settle(
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    tiles_now: Integers,
+) -> None:
+    """Write what a tile owes into its weights, and begin anew from the weights as written."""
+    start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], past_.book[b]
+    theta, w = rows_of(memory.theta, start, stop, n), rows_of(memory.w, start, stop, n)
+    m = rows_of(memory.m, start, stop, n if memory.m.shape[0] > 0 else 0)
+    if book[CARRIES] >= 0:
+        e, is_alive = carried_by(b, tiles, memory, past_), memory.is_alive[book[CARRIES]]
+        n_listed = write_owed(b, hand, tiles, past_, lanes, work, history, theta, w, m, e, is_alive)
+        book[IS_CARRYING] = renew_carried(hand, n_listed, e, is_alive, rules.drop_carried, work)
+        sum_afresh(e, tiles_now, lanes[BASE_E, start:stop])
+        keep_tail(b, 0, tiles, past_)
+    else:
+        nothing = theta[:0]
+        write_owed(b, hand, tiles, past_, lanes, work, history, theta, w, m, nothing, work.is_aside[:0])
+        n_tail = tail_of(b, tiles, past_, lanes, work, hand, rules.drop_below)
+        work.wants_carry[b] = n_tail > rules.keep_at_most
+        keep_tail(b, n_tail, tiles, past_)
+    sum_afresh(theta, tiles_now, lanes[BASE, start:stop])
+    sum_afresh(w, tiles_now, lanes[BASE_W, start:stop])
+    book[W_AT], book[LIMIT] = history.clock[past.NOW], rules.period
+    for i in range(start, stop):
+        lanes[SUM, i], lanes[SPENT, i], lanes[TURNED, i], lanes[V, i] = 0, 0, 0, lanes[BASE, i]
+
+
+# ---- one step -----------------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def learn_tile(
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    signals: Signals,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+) -> None:
+    """Let one tile learn from a transition."""
+    is_busy = tell(b, tiles, signals, lanes, work)
+    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.phi.shape[0])
+    if is_busy or rules.every_step:
+        find_q(b, tiles, memory, past_, lanes, history, tiles_t)
+    look_ahead(b, hand, tiles, memory, past_, lanes, work, history, tiles_tp1)
+    learn_lanes(b, tiles, past_, lanes, work, history, rules, is_busy)
+    note(b, past_, history, rules, is_busy)
+    n_spent, now = past_.book[b, N_SPENT], history.clock[past.NOW]
+    if n_spent >= past_.book[b, LIMIT] or (n_spent > 0 and now - past_.spent_times[b, 0] >= rules.longest_wait):
+        settle(b, hand, tiles, memory, past_, lanes, work, history, rules, tiles_tp1)
+
+
+@inner_kernel
+def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predictions: Floats) -> None:
+    """Give out the predictions, and find how far back anybody still looks."""
+    for i in range(lanes.shape[1]):
+        if tiles.demon[i] >= 0:
+            predictions[tiles.demon[i]] = lanes[V, i]
+    oldest = history.clock[past.NOW]
+    for b in range(past_.book.shape[0]):
+        oldest = min(oldest, oldest_of(b, past_, history.clock[past.NOW]))
+    history.clock[past.OLDEST] = oldest
+
+
+def _learn(
+    tiles: Tiles,
+    signals: Signals,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
+    predictions: Floats,
+) -> None:
+    """Learn from one transition and write the new predictions.
+
+    Tiles are dealt to the hands in turn. No sum crosses a lane, so the result is the same, bit for bit, for any number
+    of hands.
+    """
+    for hand in prange(rules.n_hands):
+        for b in range(np.int64(hand), tiles.start.shape[0] - 1, rules.n_hands):
+            learn_tile(
+                b, np.int64(hand), tiles, signals, memory, past_, lanes, work, history, rules, tiles_t, tiles_tp1
+            )
+    give_out(tiles, past_, lanes, history, predictions)
+
+
+# A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
+learn, learn_alone = parallel_kernel(_learn), kernel(_learn)
+
+
+@kernel
+def begin(
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    tiles_now: Integers,
+    predictions: Floats,
+) -> None:
+    """Go on at another feature vector with every trace at zero, and write the predictions there.
+
+    What is owed stays owed: the trace's next decay will be 0. No trace may be carried.
+    """
+    for b in range(past_.book.shape[0]):
+        book = past_.book[b]
+        look_ahead(b, 0, tiles, memory, past_, lanes, work, history, tiles_now)
+        for i in range(tiles.start[b], tiles.start[b + 1]):
+            lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
+            lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
+        book[WAS_BUSY] = 0
+        if book[N_OWED] == 0:
+            book[N_KEPT] = 0
+    give_out(tiles, past_, lanes, history, predictions)
+
+
+@kernel
+def settle_tile(
+    b: int,
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    tiles_now: Integers,
+) -> None:
+    """Write what one tile owes, out of turn."""
+    settle(b, 0, tiles, memory, past_, lanes, work, history, rules, tiles_now)
+
+
+@kernel
+def read_tile(
+    b: int,
+    tiles: Tiles,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    theta: Reals,
+    w: Reals,
+    m: Reals,
+    e: Reals,
+    is_alive: NDArray[np.uint8],
+) -> None:
+    """Add what a tile owes to copies of its rows, so that reading changes nothing."""
+    write_owed(b, 0, tiles, past_, lanes, work, history, theta, w, m, e, is_alive)
+
+
+@kernel
+def predict(
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    overlap: Integers,
+    active: Integers,
+    first_tile: int,
+    last_tile: int,
+    sums: Reals,
+) -> None:
+    """Write theta.phi at any feature vector into sums[4], for some tiles; `overlap` are its overlaps with the past."""
+    n = history.phi.shape[0]
+    for b in range(first_tile, last_tile):
+        start, stop = tiles.start[b], tiles.start[b + 1]
+        x, total, spent, turned, v = (
+            sums[0, start:stop],
+            sums[1, start:stop],
+            sums[2, start:stop],
+            sums[3, start:stop],
+            sums[4, start:stop],
+        )
+        x[:] = 0
+        if past_.book[b, IS_CARRYING]:
+            sum_afresh(carried_by(b, tiles, memory, past_), active, x)
+        scan(b, 0, tiles, past_, work, history, overlap, (x, total, spent, turned))
+        sum_afresh(rows_of(memory.theta, start, stop, n), active, v)
+        for i in range(stop - start):
+            v[i] += lanes[ALPHA, start + i] * (total[i] - turned[i])

@@ -1,0 +1,344 @@
+"""The span engine: exact against the dense oracle over thousands of steps, where a past that wraps or a tail shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from horde_agent.learner import GTDLambda, LearnerConfig, Signals
+from horde_agent.span import Arrangement, SpanGTD
+from tests.agent.shared import RandomStream, binary, random_stream
+from tests.oracles.gtd import DenseGTD
+
+N_FEATURES, N_ACTIVE = 60, 9
+
+
+def slow_stream(
+    seed: int, n_steps: int, group: list[int], rho: list[float], gamma: list[float], lam: list[float]
+) -> RandomStream:
+    """Return a stream in which a third of the active features changes per step; the first feature is always on."""
+    rng = np.random.default_rng(seed)
+    n_groups, n_demons = max(group) + 1, len(group)
+    tiles = np.empty((n_steps + 1, N_ACTIVE), dtype=np.int64)
+    tiles[:] = np.r_[0, rng.choice(np.arange(1, N_FEATURES), N_ACTIVE - 1, replace=False)]
+    for t in range(1, n_steps + 1):
+        tiles[t] = tiles[t - 1]
+        off = rng.choice(np.arange(1, N_ACTIVE), 3, replace=False)
+        tiles[t, off] = rng.choice(np.setdiff1d(np.arange(1, N_FEATURES), tiles[t]), 3, replace=False)
+    shape = (n_steps + 1, n_groups)
+    return RandomStream(
+        np.array(group),
+        tiles,
+        rng.choice(rho, (n_steps, n_groups)),
+        rng.choice(gamma, shape),
+        rng.choice(lam, shape),
+        rng.normal(size=(n_steps + 1, n_demons)),
+        rng.normal(size=(n_steps + 1, n_demons)),
+    )
+
+
+def assert_equals_oracle(
+    stream: RandomStream,
+    config: LearnerConfig,
+    *,
+    gaps: tuple[int, ...] = (),
+    resets: tuple[int, ...] = (),
+    tolerance: float = 1e-12,
+    look_every: int = 97,
+    alpha: float = 0.01,
+    **options: Any,
+) -> SpanGTD:
+    """Live through a stream with both, and compare everything every now and then, each demon by its own scale."""
+    n, of = int(stream.tiles.max()) + 1, stream.group
+    engine = SpanGTD(of, n, alpha, alpha / 2, config, **options)
+    oracle = DenseGTD(
+        of.size, n, alpha, alpha / 2, trace_rule=config.trace_rule, w_rule=config.w_rule, tau=config.mspbe_tau
+    )
+
+    def begin(t: int) -> None:
+        engine.begin(stream.tiles[t], stream.gamma[t], stream.lam[t])
+        oracle.begin(binary(stream.tiles[t], n), stream.gamma[t][of], stream.lam[t][of])
+
+    begin(0)
+    for t in range(len(stream.rho)):
+        if t in gaps:
+            begin(t)
+        if t in resets:
+            engine.reset_weights()
+            oracle.theta[:] = 0
+        got = engine.learn(stream.tiles[t + 1], stream.signals(t))
+        s = stream.signals(t)
+        want = oracle.learn(
+            binary(stream.tiles[t + 1], n), s.rho_t[of], s.gamma_tp1[of], s.lam_tp1[of], s.c_tp1, s.z_tp1
+        )
+        scale = 1e-3 + np.abs(oracle.theta).max()
+        assert np.abs(got - want).max() <= 10 * tolerance * scale, f"predictions after {t + 1}"
+        if t % look_every == 0 or t == len(stream.rho) - 1:
+            compare(engine, oracle, tolerance, f"after {t + 1}")
+    return engine
+
+
+def compare(engine: SpanGTD, oracle: DenseGTD, tolerance: float, when: str) -> None:
+    theta, w = engine.weights()
+    for name, got, want in (
+        ("theta", theta, oracle.theta),
+        ("w", w, oracle.w),
+        ("m", engine.mspbe_trace(), oracle.m),
+    ):
+        scale = 1e-3 + np.abs(want).max(axis=1, keepdims=True)
+        assert (np.abs(got - want) <= tolerance * scale).all(), f"{name} {when}: {(np.abs(got - want) / scale).max()}"
+    for name, value, right in (
+        ("delta", engine.td_error, oracle.delta),
+        ("s", engine.mspbe_scalar, oracle.s),
+        ("vector", engine.mspbe_vector(), (oracle.m * oracle.w).sum(axis=1)),
+    ):
+        assert np.abs(value - right).max() <= 10 * tolerance * (1e-3 + np.abs(right).max()), f"{name} {when}"
+    assert (engine.max_trace >= oracle.max_e * (1 - 1e-12)).all()
+
+
+GROUPS = [0] * 70 + [1] * 3 + [2, 3, 4, 5, 5]
+
+
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+def test_the_engine_equals_the_dense_oracle_for_3000_steps(w_rule: Any) -> None:
+    stream = slow_stream(1, 3_001, GROUPS, [0, 0.3, 1, 1.6, 5], [0, 0.5, 0.9], [0, 0.4, 0.9])
+    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
+    assert_equals_oracle(stream, config, period=7, tail=9, widest=32, gaps=(40, 41, 300, 1777), resets=(2_000,))
+
+
+@pytest.mark.parametrize(("period", "tail", "widest"), [(1, 1, 16), (5, 64, 48), (64, 192, 128), (33, 20, 256)])
+def test_any_period_tail_and_width_give_the_same(period: int, tail: int, widest: int) -> None:
+    """K not dividing the length, demons no multiple of the lanes, pasts forgotten many times over."""
+    stream = slow_stream(2, 1_201, GROUPS, [0.3, 1, 1.6], [0.5, 0.9, 0.95], [0.4, 0.9])
+    config = LearnerConfig(dtype="float64", mspbe_tau=20.0)
+    assert_equals_oracle(stream, config, period=period, tail=tail, widest=widest, look_every=400)
+
+
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+def test_policies_that_are_seldom_followed_are_exact(w_rule: Any) -> None:
+    """Constant-action targets: rho is 0 in long runs, and one policy is never followed again after step 500."""
+    stream = slow_stream(3, 3_000, [0] * 17 + [1] * 20 + [2] * 18, [0.0], [0.8], [0.9])
+    rng = np.random.default_rng(0)
+    action = np.repeat(rng.integers(0, 3, 3_000), rng.geometric(0.1, 3_000))[:3_000]
+    stream.rho[:] = (np.arange(3) == action[:, None]) * rng.choice([10.0, 1.667], (3_000, 1))
+    stream.rho[500:, 2] = 0
+    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
+    engine = assert_equals_oracle(stream, config, period=11, tail=8, gaps=(700, 1_500), alpha=0.002)
+    assert engine.history.arrays.overlap.size == 512  # a policy that sleeps does not hold the past back
+
+
+@pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
+@pytest.mark.parametrize("lam", [0.9, 1.0])
+def test_long_traces_are_carried(trace_rule: Any, lam: float) -> None:
+    """On-policy, gamma up to .9875 and 1: traces that outlast any tail, and with gamma lambda = 1 never fade."""
+    stream = slow_stream(4, 3_000, list(range(5)) + [5] * 20, [1.0], [0.0], [lam])
+    stream.gamma[:] = [0.0, 0.9, 0.95, 0.975, 0.9875, 1.0]
+    config = LearnerConfig(trace_rule=trace_rule, dtype="float64", mspbe_tau=50.0)
+    engine = assert_equals_oracle(stream, config, period=16, tail=24, widest=16, gaps=(900, 907), alpha=1e-4)
+    assert engine._memory.carried.shape[0] > 0
+
+
+def test_heavy_tails_under_plain_are_carried_however_they_grow() -> None:
+    """A rho of 10 makes what is nearly gone large again: under "plain" nothing may be dropped."""
+    stream = slow_stream(5, 3_000, [0] * 5 + [1, 2, 3], [0.05, 0.1, 1.5, 10.0], [0.5, 0.8], [0.9])
+    config = LearnerConfig(trace_rule="plain", dtype="float64", mspbe_tau=50.0)
+    assert_equals_oracle(stream, config, period=13, tail=15, alpha=1e-5)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+def test_a_short_stream_equals_the_oracle(w_rule: Any) -> None:
+    """Small enough to run interpreted and bounds-checked; tiles in any order, some twice, carried and kept traces."""
+    stream = random_stream(6, 24, [0] * 3 + [1, 2], n_features=9, n_active=3)
+    stream.tiles[5, 1] = stream.tiles[5, 0]
+    stream.tiles[6] = stream.tiles[5, 0]
+    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=20.0)
+    assert_equals_oracle(stream, config, period=3, tail=1, widest=16, gaps=(9, 10), resets=(15,), look_every=5)
+
+
+def test_the_past_grows_where_demons_look_far_back() -> None:
+    stream = slow_stream(7, 1_500, [0, 1], [1.0], [0.99], [1.0])
+    config = LearnerConfig(dtype="float64", mspbe_tau=50.0)
+    engine = assert_equals_oracle(stream, config, period=64, tail=3_000, alpha=1e-4, look_every=499)
+    assert engine.history.arrays.overlap.size > 1_500
+    assert engine._memory.carried.shape[0] == 0
+
+
+def test_the_scale_of_m_is_multiplied_out_in_time() -> None:
+    """At tau = 2 the common scale passes 1e-12 every 40 steps, in the middle of what is owed."""
+    stream = slow_stream(8, 1_300, [0, 0, 1], [0.5, 1.5], [0.9], [0.9])
+    assert_equals_oracle(stream, LearnerConfig(dtype="float64", mspbe_tau=2.0), period=30)
+
+
+def plain_and_span(stream: RandomStream, config: LearnerConfig) -> tuple[GTDLambda, SpanGTD]:
+    """Return both engines after the whole stream."""
+    n = int(stream.tiles.max()) + 1
+    engines = GTDLambda(stream.group, n, 0.01, 0.005, config), SpanGTD(stream.group, n, 0.01, 0.005, config, period=16)
+    for engine in engines:
+        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+        for t in range(len(stream.rho)):
+            engine.learn(stream.tiles[t + 1], stream.signals(t))
+    return engines
+
+
+def test_float32_is_as_exact_as_the_plain_engine_s() -> None:
+    """Against the oracle in float64: within five times the plain engine's own error."""
+    stream = slow_stream(9, 3_000, GROUPS, [0.3, 1, 1.6], [0.5, 0.9], [0.9])
+    plain, span = plain_and_span(stream, LearnerConfig())
+    exact = plain_and_span(stream, LearnerConfig(dtype="float64"))[0].weights()[0]
+    scale = np.abs(exact).max(axis=1, keepdims=True)
+    errors = [np.abs((e.weights()[0] - exact) / scale).max(axis=1) for e in (plain, span)]
+    assert np.median(errors[1]) < 5 * np.median(errors[0])
+    assert errors[1].max() < 5 * errors[0].max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_threads_do_not_change_a_bit(dtype: Any) -> None:
+    stream = slow_stream(10, 200, list(range(40)) * 30, [0.3, 1, 1.6], [0.5, 0.9], [0.9])
+    found = []
+    for n_threads in (1, 2):
+        if n_threads > numba.config.NUMBA_NUM_THREADS:
+            pytest.skip("one core only")
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads)
+        engine = SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype=dtype), period=8, tail=5)
+        engine._n_hands = lambda n_threads=n_threads: n_threads  # type: ignore[method-assign]
+        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+        for t in range(200):
+            engine.learn(stream.tiles[t + 1], stream.signals(t))
+        found.append((*engine.weights(), engine.mspbe_vector(), engine.mspbe_scalar))
+        numba.set_num_threads(before)
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_reading_changes_nothing() -> None:
+    """Weights, estimates and predictions elsewhere can be asked for at any time without a bit of the life changing."""
+    stream = slow_stream(11, 100, GROUPS, [0, 0.3, 1.6], [0.5, 0.9], [0.9])
+    found = []
+    for curious in (False, True):
+        engine = SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(), period=8, tail=5)
+        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+        for t in range(100):
+            engine.learn(stream.tiles[t + 1], stream.signals(t))
+            if curious:
+                (
+                    engine.weights(),
+                    engine.mspbe_vector(),
+                    engine.predict(stream.tiles[0]),
+                    engine.predict_one(3, stream.tiles[9]),
+                )
+        found.append(engine.weights())
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_predictions_are_the_weights_at_the_active_tiles(carried: bool) -> None:
+    stream = slow_stream(12, 61, GROUPS, [0.3, 1.6], [0.5, 0.9], [0.9])
+    engine = SpanGTD(
+        stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"), period=8, tail=1 if carried else 100
+    )
+    engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+    for t in range(61):
+        now = engine.learn(stream.tiles[t + 1], stream.signals(t))
+    theta = engine.weights()[0]
+    np.testing.assert_allclose(now, theta[:, stream.tiles[61]].sum(axis=1), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(engine.predict(stream.tiles[3]), theta[:, stream.tiles[3]].sum(axis=1), rtol=1e-11)
+    assert engine.predict_one(4, stream.tiles[3]) == pytest.approx(theta[4, stream.tiles[3]].sum())
+
+
+def test_a_gap_clears_traces_and_nothing_else() -> None:
+    """After the gap the first trace is rho phi alone; the weights are those from before, what is owed included."""
+    stream = slow_stream(13, 40, GROUPS, [1.0], [0.9], [0.9])
+    engine = SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"), period=16)
+    engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+    for t in range(25):
+        engine.learn(stream.tiles[t + 1], stream.signals(t))
+    before = engine.weights()
+    v = engine.begin(stream.tiles[30], stream.gamma[30], stream.lam[30])
+    np.testing.assert_allclose(engine.weights()[0], before[0], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(v, before[0][:, stream.tiles[30]].sum(axis=1), atol=1e-13)
+    engine.learn(stream.tiles[31], stream.signals(30))
+    moved = np.abs(engine.weights()[1] - before[1]).max(axis=0) > 1e-12
+    assert set(np.flatnonzero(moved)) <= set(stream.tiles[30])
+
+
+def test_a_demon_set_aside_stays_at_zero_and_its_siblings_go_on() -> None:
+    """One of a group is set aside in mid-life, with updates owed and a trace carried; nobody else notices a bit."""
+    stream = slow_stream(14, 90, GROUPS, [0.3, 1, 1.6], [0.9], [0.9])
+    engines = [SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(), period=8, tail=5) for _ in range(2)]
+    for engine in engines:
+        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+    for t in range(90):
+        if t == 37:
+            engines[1].set_aside(5)
+        now = [e.learn(stream.tiles[t + 1], stream.signals(t)) for e in engines]
+    assert now[1][5] == 0
+    others = np.arange(len(GROUPS)) != 5
+    for left, right in zip(engines[0].weights(), engines[1].weights(), strict=True):
+        assert not right[5].any()
+        np.testing.assert_array_equal(left[others], right[others])
+    assert engines[1].mspbe_vector()[5] == engines[1].mspbe_scalar[5] == engines[1].td_error[5] == 0
+
+
+def test_a_demon_that_turns_infinite_or_passes_its_bound_is_flagged_once() -> None:
+    stream = slow_stream(15, 60, [0, 0, 1], [1.0], [0.9], [0.9])
+    stream.c[20, 1] = np.inf
+    engine = SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(check_every=1), period=4)
+    engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+    flagged = {}
+    for t in range(60):
+        if t == 40:
+            engine.set_bounds(np.array([np.inf, np.inf, 1e-6]))
+        engine.learn(stream.tiles[t + 1], stream.signals(t))
+        for demon in engine.newly_broken():
+            flagged[int(demon)] = t
+            engine.set_aside(int(demon))
+    assert flagged == {1: 19, 2: 40}
+    assert np.isfinite(engine.weights()[0]).all()
+
+
+def test_max_trace_is_exact_with_a_bias_and_never_too_small() -> None:
+    """Feature 0 is always on: the largest entry of e is its own, the sum of all coefficients."""
+    stream = slow_stream(16, 300, GROUPS, [0, 0.3, 1, 5], [0.9], [0.9])
+    engine = assert_equals_oracle(stream, LearnerConfig(dtype="float64", mspbe_tau=50.0), look_every=400)
+    plain = plain_and_span(stream, LearnerConfig(dtype="float64"))[0]
+    np.testing.assert_allclose(engine.max_trace, plain.max_trace, rtol=1e-12)
+
+
+def test_policies_lie_side_by_side_in_even_tiles() -> None:
+    """795 questions about five policies, named by turns: ten tiles of 80 lanes, one policy in each."""
+    group = np.arange(795) % 15
+    layout = Arrangement(group, np.arange(15) % 5, widest=128)
+    assert np.unique(layout.lane).size == 795
+    np.testing.assert_array_equal(layout.group[layout.lane], group)
+    np.testing.assert_array_equal(layout.demon[layout.lane], np.arange(795))
+    assert layout.n_tiles == 10
+    assert layout.n_lanes == 800
+    for b in range(layout.n_tiles):
+        members = layout.group[layout.start[b] : layout.start[b + 1]]
+        assert np.unique(members[members >= 0] % 5).size == 1
+
+
+def test_the_rule_capped_is_refused() -> None:
+    with pytest.raises(ValueError, match="capped"):
+        SpanGTD(np.zeros(1, np.int64), 3, 0.1, 0.1, LearnerConfig(trace_rule="capped"))
+
+
+def test_features_that_come_in_any_number_and_order() -> None:
+    """One active feature, then three, then none: overlaps come from counts, not from places in the list."""
+    config, one = LearnerConfig(dtype="float64", mspbe_tau=20.0), np.ones(2)
+    engine = SpanGTD(np.arange(2), 6, 0.1, 0.05, config, period=3)
+    oracle = DenseGTD(2, 6, 0.1, 0.05, tau=20.0)
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(6)[: rng.integers(0, 5)] for _ in range(200)]
+    engine.begin(lists[0], 0.9 * one, 0.8 * one)
+    oracle.begin(binary(lists[0], 6), 0.9 * one, 0.8 * one)
+    for tiles in lists[1:]:
+        rho, c, z = rng.choice([0.0, 0.5, 2.0], 2), rng.normal(size=2), 0 * one
+        engine.learn(tiles, Signals(rho, 0.9 * one, 0.8 * one, c, z))
+        oracle.learn(binary(tiles, 6), rho, 0.9 * one, 0.8 * one, c, z)
+    compare(engine, oracle, 1e-12, "after 200")
