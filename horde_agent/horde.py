@@ -24,6 +24,7 @@ from horde_agent.kernels import checks
 from horde_agent.kernels.gtd import Signals
 from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
+from horde_agent.span import SpanGTD
 
 __all__ = ["Horde", "LearnerConfig"]
 
@@ -69,7 +70,13 @@ class Horde:
         self._outcome = StateValues([q.outcome for q in self.questions], -np.inf, np.inf)
         self._cumulants = Cumulants(self.questions, n_features)
         alpha = config.step_size / n_active
-        self._engine: Engine = GTDLambda(self._group, n_features, alpha, config.secondary_ratio * alpha, config)
+        alpha_w = config.secondary_ratio * alpha
+        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
+        self._engine: Engine = (
+            GTDLambda(self._group, n_features, alpha, alpha_w, config)
+            if config.engine == "plain" or config.trace_rule == "capped"
+            else SpanGTD(self._group, n_features, alpha, alpha_w, config, policy=self._policy)
+        )
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
         self._r_max, self._gamma_max = np.zeros(self.n_demons), np.zeros(len(leaders))

@@ -24,6 +24,7 @@ Reals = NDArray[Any]
 TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
+ENGINES = ("span", "plain")
 
 # Lanes come in multiples of a cache line of float32; a block's live rows (some 1,400 of a robot's features) should
 # stay in a core's own cache.
@@ -54,6 +55,8 @@ class LearnerConfig:
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
         vector_mspbe: Whether the vector estimate is kept (a third number per weight).
         check_every: Every weight is held against its bound once in so many learning steps.
+        engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
+            the plain one in any case.
 
     Raises:
         ValueError: If a value is out of its range; the message names it.
@@ -69,9 +72,10 @@ class LearnerConfig:
     mspbe_tau: float = 10_000.0
     vector_mspbe: bool = True
     check_every: int = 1_000
+    engine: Literal["span", "plain"] = "span"
 
     def __post_init__(self) -> None:
-        for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES)):
+        for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if not (np.isfinite(self.step_size) and self.step_size > 0):
