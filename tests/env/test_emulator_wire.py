@@ -154,9 +154,7 @@ def test_ir_light_is_sent_modulo_256() -> None:
     bright = build_robot(pen=replace(pen, beacon=pen.beacon._replace(intensity=8 * pen.beacon.intensity)), awake=True)
     x, y, _ = pen.beacon.position_m
     facing = pen.beacon.direction_rad
-    bright.boot(
-        np.random.default_rng(1), x + 0.5 * np.cos(facing), y + 0.5 * np.sin(facing), facing + np.pi
-    )
+    bright.boot(np.random.default_rng(1), x + 0.5 * np.cos(facing), y + 0.5 * np.sin(facing), facing + np.pi)
     counts, sent = [], []
     for _ in range(40):
         state = decode_state(bright.cycle())
