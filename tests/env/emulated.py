@@ -22,8 +22,8 @@ def robot(
     robot = build_robot(awake=awake)
     robot.boot(np.random.default_rng(seed), x, y, heading)
     if awake:
-        for _ in range(130):
-            robot.cycle(look=False)
+        for k in range(130):
+            robot.cycle(look=k >= 128)
     return robot
 
 
