@@ -143,12 +143,9 @@ def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
         port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
-        steps = port.rouse(wake=MI_ON)
-        with pytest.raises(StopIteration) as done:
-            while True:
-                next(steps)
-                clock.sleep(0.01)
-        assert done.value.value.state.raw[0] == pytest.approx(165, abs=3)
+        for _ in port.rouse(wake=MI_ON):
+            clock.sleep(0.01)
+        assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
         assert emulator.t == pytest.approx(0.13, abs=0.03)  # 0.1 s of listening, then two lines at the console
         port.close()
 
