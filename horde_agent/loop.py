@@ -212,7 +212,8 @@ class Life:
         self.excursions.cancel()
         left_s = (end - self.steps) * self.interface.period_s
         self._drive(end, Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
-        self.dockings.return_at(self.steps)
+        if self.steps < end:  # a stay that the end of the run cut short says nothing about the dock
+            self.dockings.return_at(self.steps)
         if self.dockings.is_hopeless:
             _log.warning("%s", self.dockings.complaint(self.steps))
             self._is_stopped = True

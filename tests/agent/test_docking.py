@@ -84,13 +84,13 @@ def test_a_low_battery_sends_the_life_to_the_dock_and_it_lives_on() -> None:
     """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
     body, horde = BatteryBody(), SpyHorde(toy_questions())
     with life_of(body, horde) as life:
-        life.run(200)
+        life.run(215)
 
     assert [age for age, _ in body.stays] == [30, 100, 170]
     assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, 70, 140, 210]
-    assert [call[1] for call in horde.learned] == [*range(30), *range(70, 100), *range(140, 170)]
+    assert [call[1] for call in horde.learned] == [*range(30), *range(70, 100), *range(140, 170), *range(210, 215)]
     assert (life.dockings.n_done, life.dockings.n_failed) == (3, 0)
-    assert (life.steps, life.gaps) == (200, 0)
+    assert (life.steps, life.gaps) == (215, 0)
 
 
 def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
@@ -116,6 +116,17 @@ def test_it_charges_no_longer_than_the_life_lasts() -> None:
         life.run(60)
     assert body.stays == [(30, pytest.approx(3.0))]
     assert life.steps == 60
+
+
+def test_a_stay_that_the_end_of_a_run_cut_short_is_no_failure() -> None:
+    """It goes on in the next run, at once."""
+    body = BatteryBody(helps=(False, True))
+    with life_of(body, SpyHorde(toy_questions())) as life:
+        life.run(60)
+        assert (life.dockings.n_done, life.dockings.n_failed) == (0, 0)
+        life.run(60)
+    assert [age for age, _ in body.stays] == [30, 70]
+    assert (life.dockings.n_done, life.dockings.n_failed) == (1, 0)
 
 
 def test_an_excursion_is_finished_first() -> None:
