@@ -1,7 +1,9 @@
 """The battery and what is done about it: when it is low, and one stay at the dock from the drive there to the way off.
 
 A robot charges only where its host allows it (control modes 0x69 and 0x6A) and stands still for as long: frames then
-carry `applied` False. It is full, or needs nothing, when it obeys again on the dock's power.
+carry `applied` False. It is full, or needs nothing, when it obeys again on the dock's power. A charge that has begun
+goes on to its end, whatever the host says (power AVR's firmware of 2011, power_avr_charge.c): to forbid it keeps the
+next one from beginning.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from horde_env.backend import Frame
 from horde_env.docking import DOCKED_V, SLOW, DockingDrive
 from horde_env.robot import Floats, Observation, RobotSpec
 
-# Of the lowest battery. At 14.0 V a tenth of the charge is left, which is about an hour of wandering; below 12.0 V on
-# the bus the robot switches itself off.
+# Of the lowest battery. At 14.0 V a tenth of the charge is left, about an hour of wandering. The firmware's own
+# routine, which needs no host, would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V it switches itself off.
 LOW_V, URGENT_V, FULL_ENOUGH_V = 14.0, 13.0, 15.0
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 
@@ -81,7 +83,7 @@ class DockStay:
     Args:
         spec: The robot.
         body: Whose charging is enabled at the dock, and disabled again whatever happens.
-        charge_s: How long to charge at most.
+        charge_s: How long to stay for charging at most; a robot that is still held then is left at the dock.
 
     Attributes:
         docked: Whether the dock was reached.

@@ -5,9 +5,10 @@ The dock shows itself by an infrared beacon that blinks at 50 Hz: of all light i
 of 2011, lib_recharger.c): wander and avoid until the beacon is seen, turn IR light 0 towards it, approach at 20 wire
 units, then at 8, then alternate steps aside (y = -8) and small turns (theta = -4) until the bus has more than 17.0 V.
 
-Two things are ours. The firmware wiggles to one side only; here the side is that of the dock's axis, told by the
-reflectance 45 degrees to the left and to the right, which agree where the robot faces the wall squarely. And the last
-stretch is driven only while they agree, so that the nose meets the contacts and not a corner of the dock.
+Three things are ours. The firmware turns to the sensor that sees most; here the bearing is taken between sensors. It
+wiggles to one side only; here the side is that of the dock's axis, told by the reflectance 45 degrees to the left and
+to the right, which agree where the robot faces the wall squarely. And the last stretch is driven only while they agree,
+so that the nose meets the contacts and not a corner of the dock.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ TURN, SMALL_TURN = 10 * 0.196, 4 * 0.196
 TURN_GAIN = 2.5  # rad/s per rad of bearing
 ALIGNED_RAD = 0.4  # forward only within this bearing
 
-# Beacon, share of full scale between two packets. The firmware sums four packets with alternating signs and takes 10 of
-# 255 for seen, 150 for near: half of that between two.
-SEEN, NEAR = 1.5 * 5 / 255, 75 / 255
+# Beacon, share of full scale between two packets. The firmware takes half the alternating sum of four packets, which is
+# the mean change between two, and calls 10 of 255 seen and 150 near. Noise allows less for the one here, and slowing
+# down sooner is gentler.
+SEEN, NEAR = 7.5 / 255, 75 / 255
 FLOOR = 4 / 255  # what noise alone shows
 DIM_SHARE = 0.4  # a beacon that loses so much at once passes between two packets: its clock is not the robot's
 DIM_KEPT = 0.97

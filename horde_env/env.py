@@ -60,8 +60,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
     the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
     `reset(options={"manoeuvre": "dock"})` drives to the dock (60 s at most), charges until the batteries are full or
-    for `charge_s` (a further option, seconds), and backs off; its info tells `docked` (0 or 1). A body that cannot be
-    charged refuses it; `metadata["manoeuvres"]` names what the body can do.
+    for `charge_s` (a further option, seconds), and backs off where the body can move; its info tells `docked` (0 or 1).
+    A body that cannot be charged refuses it; `metadata["manoeuvres"]` names what the body can do.
 
     Args:
         backend: The body. It is opened by the first reset, never here.
