@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -14,10 +13,18 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Frame
-from horde_env.charging import CHARGE_LIMIT_S, RECORD_S, BatteryGauge, Chargeable, DockStay
+from horde_env.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.interface import ActionType, action_space, discrete_request, robot_metadata, velocity_request
+from horde_env.interface import (
+    MANOEUVRES,
+    ActionType,
+    action_space,
+    discrete_request,
+    reset_options,
+    robot_metadata,
+    velocity_request,
+)
 from horde_env.manoeuvre import CentringDrive
 from horde_env.robot import Floats, Observation, RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
@@ -28,8 +35,6 @@ if TYPE_CHECKING:
     from horde_env.render import Painter
     from horde_env.window import Window
 
-MANOEUVRES = ("centre", "dock")
-OPTIONS = ("manoeuvre", "charge_s")
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
 
@@ -142,7 +147,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
         """
         super().reset(seed=seed)
-        manoeuvre, charge_s = _checked_options(options, self.metadata["manoeuvres"])
+        manoeuvre, charge_s = reset_options(options, self.metadata["manoeuvres"])
         self._open_window()
         self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
         self.fault = None
@@ -316,25 +321,6 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _show(self) -> None:
         if self._window is not None:
             self._window.show(self._picture())
-
-
-def _checked_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
-    """Return the manoeuvre asked for, and how long to charge at most."""
-    options = options or {}
-    unknown = set(options) - set(OPTIONS)
-    if unknown:
-        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; there are {', '.join(map(repr, OPTIONS))}")
-    manoeuvre = options.get("manoeuvre")
-    if manoeuvre is not None and manoeuvre not in MANOEUVRES:
-        raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
-    if manoeuvre is not None and manoeuvre not in can_do:
-        raise ValueError("this body cannot dock: nothing here can charge it, so leave the manoeuvre 'dock' out")
-    charge_s = options.get("charge_s", CHARGE_LIMIT_S)
-    if "charge_s" in options and manoeuvre != "dock":
-        raise ValueError("charge_s belongs to the manoeuvre 'dock'; leave it out")
-    if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
-        raise ValueError(f"charge_s must be a finite number of seconds from 0 on, not {charge_s!r}")
-    return manoeuvre, float(charge_s)
 
 
 def _checked_render_mode(render_mode: str | None) -> str | None:
