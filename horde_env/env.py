@@ -159,6 +159,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._show()
         return self._observation, reward, False, newest.last, _info(newest, clipped, overrun_s)
 
+    @property
+    def frame(self) -> Frame | None:
+        """The newest frame, in SI units and unclipped; None without a running body."""
+        return self._frame
+
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
 
