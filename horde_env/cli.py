@@ -1,0 +1,242 @@
+"""The command `horde-robot`: check, monitor, emulate and stop a robot.
+
+Bad input is answered by one sentence on stderr and exit code 2. Exit code 1: the robot is not well. A signal ends a
+command with a stop of the robot, and 130 (Ctrl-C) or 143 (SIGTERM); a second Ctrl-C meanwhile sets the emergency stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn, cast
+
+from horde_env.env import PenEnv
+from horde_env.errors import BackendUnavailable, HordeEnvError, PortLost
+from horde_env.hardware import robot_file
+from horde_env.hardware.folders import ROBOT
+from horde_env.hardware.latch import EmergencyLatch, default_path
+from horde_env.running import BadInput, Interrupted, answered, running
+from horde_env.target import ON_A_PORT, Target, add_arguments, saved_file, target_of
+from horde_env.terminal import has_blocks, has_colour, print_line, screen, show, width
+
+WELL, UNWELL, BAD_INPUT = 0, 1, 2
+QUESTION = (
+    "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
+    "metre of room around it, and a hand near its switch? [y/N] "
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code.
+
+    Args:
+        arguments: Words after `horde-robot`; those of the process when None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = _parser().parse_args(words)
+        return int(command.run(command))
+    except BadInput as error:
+        return _complain(str(error), BAD_INPUT)
+    except HordeEnvError as error:
+        return _complain(str(error), UNWELL)
+    except Interrupted as end:
+        return _complain(f"ended by {signal.Signals(end.signum).name}; the robot was told to stop", 128 + end.signum)
+    except BrokenPipeError:  # `horde-robot monitor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"horde-robot: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="horde-robot", description="Look after a robot: is it well, what does it sense, stop.")
+    parser.add_argument("--version", action="version", version=_own_version())
+    commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
+
+    check = commands.add_parser("check", help="look at every sensor, then drive a little; exit code 1 if not well")
+    add_arguments(check)
+    check.add_argument("--yes", action="store_true", help="drive without asking first")
+    check.add_argument("--save", action="store_true", help="keep port, signs and ranges in the robot's file")
+    check.set_defaults(run=_check)
+
+    monitor = commands.add_parser("monitor", help="show all channels live; the robot is kept still")
+    add_arguments(monitor)
+    monitor.add_argument("--once", action="store_true", help="show one frame and end")
+    monitor.set_defaults(run=_monitor)
+
+    stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
+    stop.add_argument("--robot", default=ROBOT, metavar="NAME", help="the robot's name")
+    stop.add_argument("--backend", choices=ON_A_PORT, help="what answers at the port; serial if nothing says")
+    stop.add_argument("--port", help="also send a stop there; by default to the port in the robot's file")
+    stop.add_argument("--reason", default="", help="why, for whoever finds the robot stopped")
+    stop.add_argument("--clear", action="store_true", help="let it move again")
+    stop.set_defaults(run=_stop)
+    return parser
+
+
+def _own_version() -> str:
+    try:
+        return version("horde-gvf")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+def _check(words: argparse.Namespace) -> int:
+    """Print a verdict per line and return 1 if one of them is FAIL."""
+    from horde_env.check import Check
+    from horde_env.verdicts import Verdict
+
+    with answered():
+        target = target_of(words)
+        if words.save and target.backend == "replay":
+            raise BadInput("a recorded life is no robot: there is nothing to --save")
+    counts: Counter[Verdict] = Counter()
+    with running(target, realtime=False) as env:
+        print(target.title, flush=True)
+        check = Check(env, _may_move(target, words.yes))
+        for line in check.lines():
+            counts[line.verdict] += 1
+            print_line(line.verdict.value, line.subject, line.text)
+    said = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
+    print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {said}")
+    if words.save:
+        _save(target, check.signs, check.ranges)
+    return UNWELL if counts[Verdict.FAIL] else WELL
+
+
+def _may_move(target: Target, yes: bool) -> Callable[[], str]:
+    """Return what asks whether the robot may be driven: "" or why not."""
+
+    def ask() -> str:
+        if target.backend == "replay":
+            return "a recorded life cannot be driven"
+        if yes or not target.moves_something:
+            return ""
+        try:
+            answer = input(QUESTION)
+        except EOFError:
+            print()
+            return "nobody answered; --yes drives without asking"
+        return "" if answer.strip().lower() in ("y", "yes") else "not wanted"
+
+    return ask
+
+
+def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, float]]) -> None:
+    """Write the robot's file; signs measured earlier stay where none were measured now."""
+    if not ranges:
+        print("nothing was measured, so nothing is saved")
+        return
+    file = target.file
+    path = robot_file.default_path(target.robot)
+    kept = robot_file.RobotFile(file.backend, file.port, file.parity, file.baudrate, signs or file.signs, ranges)
+    robot_file.save(kept, path)
+    print(f"saved in {path}")
+
+
+# ---- monitor ---------------------------------------------------------------------------------------------------------
+
+
+def _monitor(words: argparse.Namespace) -> int:
+    """Show all channels until a signal, or a body's last frame, ends it."""
+    from horde_env.monitor import Style, Tally, block
+
+    with answered():
+        target = target_of(words)
+    live = sys.stdout.isatty() and not words.once
+    with running(target, realtime=not words.once) as env, screen(live):
+        pen = cast(PenEnv, env.unwrapped)
+        stop = [action.name for action in pen.robot.actions].index("stop")
+        tally, per_second = Tally(pen.robot.period_s), round(1.0 / pen.robot.period_s)
+        while True:
+            _, _, _, truncated, info = env.step(stop)
+            if pen.fault is not None:
+                raise pen.fault
+            assert pen.frame is not None
+            tally.take(info)
+            if live or words.once or tally.n_steps % per_second == 0 or truncated:
+                style = Style(max(width(), 80), has_colour(), has_blocks())
+                picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
+                reason = getattr(pen.backend, "reason", "")
+                show(picture + (f"\nkept still: {reason}" if reason else ""), live)
+            if words.once or truncated:
+                return WELL
+
+
+# ---- stop ------------------------------------------------------------------------------------------------------------
+
+
+def _stop(words: argparse.Namespace) -> int:
+    """Set the emergency stop and send a stop where there is a port; or clear it."""
+    with answered():
+        path = default_path(words.robot)
+        if words.clear:
+            if words.port or words.reason or words.backend:
+                raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
+            return _clear(EmergencyLatch(path))
+    code = WELL
+    try:
+        EmergencyLatch(path).set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
+        named = "" if words.robot == ROBOT else f" --robot {words.robot}"
+        print(f"the emergency stop of {words.robot} is set; `horde-robot stop --clear{named}` ends it")
+    except BackendUnavailable as error:  # then the robot itself is told all the more
+        code = _complain(str(error), UNWELL)
+    with answered():
+        file = saved_file(words.robot)
+        backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
+        port = words.port or (file.port if backend == file.backend else "")
+        target = Target(words.robot, backend, robot_file.RobotFile(backend, port, file.parity, file.baudrate))
+    if not port:
+        print("no port is known, so only programs that drive the robot from here will see it")
+        return code
+    return max(code, _send_stop(target))
+
+
+def _clear(latch: EmergencyLatch) -> int:
+    reason = latch.clear()
+    print(f"cleared; it was set: {reason}" if reason else "no emergency stop was set")
+    return WELL
+
+
+def _send_stop(target: Target) -> int:
+    """Send a stop over a port of our own, and say what the robot then does."""
+    from horde_env.hardware.dialect import DROPS, SERIAL
+    from horde_env.hardware.halt import send_stop, turns
+    from horde_env.robot import critterbot
+
+    port, dialect = target.file.port, DROPS if target.backend == "drops" else SERIAL
+    try:
+        state = send_stop(target.config, dialect, time.monotonic, time.sleep)
+    except (BackendUnavailable, PortLost) as error:
+        return _complain(f"no stop was sent: {error}", UNWELL)
+    if state is None:
+        return _complain(f"a stop was sent to {port}, but nothing answers there", UNWELL)
+    if turns(state, critterbot()):
+        return _complain(f"a stop was sent to {port}, but its wheels still turn: switch the robot off", UNWELL)
+    print(f"a stop was sent to {port}; the robot answers, and its wheels are at rest")
+    return WELL
+
+
+if __name__ == "__main__":
+    sys.exit(main())
