@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from horde_env.errors import BackendUnavailable, HordeEnvError, PortLost
 from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
 from horde_env.hardware.latch import EmergencyLatch, default_path
-from horde_env.running import BadInput, Interrupted, answered, running
+from horde_env.running import BadInput, Interrupted, answered, ending_on_signals, running
 from horde_env.target import ON_A_PORT, Target, add_arguments, saved_file, target_of
 from horde_env.terminal import has_blocks, has_colour, print_line, screen, show, width
 
@@ -81,6 +82,16 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(monitor)
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
+
+    emulate = commands.add_parser("emulate", help="play a robot on a pseudo terminal: the same bytes as the real one")
+    add = emulate.add_argument
+    add("--tcp", metavar="ADDRESS", help="the serial line's bytes over TCP too: HOST:PORT or PORT")
+    add("--drops", metavar="ADDRESS", nargs="?", const="", help="drops over TCP too; port 2330 if bare")
+    add("--speed", type=float, default=1.0, metavar="X", help="robot seconds per second")
+    add("--faults", default="", metavar="RATES", help='per second: "loss=0.5,unplug=0.01" or "all=0.02"')
+    add("--battery-scale", type=float, default=1.0, metavar="X", help="1 lasts 12 hours")
+    add("--seed", type=int, default=0, metavar="N", help="of pose, noise, faults and jitter")
+    emulate.set_defaults(run=_emulate)
 
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     stop.add_argument("--robot", default=ROBOT, metavar="NAME", help="the robot's name")
@@ -182,6 +193,33 @@ def _monitor(words: argparse.Namespace) -> int:
                 show(picture + (f"\nkept still: {reason}" if reason else ""), live)
             if words.once or truncated:
                 return WELL
+
+
+# ---- emulate ---------------------------------------------------------------------------------------------------------
+
+
+def _emulate(words: argparse.Namespace) -> int:
+    """Play a robot until a signal ends it, then say which faults have happened."""
+    with answered():
+        from horde_env.emulator import serve
+
+        if words.seed < 0:
+            raise BadInput(f"--seed must not be negative, and is {words.seed}")
+        ended = threading.Event()
+        with ending_on_signals(None, ended.set) as signals:
+            counts = serve(
+                tcp=words.tcp,
+                drops=words.drops,
+                speed=words.speed,
+                faults=words.faults,
+                seed=words.seed,
+                battery_scale=words.battery_scale,
+                say=lambda text: print(text, flush=True),
+                stop=ended,
+            )
+    if counts := {kind: n for kind, n in counts.items() if n}:
+        print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
+    return 128 + signals.seen[0] if signals.seen else WELL
 
 
 # ---- stop ------------------------------------------------------------------------------------------------------------

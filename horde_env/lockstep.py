@@ -25,7 +25,7 @@ from typing import Any
 
 from horde_env.emulation.lines import Line
 from horde_env.emulator import Emulator
-from horde_env.errors import BackendUnavailable, HordeEnvError
+from horde_env.errors import HordeEnvError
 from horde_env.hardware.port import serial_for_url
 from horde_env.sim.motors import TICK_S
 

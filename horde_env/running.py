@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,16 +69,17 @@ class Signals:
 
     Args:
         latch: The emergency stop that a second Ctrl-C sets; None where nothing can move.
+        end: Ends what goes on, without an exception; Interrupted is raised when None.
 
     Attributes:
         seen: The signals that came.
         deferred: True while a signal must wait.
     """
 
-    def __init__(self, latch: EmergencyLatch | None) -> None:
+    def __init__(self, latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> None:
         self.seen: list[int] = []
         self.deferred = False
-        self._latch = latch
+        self._latch, self._end = latch, end
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
         """Handle a signal.
@@ -90,14 +91,16 @@ class Signals:
         if self._latch is not None and self.seen.count(signal.SIGINT) == 2:
             with contextlib.suppress(BackendUnavailable):
                 self._latch.set("Ctrl-C was pressed twice")
-        if len(self.seen) == 1 and not self.deferred:
+        if self._end is not None:
+            self._end()
+        elif len(self.seen) == 1 and not self.deferred:
             raise Interrupted(signum)
 
 
 @contextmanager
-def ending_on_signals(latch: EmergencyLatch | None) -> Iterator[Signals]:
-    """Hear SIGINT and SIGTERM meanwhile; in the main thread, where alone Python can."""
-    signals = Signals(latch)
+def ending_on_signals(latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> Iterator[Signals]:
+    """Hear SIGINT and SIGTERM meanwhile, as `Signals` does; in the main thread, where alone Python can."""
+    signals = Signals(latch, end)
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return

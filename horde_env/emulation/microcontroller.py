@@ -72,9 +72,7 @@ class Microcontroller:
         leds: The ring's 16 x (red, green, blue), as custom LED packets have set them.
     """
 
-    def __init__(
-        self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False
-    ) -> None:
+    def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
         self.spec = critterbot() if spec is None else spec
         self.machine, self.senses, self._awake = machine, senses, awake
         self._first, self._last = self.spec.group("acceleration").start, self.spec.group("thermal").stop
