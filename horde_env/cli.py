@@ -23,6 +23,7 @@ from horde_env.errors import BackendUnavailable, HordeEnvError, PortLost
 from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
 from horde_env.hardware.latch import EmergencyLatch, default_path
+from horde_env.hardware.settings import PARITIES
 from horde_env.running import BadInput, Interrupted, answered, ending_on_signals, running
 from horde_env.target import ON_A_PORT, Target, add_arguments, saved_file, target_of
 from horde_env.terminal import has_blocks, has_colour, print_line, screen, show, width
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("--robot", default=ROBOT, metavar="NAME", help="the robot's name")
     stop.add_argument("--backend", choices=ON_A_PORT, help="what answers at the port; serial if nothing says")
     stop.add_argument("--port", help="also send a stop there; by default to the port in the robot's file")
+    stop.add_argument("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
     stop.add_argument("--reason", default="", help="why, for whoever finds the robot stopped")
     stop.add_argument("--clear", action="store_true", help="let it move again")
     stop.set_defaults(run=_stop)
@@ -230,7 +232,7 @@ def _stop(words: argparse.Namespace) -> int:
     with answered():
         path = default_path(words.robot)
         if words.clear:
-            if words.port or words.reason or words.backend:
+            if words.port or words.parity or words.reason or words.backend:
                 raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
             return _clear(EmergencyLatch(path))
     code = WELL
@@ -244,7 +246,8 @@ def _stop(words: argparse.Namespace) -> int:
         file = saved_file(words.robot)
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
-        target = Target(words.robot, backend, robot_file.RobotFile(backend, port, file.parity, file.baudrate))
+        parity = words.parity or file.parity
+        target = Target(words.robot, backend, robot_file.RobotFile(backend, port, parity, file.baudrate))
     if not port:
         print("no port is known, so only programs that drive the robot from here will see it")
         return code
@@ -269,7 +272,9 @@ def _send_stop(target: Target) -> int:
     except (BackendUnavailable, PortLost) as error:
         return _complain(f"no stop was sent: {error}", UNWELL)
     if state is None:
-        return _complain(f"a stop was sent to {port}, but nothing answers there", UNWELL)
+        return _complain(
+            f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)", UNWELL
+        )
     if turns(state, critterbot()):
         return _complain(f"a stop was sent to {port}, but its wheels still turn: switch the robot off", UNWELL)
     print(f"a stop was sent to {port}; the robot answers, and its wheels are at rest")

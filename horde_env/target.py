@@ -23,6 +23,16 @@ IDS = {
 }
 ON_A_PORT = ("serial", "drops")  # bodies that weigh something
 
+# Option -> the backends that it means something to.
+OWNERS: dict[str, tuple[str, ...]] = {
+    "port": ON_A_PORT,
+    "parity": ("serial",),
+    "baudrate": ("serial",),
+    "log": ("replay",),
+    "link": ("emulated",),
+    "faults": ("emulated",),
+}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -94,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--baudrate", type=int, metavar="N", help="of a serial line; the robot's is 115200")
     add("--log", type=Path, metavar="FILE", help="replay: the recorded life, a CSV file")
     add("--link", choices=ON_A_PORT, help="emulated: how the emulator is reached")
+    add("--faults", metavar="RATES", help='emulated: faults per second, as "loss=0.5,unplug=0.01"')
     add("--seed", type=int, default=0, metavar="N", help="of the simulated pen")
 
 
@@ -123,7 +134,7 @@ def target_of(words: argparse.Namespace) -> Target:
         raise ValueError(f"--backend {backend} needs --port: {example}")
     if backend == "replay" and words.log is None:
         raise ValueError("--backend replay needs --log FILE, the recorded life")
-    options = {"log": words.log, "link": words.link}
+    options = {"log": words.log, "link": words.link, "faults": words.faults}
     given = {key: value for key, value in options.items() if value is not None}
     return Target(words.robot, backend, file, given, words.seed)
 
@@ -141,8 +152,7 @@ def saved_file(robot: str) -> RobotFile:
 
 def _check_belonging(words: argparse.Namespace, backend: str) -> None:
     """Refuse options that another backend would have: they would be ignored."""
-    owners = {"port": ON_A_PORT, "parity": ("serial",), "baudrate": ("serial",), "log": ("replay",)}
-    for name, whose in {**owners, "link": ("emulated",)}.items():
+    for name, whose in OWNERS.items():
         if getattr(words, name) is not None and backend not in whose:
             raise ValueError(f"--{name} belongs to --backend {' or '.join(whose)}, not to {backend}")
     if words.seed < 0:
