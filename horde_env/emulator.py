@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 import numpy as np
@@ -28,25 +28,27 @@ from horde_env.sim.backend import START_M
 from horde_env.sim.motors import TICK_S
 from horde_env.sim.pen import Pen
 
-__all__ = ["Emulator", "FaultRates", "Microcontroller", "packet_times", "serve"]
+__all__ = ["Emulator", "FaultRates", "Microcontroller", "packet_delays", "serve"]
 
 # When packets come, in ms after their 10 ms instants, fitted to the gaps in the real robot's log: most a little late,
 # some late by half a cycle (the log's host was busy), and none sooner after the last than the line can carry it.
 # Log against this model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
 LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
 
+UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
 
 
-def packet_times(rng: Generator, n: int) -> list[float]:
-    """Return when `n` packets in a row come, in seconds from the first one's instant; jitter as in the log."""
-    late = np.abs(rng.normal(0.0, LATE_SD_MS, n))
-    late = np.where(rng.random(n) < LATE_SHARE, rng.uniform(*LATE_MS, n), late)
-    times, last = [], -np.inf
-    for k, wait_ms in enumerate(late.tolist()):
-        last = max(1e3 * TICK_S * k + wait_ms, last + LINE_MS)
-        times.append(1e-3 * last)
-    return times
+def packet_delays(rng: Generator) -> Iterator[float]:
+    """Yield how long after its 10 ms instant each packet comes, in seconds, for ever; jitter as in the log."""
+    last_ms = 0.0  # since the instant of the packet before
+    while True:
+        late_ms = np.where(
+            rng.random(256) < LATE_SHARE, rng.uniform(*LATE_MS, 256), abs(rng.normal(0, LATE_SD_MS, 256))
+        )
+        for wait_ms in late_ms.tolist():
+            last_ms = max(wait_ms, last_ms + LINE_MS - 1e3 * TICK_S)
+            yield 1e-3 * last_ms
 
 
 class Emulator:
@@ -61,7 +63,8 @@ class Emulator:
         battery_scale: Factor on the batteries' capacity.
         faults: Rates of the faults that come by themselves; none by default.
         awake: Begin with state packets rather than at the console.
-        wall_clock: The on-board driver's clock, for its drops.
+        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
+            with the robot's time from a fixed date.
 
     Attributes:
         robot: The microcontroller.
@@ -82,14 +85,14 @@ class Emulator:
         battery_scale: float = 1.0,
         faults: FaultRates | None = None,
         awake: bool = False,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] | None = None,
     ) -> None:
         own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
         self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
         x, y = own.uniform(-START_M, START_M, 2)
         self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
         self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
-        self._wall_clock = wall_clock
+        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
         self._unplugged = False
         self.lines: list[Line] = []
         self.n_slips = 0
@@ -153,10 +156,17 @@ class Emulator:
         """The robot's time in seconds since it was switched on."""
         return self.robot.n_cycles * TICK_S
 
-    def advance(self, look: bool = True) -> None:
-        """Let one cycle of 10 ms pass: take what the hosts have written, and write what the robot says."""
+    def advance(self, *, look: bool = True, speak: bool = True) -> None:
+        """Let one cycle of 10 ms pass: take what the hosts have written, and write what the robot says.
+
+        Args:
+            look: Whether to read the sensors anew (`Microcontroller.cycle`).
+            speak: False where no host is there to read: nothing is written that the next one would find.
+        """
         with self._lock:
-            self._send(self._cycle(look))
+            data = self._cycle(look)
+            if speak:
+                self._send(data)
 
     def start(self, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Run in a thread, `speed` times as fast as real time, until `close`.
@@ -221,10 +231,8 @@ class Emulator:
 
     def _run(self, speed: float, monotonic: Callable[[], float]) -> None:
         """Keep the pace: cycles at their instants, what they say a little later."""
-        period_s, begin, k = TICK_S / speed, monotonic(), 0
+        period_s, begin, k, delays = TICK_S / speed, monotonic(), 0, packet_delays(self._jitter)
         sending: deque[tuple[float, bytes]] = deque()
-        late: deque[float] = deque()
-        last = -np.inf
         while not self._stop.is_set():
             cycle_at = begin + k * period_s
             due = min(cycle_at, sending[0][0]) if sending else cycle_at
@@ -235,16 +243,12 @@ class Emulator:
                 self.n_slips += 1
                 begin -= pause_s
                 sending = deque((t - pause_s, data) for t, data in sending)
-                last -= pause_s
             with self._lock:
                 if due < cycle_at:
                     self._send(sending.popleft()[1])
                     continue
                 data = self._cycle(look=True)
-            if not late:
-                late.extend(np.array(packet_times(self._jitter, 1000)) - TICK_S * np.arange(1000))
-            last = max(cycle_at + late.popleft() / speed, last)
-            sending.append((last, data))
+            sending.append((cycle_at + next(delays) / speed, data))
             k += 1
 
 

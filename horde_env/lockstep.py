@@ -18,6 +18,7 @@ the real ones; the host must not write from a thread of its own, whose moments w
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 from collections.abc import Callable
@@ -43,10 +44,9 @@ class LockstepClock:
     Args:
         emulator: The robot; nobody else may let its time pass.
         period_s: Time between two deadlines, in seconds.
-        look_last: In how many cycles before a deadline the sensors are read anew; the others repeat earlier readings
-            (channels 16..52), for a host takes the last two packets alone. All of them when None; then, and with
-            faults of the line, a host that lost the last packets finds fresh ones before. The robot's motion is the
-            same either way.
+        look_last: How many packets before a deadline are made anew; the others repeat earlier ones, for a host takes
+            the last two alone. All of them when None, and with faults of the line, by which a host may lose the last.
+            The robot's motion is the same either way.
         opener: Opens a port as pyserial's `serial_for_url` does.
 
     Attributes:
@@ -113,9 +113,10 @@ class LockstepClock:
     def _let_pass(self, n: int) -> None:
         port = self._port
         for k in range(n):
+            heard = port is not None and not port.is_closed
             if port is not None:
                 port.deliver()
-            self.emulator.advance(look=k >= n - self._look_last)
+            self.emulator.advance(look=k >= n - self._look_last, speak=heard)
             if port is not None and (k % BATCH == BATCH - 1 or k == n - 1):
                 port.hand_over()
 
@@ -131,6 +132,8 @@ class LockstepPort:
     def __init__(self, port: Any, line: Line) -> None:
         self._port, self.line = port, line
         line.forget()
+        line.in_lockstep = True
+        line.await_received(0, PATIENCE_S)  # a server lets its host in
         self._epoch = line.n_plugs
         self._n_written = self._n_read = self._n_ready = 0
         self._reading = self.is_closed = self._is_gone = False
@@ -148,7 +151,7 @@ class LockstepPort:
             if self.is_closed or self._lost_line():
                 return
             n = self._n_written
-        if not self.line.await_received(n, PATIENCE_S) and not self._lost_line():
+        if self.line.n_received < n and not self.line.await_received(n, PATIENCE_S) and not self._lost_line():
             raise LockstepLost(f"{n} bytes were written to {self.line.url}, only {self.line.n_received} came through")
 
     def hand_over(self) -> None:
@@ -158,6 +161,9 @@ class LockstepPort:
             LockstepLost: If it does not.
         """
         with self._changed:
+            if self.is_closed:
+                return
+            self.line.flush()
             self._is_gone = self._is_gone or self._lost_line()
             self._n_ready = self._n_read if self._is_gone else self.line.n_sent
             if self._n_ready == self._n_read and not self._is_gone:
@@ -202,15 +208,19 @@ class LockstepPort:
 
     def write(self, data: bytes) -> int | None:
         """Send bytes; they count as written once the operating system has them."""
+        if self._lost_line():
+            raise OSError(errno.EIO, "the line was unplugged")
         n: int | None = self._port.write(data)
         with self._changed:
             self._n_written += len(data)
         return n
 
     def close(self) -> None:
-        """Close the port; what was written still reaches the robot with its next cycle."""
+        """Close the port; what was written still reaches the robot, and what was sent is not left to the next host."""
         if not self.is_closed and not self._lost_line():
             self.line.await_received(self._n_written, PATIENCE_S)
+            if self.line.n_sent > self._n_read:
+                self._port.read(self.line.n_sent - self._n_read)
         self._leave()
         self._port.close()
 

@@ -22,6 +22,7 @@ from horde_env.hardware.stream import PacketFinder
 from horde_env.hardware.wire import decode_state
 
 CHUNK = 65_536
+N_DROPS_KEPT = 16
 WAKE_AFTER = 100  # cycles without a packet after which the driver types "mi on"
 
 
@@ -32,9 +33,14 @@ class Line(Protocol):
         url: How a host names it; it stays the same over an unplug.
         n_sent: Bytes that a host can read, since the line was last plugged in or `forget`.
         n_received: Bytes that a host has written, likewise.
+        n_plugs: How often it was plugged in.
+        in_lockstep: Whether the operating system is asked for bytes by `await_received` alone, and given them by
+            `flush`: for those who count them, and to ask it less often.
     """
 
     url: str
+    n_plugs: int
+    in_lockstep: bool
     n_sent: int
     n_received: int
 
@@ -43,6 +49,9 @@ class Line(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send what the robot says."""
+
+    def flush(self) -> None:
+        """Send what has not been sent."""
 
     def await_received(self, n: int, timeout_s: float) -> bool:
         """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
@@ -64,12 +73,14 @@ class Ends:
     """What both kinds of line share: a descriptor, its counts, and the bytes that have come."""
 
     def __init__(self) -> None:
-        self._inbox = bytearray()
-        self.n_sent = self.n_received = 0
+        self._inbox, self._outbox = bytearray(), bytearray()
+        self.n_sent = self.n_received = self.n_plugs = 0
+        self.in_lockstep = False
 
     def forget(self) -> None:
         """Count from zero: another host begins."""
         self._inbox.clear()
+        self._outbox.clear()
         self.n_sent = self.n_received = 0
 
     def _descriptor(self) -> int:
@@ -80,16 +91,32 @@ class Ends:
         """Take what has come into the inbox, without waiting."""
         raise NotImplementedError
 
+    def _put(self, data: bytes) -> int:
+        """Give bytes to the operating system, without waiting; return how many it took."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; what has no room is lost."""
+        self._outbox += data
+        if not self.in_lockstep:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has not been sent."""
+        if self._outbox:
+            self.n_sent += self._put(bytes(self._outbox))
+            self._outbox.clear()
+
     def read(self) -> bytes:
         """Return what has come."""
-        self._fill()
+        if not self.in_lockstep:
+            self._fill()
         data = bytes(self._inbox)
         self._inbox.clear()
         return data
 
     def await_received(self, n: int, timeout_s: float) -> bool:
         """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
-        self._fill()
         while self.n_received < n and self._descriptor() >= 0:
             if not select.select([self._descriptor()], [], [], timeout_s)[0]:
                 return False
@@ -128,6 +155,7 @@ class PtyLine(Ends):
             raise BackendUnavailable(f"this machine has no pseudo terminal: {error}. Use TCP instead.") from error
         os.set_blocking(self._robot, False)
         os.symlink(os.ttyname(self._host), self.url)
+        self.n_plugs += 1
 
     def unplug(self) -> None:
         """Close the pseudo terminal; its name leads nowhere any more, and a host's next read or write fails."""
@@ -144,11 +172,10 @@ class PtyLine(Ends):
         self.unplug()
         self._folder.cleanup()
 
-    def write(self, data: bytes) -> None:
-        """Send bytes; what has no room is lost."""
-        if self._robot >= 0 and data:
-            with contextlib.suppress(BlockingIOError):
-                self.n_sent += os.write(self._robot, data)
+    def _put(self, data: bytes) -> int:
+        with contextlib.suppress(BlockingIOError):
+            return os.write(self._robot, data) if self._robot >= 0 else 0
+        return 0
 
     def _descriptor(self) -> int:
         return self._robot
@@ -191,6 +218,7 @@ class SocketLine(Ends):
             host, port = self._address
             raise BackendUnavailable(f"cannot listen on {host}:{port}: {error.strerror or error}.") from error
         self._server.setblocking(False)
+        self.n_plugs += 1
 
     def unplug(self) -> None:
         """Close the connection and the server: a host is cut off, and the next is refused."""
@@ -204,17 +232,16 @@ class SocketLine(Ends):
         """Vanish for good. Closing twice does nothing."""
         self.unplug()
 
-    def write(self, data: bytes) -> None:
-        """Send bytes to the host there is; what has no room is lost."""
-        self._accept()
-        if self._client is None or not data:
-            return
+    def _put(self, data: bytes) -> int:
+        if self._client is None:
+            return 0
         try:
-            self.n_sent += self._client.send(data)
+            return self._client.send(data)
         except BlockingIOError:
-            pass
+            return 0
         except OSError:
             self._hang_up()
+            return 0
 
     def await_received(self, n: int, timeout_s: float) -> bool:
         """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
@@ -283,10 +310,10 @@ class DropsLine(SocketLine):
         super().__init__(host, port)
         self._clock = clock
         self._finder = PacketFinder()
+        self._drops: dict[bytes, bytes] = {}
         self._slot: bytes | None = None
         self._ready = encode_control(Control(0))  # the driver's first word: all zeros
         self._silent = WAKE_AFTER
-        self._rest = b""  # of a drop of which the network took a part
 
     def read(self) -> bytes:
         """Return what the driver writes to the robot."""
@@ -308,22 +335,35 @@ class DropsLine(SocketLine):
         packets = self._finder.find(data)
         self._silent = 0 if packets else self._silent + 1
         for packet in packets:
-            self._send(drops.encode_state_drop(drops.drop_of(decode_state(packet), self._clock())))
+            self._send(self._drop(packet))
         if packets and self._slot is not None:
             self._ready, self._slot = self._slot, None
 
+    def _drop(self, packet: bytes) -> bytes:
+        """Return the drop of a packet; those of repeated ones (`Microcontroller.cycle`) are not computed again."""
+        if packet not in self._drops:
+            if len(self._drops) >= N_DROPS_KEPT:
+                self._drops.clear()
+            self._drops[packet] = drops.encode_state_drop(drops.drop_of(decode_state(packet), 0.0))
+        drop, start = self._drops[packet], len(drops.STATE_START)
+        seconds, microseconds = divmod(round(self._clock() * 1e6), 1_000_000)
+        now = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
+        return drop[:start] + now + drop[start + 8 :]
+
     def _send(self, drop: bytes) -> None:
         """Send a whole drop or none: one for which there is no room is lost."""
-        if self._rest:
-            self._rest = self._rest[self._write_some(self._rest) :]
-        if not self._rest and (n := self._write_some(drop)):
-            self._rest = drop[n:]
+        if len(self._outbox) < len(drop) or self.in_lockstep:
+            self._outbox += drop
+        if not self.in_lockstep:
+            self.flush()
 
-    def _write_some(self, data: bytes) -> int:
-        before = self.n_sent
-        super().write(data)
-        return self.n_sent - before
+    def flush(self) -> None:
+        """Send what has not been sent; a drop of which the network took a part is kept."""
+        n = self._put(bytes(self._outbox)) if self._outbox else 0
+        self.n_sent += n
+        del self._outbox[:n]
 
     def _hang_up(self) -> None:
         super()._hang_up()
-        self._slot, self._rest = None, b""
+        self._slot = None
+        self._outbox.clear()

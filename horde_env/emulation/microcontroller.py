@@ -55,7 +55,7 @@ class PacketSenses(Senses):
 class Microcontroller:
     """The robot behind its serial line.
 
-    Physics, senses and electronics draw from generators of their own, so that a packet whose sensors nobody reads
+    Physics, senses and electronics draw from generators of their own, so that a packet that nobody reads
     (`cycle(look=False)`) changes nothing of the robot's motion.
 
     Args:
@@ -119,8 +119,8 @@ class Microcontroller:
         """Let 10 ms pass and return what the robot puts on its line.
 
         Args:
-            look: False repeats earlier readings of channels 16..52 instead of taking new ones (a third of the time):
-                for packets that the reader is known not to use. The motion is the same either way.
+            look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
+                the reader is known not to use. The motion is the same either way.
         """
         previous = self._advance(look)
         if look:
@@ -156,12 +156,11 @@ class Microcontroller:
         self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
 
     def _packet(self) -> bytes:
-        """Return this cycle's packet. Without new readings it repeats those of two packets ago.
+        """Return this cycle's packet; without new readings that of two packets ago.
 
         So it keeps the rhythm of the dock's beacon, by which a host may unwrap the IR light (`IrLightUnwrapper`).
         """
-        state, stale = self._state(), b"" if self._seen else self._sent[0]
-        packet = wire.renew_state(stale, state) if stale else wire.encode_state(state)
+        packet = (b"" if self._seen else self._sent[0]) or wire.encode_state(self._state())
         self._sent.append(packet)
         return packet
 

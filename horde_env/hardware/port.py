@@ -270,6 +270,9 @@ def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
         raise BackendUnavailable(diagnosis.explain_refusal(error, config, _devices)) from error
 
 
+serial_for_url: Callable[..., Any] = serial.serial_for_url  # for those who wrap a port (`lockstep`)
+
+
 def _devices() -> list[str]:
     """Return the serial ports of this machine."""
     return [port.device for port in list_ports.comports(include_links=True)]

@@ -80,7 +80,6 @@ _SHIFT = _column([g.shifts or (0,) * len(g.high) for g in GROUPS]).astype(np.uin
 _MASK = ((1 << _BITS) - 1).astype(np.uint8)
 _SIGN = _column([(128 * g.signed,) * len(g.high) for g in GROUPS]).astype(np.uint8)
 _WEIGHT = 2.0**_BITS
-_ONE_BYTE = _HIGH[:16].tolist()  # bus, batteries and motors: channels without low bits
 _LOWEST = 0.0 - _SIGN * _WEIGHT
 _HIGHEST = _LOWEST + 256 * _WEIGHT - 1
 _NAMES = [f"{g.name}[{i}]" for g in GROUPS for i in range(len(g.high))]
@@ -171,24 +170,6 @@ def encode_state(state: RobotState) -> bytes:
     row[_HIGH] = values >> _BITS & 0xFF
     packet = bytearray(row.tobytes())
     packet[:4] = HEADER
-    return _sealed(packet, state)
-
-
-def renew_state(packet: bytes, state: RobotState) -> bytes:
-    """Return `packet` with all that is no sensor (channels 0..15, flags, CRC) as in `state`; far cheaper than encoding.
-
-    Args:
-        packet: A state packet, whose acceleration .. thermal stay as they are.
-        state: What else to say; nothing is checked but that each number fits its byte.
-    """
-    renewed = bytearray(packet)
-    for offset, value in zip(_ONE_BYTE, state.raw[: len(_ONE_BYTE)].tolist(), strict=True):
-        renewed[offset] = int(value) & 0xFF
-    return _sealed(renewed, state)
-
-
-def _sealed(packet: bytearray, state: RobotState) -> bytes:
-    """Write all but the channels into a packet, and its CRC."""
     packet[BUS] = packet[BUS] or BUS_UNREAD
     packet[CHARGE] = packet[CHARGE_COPY] = state.charge_state
     packet[76:79] = state.error_flags.to_bytes(3, "big")
