@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import tty
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,11 @@ class Line:
         return wire.encode_state(state)
 
     def send(self, data: bytes) -> bool:
-        """Send bytes to whoever holds the other end."""
-        os.write(self._ends[0], data)
+        """Send bytes to whoever holds the other end; where nobody reads they are lost."""
+        try:
+            os.write(self._ends[0], data)
+        except BlockingIOError:
+            return False
         return True
 
 
@@ -184,7 +188,7 @@ class VirtualRobot:
 
     @property
     def config(self) -> Any:
-        return config(self.line.url, read_timeout_s=0.02)
+        return config(self.line.url, read_timeout_s=0.002 if isinstance(self.line, Driver) else 0.02)
 
     @property
     def setpoints(self) -> tuple[int, ...]:
@@ -238,6 +242,26 @@ class VirtualRobot:
                 lambda: reader.handled >= self._sent or reader.closed or reader.failed, LIMIT_S
             )
         assert enough, f"the reader took {reader.handled} of {self._sent} bytes"
+
+
+@contextmanager
+def in_real_time(robot: VirtualRobot) -> Iterator[None]:
+    """Let the robot's time go on with the machine's, in a thread."""
+    stop = threading.Event()
+
+    def run() -> None:
+        begin, first = time.monotonic(), robot.now
+        while not stop.is_set():
+            stop.wait(max(begin + robot.now - first + CYCLE_S - time.monotonic(), 0.0))
+            robot.sleep(CYCLE_S)
+
+    thread = threading.Thread(target=run, name="robot")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 class _Counting:
