@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from horde_env import verdicts
+from horde_env.backend import Backend
 from horde_env.env import PenEnv
 from horde_env.robot import Floats
 from horde_env.verdicts import Line, Moment, Verdict
@@ -24,6 +25,14 @@ STOP_LIMIT_S = 1.5  # the robot coasts; half a second is usual
 
 # What must be well before the robot is moved.
 NEEDED_TO_MOVE = ("link", "frames", "packets", "checksums", "power", "safety")
+
+
+def kept_still(backend: Backend) -> str:
+    """Return why a body keeps its robot still, "" while it does not, or is of a kind that never does."""
+    body = getattr(backend, "body", backend)  # an emulated one's host
+    latch = getattr(body, "latch", None)
+    stopped = latch.reason if latch is not None else ""
+    return f"emergency stop: {stopped}" if stopped else str(getattr(body, "reason", ""))
 
 
 class LostDuringCheck(Exception):
@@ -111,4 +120,4 @@ class Check:
             raise LostDuringCheck(str(self.pen.fault))
         if truncated or frame is None:
             raise LostDuringCheck("the body gave its last frame before the check was over")
-        return Moment(frame.values, info, getattr(self.pen.backend, "reason", ""))
+        return Moment(frame.values, info, kept_still(self.pen.backend))

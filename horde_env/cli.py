@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -31,7 +32,7 @@ from horde_env.terminal import has_blocks, has_colour, print_line, screen, show,
 WELL, UNWELL, BAD_INPUT = 0, 1, 2
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
-    "metre of room around it, and a hand near its switch? [y/N] "
+    "metre of room around it, and a hand near its switch? [y/N]"
 )
 
 
@@ -147,7 +148,7 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
         if yes or not target.moves_something:
             return ""
         try:
-            answer = input(QUESTION)
+            answer = input(textwrap.fill(QUESTION, width()) + " ")
         except EOFError:
             print()
             return "nobody answered; --yes drives without asking"
@@ -173,6 +174,7 @@ def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, 
 
 def _monitor(words: argparse.Namespace) -> int:
     """Show all channels until a signal, or a body's last frame, ends it."""
+    from horde_env.check import kept_still
     from horde_env.monitor import Style, Tally, block
 
     with answered():
@@ -191,7 +193,7 @@ def _monitor(words: argparse.Namespace) -> int:
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = Style(max(width(), 80), has_colour(), has_blocks())
                 picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
-                reason = getattr(pen.backend, "reason", "")
+                reason = kept_still(pen.backend)
                 show(picture + (f"\nkept still: {reason}" if reason else ""), live)
             if words.once or truncated:
                 return WELL
@@ -270,7 +272,8 @@ def _send_stop(target: Target) -> int:
     try:
         state = send_stop(target.config, dialect, time.monotonic, time.sleep)
     except (BackendUnavailable, PortLost) as error:
-        return _complain(f"no stop was sent: {error}", UNWELL)
+        ours = "A program of this package that drives the robot has stopped it by now; stop any other by its own means"
+        return _complain(f"nothing was sent to the robot: {error} {ours}, or switch the robot off", UNWELL)
     if state is None:
         return _complain(
             f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)", UNWELL

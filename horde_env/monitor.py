@@ -90,9 +90,10 @@ def block(title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spe
     age = f"age {1000.0 * info['sensor_age_s']:.0f} ms"
     rest = f" · t {info['t']:.1f} s · {packets} · {age}"
     room = style.width - len(rest)
-    head = (title if len(title) <= room else f"{title[: room - 3]}...") + rest
+    if len(title) > room:  # the ends of a robot's name and of its port tell most
+        title = f"{title[: room // 3]}...{title[-(room - room // 3 - 3) :]}"
     faults = " · ".join(_painted(f"{name} {n}", n > 0, style) for name, n in tally.faults.items())
-    rows = [head, f"faults: {faults}"]
+    rows = [title + rest, f"faults: {faults}"]
     for group in spec.groups:
         rows += _rows(group, values, spec, style)
     return "\n".join(rows)

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 
 from horde_env.hardware import latch, robot_file
+from horde_env.hardware.drops import url_of
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
@@ -70,7 +71,7 @@ class Target:
         Raises:
             ValueError: If the robot's file holds what no port can have.
         """
-        url = f"socket://{self.file.port}" if self.backend == "drops" else self.file.port
+        url = url_of(self.file.port) if self.backend == "drops" else self.file.port
         return PortConfig(url, self.file.baudrate, self.file.parity)  # type: ignore[arg-type]
 
     @property
@@ -99,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--robot", default="critterbot", metavar="NAME", help="the robot's name; its file holds what is not said here")
     add("--backend", choices=tuple(IDS), help="the body; simulator where neither this nor the robot's file says")
-    add("--port", help="serial: a device or socket://HOST:PORT; drops: HOST:PORT")
+    add("--port", help="serial: a device or socket://HOST:PORT; drops: HOST or HOST:PORT")
     add("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
     add("--baudrate", type=int, metavar="N", help="of a serial line; the robot's is 115200")
     add("--log", type=Path, metavar="FILE", help="replay: the recorded life, a CSV file")
@@ -130,7 +131,7 @@ def target_of(words: argparse.Namespace) -> Target:
         ranges=file.ranges,
     )
     if backend in ON_A_PORT and not file.port:
-        example = "HOST:2330" if backend == "drops" else "/dev/serial/by-id/... or socket://HOST:PORT"
+        example = "HOST or HOST:2330" if backend == "drops" else "/dev/serial/by-id/... or socket://HOST:PORT"
         raise ValueError(f"--backend {backend} needs --port: {example}")
     if backend == "replay" and words.log is None:
         raise ValueError("--backend replay needs --log FILE, the recorded life")

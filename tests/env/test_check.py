@@ -76,6 +76,16 @@ def test_a_bad_reading_is_found_in_its_line(channels: dict[str, float], subject:
     assert said in lines[subject].text
 
 
+def test_infrared_that_sees_nothing_is_a_warning() -> None:
+    """Of ten bits a driver's drops keep about eight: a sensor with nothing before it may give one value for 3 s."""
+    lines, _ = check(Robot(setting(ir_distance_9=0.0098)))
+    assert failed(lines) == ["ir_distance"]
+    assert lines["ir_distance"].verdict is Verdict.WARN
+    assert "ir_distance_9 is frozen at 0.0098" in lines["ir_distance"].text
+    lines, _ = check(Robot(setting(ir_distance_9=1.2)))
+    assert lines["ir_distance"].verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(
     ("channels", "subject"),
     [

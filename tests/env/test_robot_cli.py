@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 from horde_env import cli
 from horde_env import terminal as terminal_module
 from horde_env.backend import Frame
+from horde_env.emulator import Emulator
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
@@ -87,7 +90,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("check --backend robot", "invalid choice: 'robot'"),
         ("check --port /dev/x", "--port /dev/x needs --backend serial or --backend drops"),
         ("check --backend serial", "--backend serial needs --port"),
-        ("check --backend drops", "--backend drops needs --port: HOST:2330"),
+        ("check --backend drops", "--backend drops needs --port: HOST or HOST:2330"),
         ("check --backend simulator --port x", "--port belongs to --backend serial or drops, not to simulator"),
         ("check --backend drops --port h:1 --parity odd", "--parity belongs to --backend serial, not to drops"),
         ("check --backend serial --port x --baudrate 0", "baudrate must be a positive whole number, not 0"),
@@ -259,8 +262,9 @@ def test_a_recorded_life_is_checked_but_not_driven(log: str, capsys: pytest.Capt
 
 
 @pytest.mark.sim
-def test_the_simulated_robot_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--backend", "simulator", "--seed", "3"]) == 0
+@pytest.mark.parametrize("words", ["simulator", "emulated", "emulated --link drops"])
+def test_the_simulated_and_the_emulated_robot_are_well(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--seed", "3", "--backend", *words.split()]) == 0
     out = capsys.readouterr().out
     for action in SPEC.actions:
         assert f"  ok    {action.name.replace('_', ' ')}" in out
@@ -310,6 +314,16 @@ def test_why_a_robot_is_kept_still_is_shown(
     instead(Robot()).reason = "the robot is charging"
     assert cli.main(["monitor", "--once"]) == 0
     assert "kept still: the robot is charging" in capsys.readouterr().out
+
+
+def test_an_emergency_stop_set_meanwhile_is_shown(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot: Any = instead(Robot())
+    robot.latch = EmergencyLatch(default_path())
+    robot.latch.set("smoke")
+    assert cli.main(["monitor", "--once"]) == 0
+    assert "kept still: emergency stop: smoke" in capsys.readouterr().out
 
 
 def test_a_robot_that_goes_away_ends_the_monitor(
@@ -514,10 +528,46 @@ def test_an_emulated_robot_is_played_until_a_signal(
 
 @pytest.mark.slow
 @pytest.mark.sim
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
+    """The whole way, in real time: a process that drives over a pseudo terminal is told to end in its first drive."""
+    with Emulator(seed=0) as robot:
+        words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity", "none", "--yes"]
+        robot.start()
+        with process_of(words) as process:
+            assert process.stdout is not None
+            while "forward" not in process.stdout.readline():  # which is printed after the first drive
+                pass
+            assert wait_until(lambda: speed_of(robot) > 0.1), "the second drive never came"
+            process.send_signal(signum)
+            assert process.wait(timeout=30) == code
+            assert wait_until(lambda: speed_of(robot) < 0.02)
+            assert process.stderr is not None
+            assert "the robot was told to stop" in process.stderr.read()
+
+
+def process_of(words: list[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "horde_env.cli", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    end = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def speed_of(robot: Emulator) -> float:
+    motion = robot.robot.machine.body.motion
+    return math.hypot(motion.vx, motion.vy)
+
+
+@pytest.mark.slow
+@pytest.mark.sim
 def test_an_emulated_robot_in_a_process_of_its_own_is_stopped_and_ended() -> None:
-    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    words = [sys.executable, "-m", "horde_env.cli", "emulate", "--tcp", "0", "--faults", "heat=5"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with process_of(["emulate", "--tcp", "0", "--faults", "heat=5"]) as process:
         assert process.stdout is not None
         path = process.stdout.readline().split()[1]
         assert process.stdout.readline().split()[1].startswith("socket://127.0.0.1:")
