@@ -12,24 +12,21 @@ import signal
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn, cast
 
+from horde_env.emergency import stop_robot
 from horde_env.env import PenEnv
-from horde_env.errors import BackendUnavailable, HordeEnvError, PortLost
+from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
-from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import PARITIES
-from horde_env.running import BadInput, Interrupted, answered, ending_on_signals, running
-from horde_env.target import ON_A_PORT, Target, add_arguments, saved_file, target_of
-from horde_env.terminal import has_blocks, has_colour, print_line, screen, show, width
+from horde_env.running import BAD_INPUT, UNWELL, WELL, BadInput, Interrupted, answered, ending_on_signals, running
+from horde_env.target import ON_A_PORT, Target, add_arguments, target_of
+from horde_env.terminal import complain, has_blocks, has_colour, print_line, screen, show, width
 
-WELL, UNWELL, BAD_INPUT = 0, 1, 2
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
     "metre of room around it, and a hand near its switch? [y/N]"
@@ -47,19 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = _parser().parse_args(words)
         return int(command.run(command))
     except BadInput as error:
-        return _complain(str(error), BAD_INPUT)
+        return complain(str(error), BAD_INPUT)
     except HordeEnvError as error:
-        return _complain(str(error), UNWELL)
+        return complain(str(error), UNWELL)
     except Interrupted as end:
-        return _complain(f"ended by {signal.Signals(end.signum).name}; the robot was told to stop", 128 + end.signum)
+        return complain(f"ended by {signal.Signals(end.signum).name}; the robot was told to stop", 128 + end.signum)
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-
-
-def _complain(sentence: str, code: int) -> int:
-    print(f"horde-robot: {' '.join(sentence.split())}", file=sys.stderr)
-    return code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -102,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
     stop.add_argument("--reason", default="", help="why, for whoever finds the robot stopped")
     stop.add_argument("--clear", action="store_true", help="let it move again")
-    stop.set_defaults(run=_stop)
+    stop.set_defaults(run=stop_robot)
     return parser
 
 
@@ -224,64 +216,6 @@ def _emulate(words: argparse.Namespace) -> int:
     if counts := {kind: n for kind, n in counts.items() if n}:
         print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
     return 128 + signals.seen[0] if signals.seen else WELL
-
-
-# ---- stop ------------------------------------------------------------------------------------------------------------
-
-
-def _stop(words: argparse.Namespace) -> int:
-    """Set the emergency stop and send a stop where there is a port; or clear it."""
-    with answered():
-        path = default_path(words.robot)
-        if words.clear:
-            if words.port or words.parity or words.reason or words.backend:
-                raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
-            return _clear(EmergencyLatch(path))
-    code = WELL
-    try:
-        EmergencyLatch(path).set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
-        named = "" if words.robot == ROBOT else f" --robot {words.robot}"
-        print(f"the emergency stop of {words.robot} is set; `horde-robot stop --clear{named}` ends it")
-    except BackendUnavailable as error:  # then the robot itself is told all the more
-        code = _complain(str(error), UNWELL)
-    with answered():
-        file = saved_file(words.robot)
-        backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
-        port = words.port or (file.port if backend == file.backend else "")
-        parity = words.parity or file.parity
-        target = Target(words.robot, backend, robot_file.RobotFile(backend, port, parity, file.baudrate))
-    if not port:
-        print("no port is known, so only programs that drive the robot from here will see it")
-        return code
-    return max(code, _send_stop(target))
-
-
-def _clear(latch: EmergencyLatch) -> int:
-    reason = latch.clear()
-    print(f"cleared; it was set: {reason}" if reason else "no emergency stop was set")
-    return WELL
-
-
-def _send_stop(target: Target) -> int:
-    """Send a stop over a port of our own, and say what the robot then does."""
-    from horde_env.hardware.dialect import DROPS, SERIAL
-    from horde_env.hardware.halt import send_stop, turns
-    from horde_env.robot import critterbot
-
-    port, dialect = target.file.port, DROPS if target.backend == "drops" else SERIAL
-    try:
-        state = send_stop(target.config, dialect, time.monotonic, time.sleep)
-    except (BackendUnavailable, PortLost) as error:
-        ours = "A program of this package that drives the robot has stopped it by now; stop any other by its own means"
-        return _complain(f"nothing was sent to the robot: {error} {ours}, or switch the robot off", UNWELL)
-    if state is None:
-        return _complain(
-            f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)", UNWELL
-        )
-    if turns(state, critterbot()):
-        return _complain(f"a stop was sent to {port}, but its wheels still turn: switch the robot off", UNWELL)
-    print(f"a stop was sent to {port}; the robot answers, and its wheels are at rest")
-    return WELL
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from horde_env.errors import BackendUnavailable, HordeEnvError
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.target import Target
 
+WELL, UNWELL, BAD_INPUT = 0, 1, 2  # exit codes
+
 
 class BadInput(Exception):
     """What was asked for cannot be done, in one sentence."""

@@ -65,3 +65,9 @@ def has_blocks() -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def complain(sentence: str, code: int) -> int:
+    """Say on stderr what is wrong, and return the exit code."""
+    print(f"horde-robot: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
