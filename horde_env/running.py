@@ -20,6 +20,9 @@ from horde_env.target import Target
 
 WELL, UNWELL, BAD_INPUT = 0, 1, 2  # exit codes
 
+# The last one comes where the terminal goes away, as with a lost ssh session; Windows has none.
+ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
 
 class BadInput(Exception):
     """What was asked for cannot be done, in one sentence."""
@@ -67,7 +70,7 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
 
 
 class Signals:
-    """What a command does about SIGINT and SIGTERM: the first one ends it; none disturbs the stopping that follows.
+    """What a command does about the signals of ENDING: the first one ends it; none disturbs the stopping that follows.
 
     Args:
         latch: The emergency stop that a second Ctrl-C sets; None where nothing can move.
@@ -101,12 +104,12 @@ class Signals:
 
 @contextmanager
 def ending_on_signals(latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> Iterator[Signals]:
-    """Hear SIGINT and SIGTERM meanwhile, as `Signals` does; in the main thread, where alone Python can."""
+    """Hear the signals of ENDING meanwhile, as `Signals` does; in the main thread, where alone Python can."""
     signals = Signals(latch, end)
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = {signum: signal.signal(signum, signals) for signum in (signal.SIGINT, signal.SIGTERM)}
+    before = {signum: signal.signal(signum, signals) for signum in ENDING}
     try:
         yield signals
     finally:

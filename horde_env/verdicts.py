@@ -58,7 +58,7 @@ def judge_link(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:
     ages = 1000.0 * np.array([m.info["sensor_age_s"] for m in moments])
     verdict = _by_share((stale + gaps) / n, 0.0, 0.1)
     seconds = n * spec.period_s
-    text = f"{n} in {seconds:.1f} s: {stale} stale, {gaps} gaps; age {np.median(ages):.0f} ms, at most {ages.max():.0f}"
+    text = f"{n} in {seconds:.1f} s: {stale} stale, {gaps} gaps; age {np.median(ages):.0f}, max {ages.max():.0f} ms"
     lines = [Line(verdict, "frames", text)]
     expected = 1.0 / spec.packet_period_s
     if all("packets" in m.info for m in moments):
@@ -94,7 +94,7 @@ def judge_safety(moments: Sequence[Moment], spec: RobotSpec) -> Line:
         return Line(Verdict.FAIL, "safety", reason)
     if not moments[-1].info["applied"]:
         return Line(Verdict.FAIL, "safety", "the robot takes no commands: is it charging?")
-    return Line(Verdict.OK, "safety", "cool, charged enough and not charging: it may move")
+    return Line(Verdict.OK, "safety", "it may move: cool, charged, and not charging")
 
 
 def judge_sensors(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:

@@ -50,7 +50,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     ("words", "said"),
     [
         ("", "check | monitor | emulate | stop"),
-        ("chck", "invalid choice: 'chck'"),
+        ("look", "invalid choice: 'look'"),
         ("check --bogus", "unrecognized arguments: --bogus; see horde-robot --help"),
         ("check --backend robot", "invalid choice: 'robot'"),
         ("check --port /dev/x", "--port /dev/x needs --backend serial or --backend drops"),

@@ -56,7 +56,7 @@ class Interrupting(Robot):
         super().close()
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_while_moving_stops_the_robot(
     signum: int, code: int, instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
 ) -> None:
