@@ -1,7 +1,8 @@
 """The command `horde-robot`: check, monitor, emulate and stop a robot.
 
 Bad input is answered by one sentence on stderr and exit code 2. Exit code 1: the robot is not well. A signal ends a
-command with a stop of the robot, and 130 (Ctrl-C), 143 (SIGTERM) or 129 (the terminal is gone); a second Ctrl-C meanwhile sets the emergency stop.
+command with a stop of the robot, and 130 (Ctrl-C), 143 (SIGTERM) or 129 (the terminal is gone); a second Ctrl-C
+meanwhile sets the emergency stop.
 """
 
 from __future__ import annotations
