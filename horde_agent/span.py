@@ -158,7 +158,7 @@ class SpanGTD:
             place=integers(hands, 2),
             features=integers(hands, n),
             first_run=integers(hands, n + 1),
-            runs=integers(hands, 0, 2),
+            runs=np.zeros((hands, 0), dtype=np.int32),
         )
         return memory, past_, zeros(span.N_ROWS, lanes), work
 
@@ -170,8 +170,8 @@ class SpanGTD:
         n_runs = (arrays.log.shape[0] + tiles.size) * int(arrays.clock[past.MOST])
         if work.place.shape[1] < n_times:
             self._work = work = work._replace(place=np.zeros((n_hands, n_times), dtype=np.int64))
-        if work.runs.shape[1] < n_runs:
-            self._work = work._replace(runs=np.zeros((n_hands, n_runs, 2), dtype=np.int64))
+        if work.runs.shape[1] < 2 * n_runs:
+            self._work = work._replace(runs=np.zeros((n_hands, 2 * n_runs), dtype=np.int32))
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return one number per demon, float64, shape (n_demons,)."""
@@ -440,7 +440,8 @@ class SpanGTD:
         if place < 0:
             rows.append(np.zeros((0, width), dtype=self.dtype))
         is_alive = self._memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
-        span.read_tile(b, self._places, self._past, self._lanes, self._work, self.history.arrays, *rows, is_alive)
+        flat = [r.ravel() for r in rows]  # views
+        span.read_tile(b, self._places, self._past, self._lanes, self._work, self.history.arrays, *flat, is_alive)
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:

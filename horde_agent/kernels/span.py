@@ -31,6 +31,7 @@ from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
 from horde_agent.kernels.gtd import NOT_FINITE, UNBOUNDED, Signals
 from horde_agent.kernels.history import History
+from horde_agent.kernels.vectors import follow, move_rows, weigh, write_runs
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
 Floats = NDArray[np.float64]
@@ -122,7 +123,7 @@ class Work(NamedTuple):
     place: Integers  # (hands, times)
     features: Integers  # (hands, n): features to write
     first_run: Integers  # (hands, n + 1)
-    runs: Integers  # (hands, most runs, 2)
+    runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
 
 
 class Rules(NamedTuple):
@@ -168,40 +169,21 @@ def carried_by(b: int, tiles: Tiles, memory: Memory, past_: Past) -> Reals:
 
 
 @inner_kernel
-def add_rows(rows: Reals, features: Integers, n: int, out: Reals) -> None:
-    """Add the first n of the rows named to `out`."""
-    for k in range(n):
-        row = rows[features[k]]
-        for i in range(out.shape[0]):
-            out[i] += row[i]
-
-
-@inner_kernel
-def subtract_rows(rows: Reals, features: Integers, n: int, out: Reals) -> None:
-    """Subtract the first n of the rows named from `out`."""
-    for k in range(n):
-        row = rows[features[k]]
-        for i in range(out.shape[0]):
-            out[i] -= row[i]
-
-
-@inner_kernel
-def move_base(rows: Reals, history: History, step: int, tiles: Integers, out: Reals) -> None:
+def move_base(rows: Reals, origin: int, width: int, history: History, step: int, tiles: Integers, out: Reals) -> None:
     """Move `out` from the rows at time `step` - 1 to those at `step`, at `tiles`; from scratch where that is less."""
     row = step % 2
     n_gained, n_lost = history.n_gained[row], history.n_lost[row]
     if n_gained + n_lost < tiles.shape[0]:
-        add_rows(rows, history.gained[row], n_gained, out)
-        subtract_rows(rows, history.lost[row], n_lost, out)
+        move_rows(rows, origin, width, history.gained[row], n_gained, history.lost[row], n_lost, out)
     else:
-        sum_afresh(rows, tiles, out)
+        sum_afresh(rows, origin, width, tiles, out)
 
 
 @inner_kernel
-def sum_afresh(rows: Reals, tiles: Integers, out: Reals) -> None:
-    """Write the sum of the rows at `tiles`."""
+def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals) -> None:
+    """Write the sum of the rows at `tiles`, of a tile whose rows begin at `origin`."""
     out[:] = 0
-    add_rows(rows, tiles, tiles.shape[0], out)
+    move_rows(rows, origin, width, tiles, tiles.shape[0], tiles, 0, out)
 
 
 @inner_kernel
@@ -221,36 +203,11 @@ def scan(
         after[k] = overlap[past_.times[b, n_kept - n_owed + k] + 1 - origin]
     for k in range(book[N_SPENT]):
         spent_at[k] = overlap[past_.spent_times[b, k] - origin]
-    n_places = past_.times.shape[1]
-    period = past_.spent_times.shape[1]
-    trace, owed = pairs_of(past_.trace, start, stop, n_places), pairs_of(past_.owed, start, stop, period)
-    sum_traces(trace, owed, at, n_kept, n_owed, sums[0], sums[1])
-    sum_weighted(rows_of(past_.spent, start, stop, period), spent_at, book[N_SPENT], sums[2])
-    sum_weighted(owed[:, 1], after, n_owed, sums[3])
-
-
-@inner_kernel
-def sum_traces(trace: Reals, owed: Reals, at: Reals, n_kept: int, n_owed: int, x: Reals, total: Reals) -> None:
-    """Follow x_k = rho_k (G_k + g_k x_{k-1}) through the steps kept, and write sum delta_k x_k over those owed."""
-    total[:] = 0
-    for k in range(n_kept):
-        rho, decay, g = trace[k, 0], trace[k, 1], at[k]
-        for i in range(x.shape[0]):
-            x[i] = rho[i] * (g + decay[i] * x[i])
-        if k >= n_kept - n_owed:
-            delta = owed[k - n_kept + n_owed, 0]
-            for i in range(x.shape[0]):
-                total[i] += delta[i] * x[i]
-
-
-@inner_kernel
-def sum_weighted(rows: Reals, weights: Reals, n: int, total: Reals) -> None:
-    """Write the weighted sum of the first n rows."""
-    total[:] = 0
-    for k in range(n):
-        row, weight = rows[k], weights[k]
-        for i in range(total.shape[0]):
-            total[i] += weight * row[i]
+    n_places, period, width = past_.times.shape[1], past_.spent_times.shape[1], stop - start
+    owed = 2 * period * start
+    follow(past_.trace, 2 * n_places * start, past_.owed, owed, at, n_kept, n_owed, sums[0], sums[1])
+    weigh(past_.spent, period * start, width, spent_at, book[N_SPENT], sums[2])
+    weigh(past_.owed, owed + width, 2 * width, after, n_owed, sums[3])
 
 
 # ---- one step of one tile -----------------------------------------------------------------------------------------
@@ -281,12 +238,11 @@ def find_q(
 ) -> None:
     """Write w_t.phi_t: the rows as written, and what is owed to them."""
     start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
-    w, base = rows_of(memory.w, start, stop, history.phi.shape[0]), lanes[BASE_W, start:stop]
-    book = past_.book[b]
+    book, base, origin = past_.book[b], lanes[BASE_W, start:stop], history.phi.shape[0] * start
     if book[W_AT] == now - 2:
-        move_base(w, history, now - 1, tiles_t, base)
+        move_base(memory.w, origin, stop - start, history, now - 1, tiles_t, base)
     elif book[W_AT] != now - 1:
-        sum_afresh(w, tiles_t, base)
+        sum_afresh(memory.w, origin, stop - start, tiles_t, base)
     book[W_AT] = now - 1
     for i in range(start, stop):
         lanes[Q, i] = lanes[BASE_W, i] + lanes[ALPHA_W, i] * (lanes[SUM, i] - lanes[SPENT, i])
@@ -308,11 +264,12 @@ def look_ahead(
 
     The present of `history` is phi_{t+1} already.
     """
-    start, stop, n, now = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], history.clock[past.NOW]
-    move_base(rows_of(memory.theta, start, stop, n), history, now, tiles_tp1, lanes[BASE, start:stop])
+    start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
+    n, width, base_e = history.phi.shape[0], stop - start, lanes[BASE_E, start:stop]
+    move_base(memory.theta, n * start, width, history, now, tiles_tp1, lanes[BASE, start:stop])
     lanes[X_TP1, start:stop] = 0
     if past_.book[b, IS_CARRYING]:
-        move_base(carried_by(b, tiles, memory, past_), history, now, tiles_tp1, lanes[BASE_E, start:stop])
+        move_base(memory.carried[past_.book[b, CARRIES]], 0, width, history, now, tiles_tp1, base_e)
         lanes[X_TP1, start:stop] = lanes[BASE_E, start:stop]
     sums = (lanes[X_TP1, start:stop], lanes[SUM, start:stop], lanes[SPENT, start:stop], lanes[TURNED, start:stop])
     scan(b, hand, tiles, past_, work, history, history.overlap, sums)
@@ -461,7 +418,7 @@ def list_runs(hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], 
             since = place[max(history.since[f], first) - first]
             if since < n_times:
                 for _ in range(history.phi[f]):
-                    runs[n_runs, 0], runs[n_runs, 1] = since, n_times
+                    runs[2 * n_runs], runs[2 * n_runs + 1] = since, n_times
                     n_runs += 1
         if history.last_end[f] > first:
             k = history.last[f]
@@ -470,7 +427,7 @@ def list_runs(hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], 
                 until = place[history.log[k, past.END] - first]
                 if since < until:
                     for _ in range(history.log[k, past.COUNT]):
-                        runs[n_runs, 0], runs[n_runs, 1] = since, until
+                        runs[2 * n_runs], runs[2 * n_runs + 1] = since, until
                         n_runs += 1
                 k = history.log[k, past.PREVIOUS]
         if n_runs > n_before or (is_alive.shape[0] > 0 and is_alive[f]):
@@ -545,25 +502,34 @@ def tabulate(
 
 
 @inner_kernel
-def write_rows(hand: int, n_listed: int, table: Reals, kind: int, lane: int, rows: Reals, work: Work) -> None:
-    """Add what a table says of one kind to the rows of the features listed, from lane `lane` of the tile on."""
-    features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
-    width = table.shape[2]
+def spread(
+    b: int,
+    hand: int,
+    n_listed: int,
+    lane: int,
+    o: int,
+    stride: int,
+    width: int,
+    at: int,
+    has_m: bool,
+    lanes: Reals,
+    work: Work,
+    theta: Reals,
+    w: Reals,
+    m: Reals,
+    e: Reals,
+) -> None:
+    """Give the rows of some lanes their share of the carried trace, and let it decay to what is left of it."""
+    reach, reach_m, left = work.ends[hand, 0], work.ends[hand, 1], work.ends[hand, 2]
     for j in range(n_listed):
-        row = rows[features[j], lane : lane + width]
-        for r in range(first_run[j], first_run[j + 1]):
-            since, until = table[runs[r, 0], kind], table[runs[r, 1], kind]
-            for i in range(width):
-                row[i] += until[i] - since[i]
-
-
-@inner_kernel
-def spread_carried(hand: int, n_listed: int, e: Reals, lane: int, factor: Reals, rows: Reals, work: Work) -> None:
-    """Add the carried trace times `factor` to the rows of the features listed, from lane `lane` of the tile on."""
-    for j in range(n_listed):
-        f = work.features[hand, j]
-        for i in range(factor.shape[0]):
-            rows[f, lane + i] += factor[i] * e[f, lane + i]
+        row = work.features[hand, j] * stride
+        for i in range(width):
+            old = e[row + o + i]
+            theta[row + at + i] += lanes[ALPHA, lane + i] * reach[i] * old
+            w[row + at + i] += lanes[ALPHA_W, lane + i] * reach[i] * old
+            e[row + o + i] = left[i] * old
+            if has_m:
+                m[row + at + i] += reach_m[i] * old
 
 
 @inner_kernel
@@ -593,38 +559,35 @@ def write_owed(
     lanes: Reals,
     work: Work,
     history: History,
+    origin: int,
     theta: Reals,
     w: Reals,
     m: Reals,
     e: Reals,
     is_alive: NDArray[np.uint8],
 ) -> int:
-    """Add what a tile owes to rows given, (n, lanes) or (0, lanes) where not wanted; return the features listed."""
+    """Add what a tile owes to rows given, flat from `origin` on (`e` from 0), and return the features listed.
+
+    Without `m`, or `e`, where these are empty.
+    """
     start, stop = tiles.start[b], tiles.start[b + 1]
     first, n_times = number_times(b, hand, past_, work, history.clock[past.NOW])
     n_listed = list_runs(hand, first, n_times, is_alive, work, history)
-    has_m, has_e = m.shape[0] > 0, e.shape[0] > 0
+    features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
+    has_m, has_e, stride = m.shape[0] > 0, e.shape[0] > 0, stop - start
     n_kinds = 2 + has_m + has_e
     for lane in range(start, stop, LANES_AT_ONCE):
         width, o = min(LANES_AT_ONCE, stop - lane), lane - start
-        table = work.table[hand, : (n_times + 1) * n_kinds * width].reshape(n_times + 1, n_kinds, width)
+        flat = work.table[hand, : (n_times + 1) * n_kinds * width]
+        table, at = flat.reshape(n_times + 1, n_kinds, width), origin + o
         tabulate(b, hand, first, lane, table, has_m, has_e, past_, lanes, work, start, stop)
-        reach, reach_m, left = work.ends[hand, 0, :width], work.ends[hand, 1, :width], work.ends[hand, 2, :width]
-        write_rows(hand, n_listed, table, TO_THETA, o, theta, work)
-        write_rows(hand, n_listed, table, TO_W, o, w, work)
-        if has_m:
-            write_rows(hand, n_listed, table, TO_M, o, m, work)
         if has_e:
-            if has_m:
-                spread_carried(hand, n_listed, e, o, reach_m, m, work)
-            for i in range(width):
-                reach_m[i] = lanes[ALPHA_W, lane + i] * reach[i]
-                reach[i] *= lanes[ALPHA, lane + i]
-                left[i] -= 1
-            spread_carried(hand, n_listed, e, o, reach, theta, work)
-            spread_carried(hand, n_listed, e, o, reach_m, w, work)
-            spread_carried(hand, n_listed, e, o, left, e, work)
-            write_rows(hand, n_listed, table, n_kinds - 1, o, e, work)
+            spread(b, hand, n_listed, lane, o, stride, width, at, has_m, lanes, work, theta, w, m, e)
+            write_runs((e,), o, stride, flat, n_kinds - 1, n_kinds, width, features, first_run, n_listed, runs)
+        if has_m:
+            write_runs((theta, w, m), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
+        else:
+            write_runs((theta, w), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
     return n_listed
 
 
@@ -658,8 +621,8 @@ def tail_of(b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, hand: i
                 is_needed |= reach[i] * top[k + 1, i] > drop_below
                 reach[i] *= trace[k, 0, o + i] * trace[k, 1, o + i]
             k -= is_needed
-        n_tail = max(n_tail, n - 1 - k)
-    return int(n_tail)
+        n_tail = max(n_tail, int(n - 1 - k))
+    return n_tail
 
 
 @inner_kernel
@@ -689,22 +652,22 @@ def settle(
 ) -> None:
     """Write what a tile owes into its weights, and begin anew from the weights as written."""
     start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], past_.book[b]
-    theta, w = rows_of(memory.theta, start, stop, n), rows_of(memory.w, start, stop, n)
-    m = rows_of(memory.m, start, stop, n if memory.m.shape[0] > 0 else 0)
+    theta, w, m = memory.theta, memory.w, memory.m
     if book[CARRIES] >= 0:
-        e, is_alive = carried_by(b, tiles, memory, past_), memory.is_alive[book[CARRIES]]
-        n_listed = write_owed(b, hand, tiles, past_, lanes, work, history, theta, w, m, e, is_alive)
-        book[IS_CARRYING] = renew_carried(hand, n_listed, e, is_alive, rules.drop_carried, work)
-        sum_afresh(e, tiles_now, lanes[BASE_E, start:stop])
+        e, is_alive = memory.carried[book[CARRIES]], memory.is_alive[book[CARRIES]]
+        n_listed = write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, e, is_alive)
+        rows = carried_by(b, tiles, memory, past_)
+        book[IS_CARRYING] = renew_carried(hand, n_listed, rows, is_alive, rules.drop_carried, work)
+        sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, 0, tiles, past_)
     else:
-        nothing = theta[:0]
-        write_owed(b, hand, tiles, past_, lanes, work, history, theta, w, m, nothing, work.is_aside[:0])
+        nobody = work.is_aside[:0]
+        write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, theta[:0], nobody)
         n_tail = tail_of(b, tiles, past_, lanes, work, hand, rules.drop_below)
         work.wants_carry[b] = n_tail > rules.keep_at_most
         keep_tail(b, n_tail, tiles, past_)
-    sum_afresh(theta, tiles_now, lanes[BASE, start:stop])
-    sum_afresh(w, tiles_now, lanes[BASE_W, start:stop])
+    sum_afresh(memory.theta, n * start, stop - start, tiles_now, lanes[BASE, start:stop])
+    sum_afresh(memory.w, n * start, stop - start, tiles_now, lanes[BASE_W, start:stop])
     book[W_AT], book[LIMIT] = history.clock[past.NOW], rules.period
     for i in range(start, stop):
         lanes[SUM, i], lanes[SPENT, i], lanes[TURNED, i], lanes[V, i] = 0, 0, 0, lanes[BASE, i]
@@ -840,8 +803,8 @@ def read_tile(
     e: Reals,
     is_alive: NDArray[np.uint8],
 ) -> None:
-    """Add what a tile owes to copies of its rows, so that reading changes nothing."""
-    write_owed(b, 0, tiles, past_, lanes, work, history, theta, w, m, e, is_alive)
+    """Add what a tile owes to flat copies of its rows, so that reading changes nothing."""
+    write_owed(b, 0, tiles, past_, lanes, work, history, 0, theta, w, m, e, is_alive)
 
 
 @kernel
@@ -871,8 +834,8 @@ def predict(
         )
         x[:] = 0
         if past_.book[b, IS_CARRYING]:
-            sum_afresh(carried_by(b, tiles, memory, past_), active, x)
+            sum_afresh(memory.carried[past_.book[b, CARRIES]], 0, stop - start, active, x)
         scan(b, 0, tiles, past_, work, history, overlap, (x, total, spent, turned))
-        sum_afresh(rows_of(memory.theta, start, stop, n), active, v)
+        sum_afresh(memory.theta, n * start, stop - start, active, v)
         for i in range(stop - start):
             v[i] += lanes[ALPHA, start + i] * (total[i] - turned[i])
