@@ -16,8 +16,17 @@ if TYPE_CHECKING:
     from horde_env.backend import Backend, Frame
     from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
     from horde_env.env import PenEnv
-    from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-    from horde_env.make import make_replay_env, make_simulator_env
+    from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
+    from horde_env.hardware.backend import DropsBody, SerialBody
+    from horde_env.hardware.link import LinkSettings
+    from horde_env.hardware.settings import PortConfig
+    from horde_env.make import (
+        make_drops_env,
+        make_emulated_env,
+        make_replay_env,
+        make_serial_env,
+        make_simulator_env,
+    )
     from horde_env.replay import RecordedLife
     from horde_env.robot import Action, Channel, RobotSpec, critterbot
 
@@ -28,16 +37,24 @@ __all__ = [
     "BackendUnavailable",
     "Channel",
     "Clock",
+    "DropsBody",
+    "EmergencyStop",
     "Frame",
     "HordeEnvError",
+    "LinkSettings",
     "ManualClock",
     "PenEnv",
+    "PortConfig",
     "RealTimeClock",
     "RecordedLife",
     "RobotSpec",
+    "SerialBody",
     "SimulatedClock",
     "critterbot",
+    "make_drops_env",
+    "make_emulated_env",
     "make_replay_env",
+    "make_serial_env",
     "make_simulator_env",
 ]
 
@@ -45,8 +62,11 @@ _HOME = {
     "backend": ("Backend", "Frame"),
     "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
     "env": ("PenEnv",),
-    "errors": ("BackendLost", "BackendUnavailable", "HordeEnvError"),
-    "make": ("make_replay_env", "make_simulator_env"),
+    "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
+    "hardware.backend": ("DropsBody", "SerialBody"),
+    "hardware.link": ("LinkSettings",),
+    "hardware.settings": ("PortConfig",),
+    "make": ("make_drops_env", "make_emulated_env", "make_replay_env", "make_serial_env", "make_simulator_env"),
     "replay": ("RecordedLife",),
     "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
 }
@@ -65,3 +85,7 @@ def __dir__() -> list[str]:
 
 gymnasium.register(id="CritterbotPen-v0", entry_point="horde_env.make:make_simulator_env")
 gymnasium.register(id="CritterbotReplay-v0", entry_point="horde_env.make:make_replay_env")
+# What a port brings depends on the world, so the same seed does not give the same life.
+gymnasium.register(id="CritterbotSerial-v0", entry_point="horde_env.make:make_serial_env", nondeterministic=True)
+gymnasium.register(id="CritterbotDrops-v0", entry_point="horde_env.make:make_drops_env", nondeterministic=True)
+gymnasium.register(id="CritterbotEmulated-v0", entry_point="horde_env.make:make_emulated_env")

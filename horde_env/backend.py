@@ -26,6 +26,9 @@ class Frame:
         applied: False where a safety stop, charging or a fault kept the body from the command.
         last: True where no frame can follow this one (the end of a recorded life): the environment truncates.
         extras: Further flat numbers for `info` (the simulator's pose, a recorded life's action and b).
+        beacon: Strength of the dock's beacon at each ir_light sensor: |last packet - the one before|, in the unit of
+            ir_light (share of full scale), shape (8,). The beacon blinks at 50 Hz, so it is the one light that
+            changes from packet to packet at 100 Hz. None where packets are not known (a recorded life).
     """
 
     values: Floats
@@ -37,6 +40,7 @@ class Frame:
     applied: bool = True
     last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
+    beacon: Floats | None = None
 
 
 class Backend(Protocol):

@@ -2,6 +2,7 @@
 
 HordeEnvError
 ├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log, no such port)
+│   └── EmergencyStop    a person, or a second Ctrl-C, has stopped this robot until further notice
 ├── BackendLost          a body that was open stopped answering
 └── PortLost             a port that was open went away, or takes no more bytes
 
@@ -10,6 +11,8 @@ A message says what happened with the numbers, what was expected, and what to do
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class HordeEnvError(Exception):
     """Base class of what this package raises beside ValueError."""
@@ -17,6 +20,17 @@ class HordeEnvError(Exception):
 
 class BackendUnavailable(HordeEnvError):
     """The body cannot be opened on this machine as asked."""
+
+
+class EmergencyStop(BackendUnavailable):
+    """The robot was stopped until a person clears the stop; `path` is the file that holds it."""
+
+    def __init__(self, reason: str, path: Path) -> None:
+        super().__init__(
+            f"the emergency stop is set: {reason}. The robot does not move. Look at the robot, then clear the stop "
+            f"with `horde-robot stop --clear` (it is kept in {path})."
+        )
+        self.reason, self.path = reason, path
 
 
 class BackendLost(HordeEnvError):

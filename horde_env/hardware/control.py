@@ -139,8 +139,14 @@ def _units(spec: RobotSpec) -> Floats:
 
 # XYTHETA, so that the slew and the 0.5 s timeout go with it. Never mix it with WHEEL_VOLTAGE: a fresh firmware, told a
 # voltage and then this, keeps driving (lib_motor.c, motor_set_speed_slew).
-STOP = encode_control(Control(MotorMode.XYTHETA_SPACE))
+HALT = Control(MotorMode.XYTHETA_SPACE)
+STOP = encode_control(HALT)
 
 # What to send first: a robot that was left with half a packet takes the next bytes for the rest of it, and a header
 # there would be a wild velocity. Zeros complete any half packet and add nothing to it; then comes the stop.
-RESYNC = bytes(BODY_SIZE + LEDS_SIZE) + STOP
+FILL = bytes(BODY_SIZE + LEDS_SIZE)
+RESYNC = FILL + STOP
+
+# Nothing to the motors at once, without a ramp. It ends the runaway of a robot that was left in WHEEL_VOLTAGE, and must
+# be followed by HALT in a later cycle of the robot's: of two packets in one cycle only the last acts.
+COAST = Control(MotorMode.WHEEL_VOLTAGE)

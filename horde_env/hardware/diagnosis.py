@@ -12,6 +12,7 @@ import string
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from horde_env.hardware import drops, wire
 from horde_env.hardware.readings import Counts
 from horde_env.hardware.settings import PortConfig
 
@@ -81,21 +82,26 @@ def explain_loss(error: Exception) -> str:
 
 
 def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:
-    """Say what came instead of a robot's packets."""
+    """Say what came instead of a robot's packets; `woken` where they were asked for (a serial line, not drops)."""
     url, asked = config.url, ", not even after `mi on`" if woken else ""
+    opened = f" It was opened as {config.line}; the robot speaks 115200 8O1."
+    if url.startswith("socket://"):  # has neither baud rate nor parity
+        opened = ""
     if not heard:
         return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
+    if woken and drops.STATE_NAME in heard:
+        return f"{url} sends drops, not the bytes of the serial line: use the drops backend there."
+    if not woken and wire.HEADER in heard:
+        return f"{url} sends the bytes of the serial line, not drops: use the serial backend there."
     if counts.crc_errors:
         return (
             f"packets come from {url}, but the checksum of each was wrong ({counts.crc_errors} of them). Is the line "
-            f"noisy, or shared with another program? It was opened as {config.line}; the robot speaks 115200 8O1."
+            f"noisy, or shared with another program?{opened}"
         )
     text = heard[:60].decode("ascii", errors="replace")
     if "critterprompt" in heard.decode("ascii", errors="replace"):
         return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It said {text!r}."
     if all(character in string.printable for character in text):
         return f"{url} is not the robot: it says {text!r}."
-    return (
-        f"{counts.n_bytes} bytes came from {url} but no packet, the first {heard[:8].hex(' ')}. Wrong baud rate or "
-        f"parity, or not the robot? It was opened as {config.line}; the robot speaks 115200 8O1."
-    )
+    cause = "Wrong baud rate or parity, or not the robot?" if opened else "Is it the robot's port?"
+    return f"{counts.n_bytes} bytes came from {url} but no packet, the first {heard[:8].hex(' ')}. {cause}{opened}"

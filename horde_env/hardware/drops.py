@@ -51,6 +51,16 @@ _CHANNELS = np.array([BUS, *range(BATTERY, MOTORS), *_MOTORS, *range(ACCELERATIO
 _IR_DISTANCE = slice(23, 33)  # among the channels
 
 
+def url_of(address: str) -> str:
+    """Return the url of a driver at "HOST", "HOST:PORT" or "socket://HOST:PORT"; the robot's port where none is said.
+
+    >>> url_of("10.0.1.10"), url_of("localhost:2324")
+    ('socket://10.0.1.10:2330', 'socket://localhost:2324')
+    """
+    place = address.removeprefix("socket://")
+    return f"socket://{place}" if ":" in place else f"socket://{place}:{ROBOT_PORT}"
+
+
 class DataSource(IntEnum):
     """Where a drop's readings come from; only the simulator's IR distance is not scrambled."""
 

@@ -10,9 +10,10 @@ Source: pyserial 3.5; the Critterbot's firmware (lib_ui.c, lib_mi.c) and its hos
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
@@ -21,12 +22,12 @@ from serial.tools import list_ports
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import MI_ON
+from horde_env.hardware.control import FILL, MI_ON
 from horde_env.hardware.ir_light import IrLightUnwrapper
 from horde_env.hardware.readings import Counts, Reading
 from horde_env.hardware.settings import PARITIES, PortConfig
 from horde_env.hardware.stream import StateParser, StreamParser
-from horde_env.hardware.wire import ir_light
+from horde_env.hardware.wire import STATE_SIZE, ir_light
 
 PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
@@ -37,6 +38,17 @@ except ImportError:  # not on Windows
     pass
 REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
 
+GAP_S = 0.05  # packets further apart lost some between them: the robot's own log has none beyond 0.033 s
+POLL_S = 0.01
+
+
+def serial_for_url(url: str, **settings: Any) -> Any:
+    """Open a port as pyserial does; over TCP without Nagle's wait for company, up to 40 ms for a command."""
+    port = serial.serial_for_url(url, **settings)
+    if (connection := getattr(port, "_socket", None)) is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return port
+
 
 class Port:
     """An open connection to the robot and the thread that reads it.
@@ -45,7 +57,9 @@ class Port:
         config: Where and how.
         monotonic: The clock of the readings' times, in seconds.
         parser: Reads the stream; state packets unless told otherwise.
-        connect: Opens the port; pyserial's unless told otherwise.
+        connect: Opens the port; `serial_for_url` unless told otherwise.
+        fill: What completes any packet of which the other side may hold a half; empty where nothing does, and a write
+            that was cut short then loses the port.
 
     Raises:
         BackendUnavailable: If the port cannot be opened, with the reason and the cure in one sentence or two.
@@ -57,10 +71,11 @@ class Port:
         monotonic: Callable[[], float],
         *,
         parser: StreamParser | None = None,
-        connect: Callable[..., Any] = serial.serial_for_url,
+        connect: Callable[..., Any] = serial_for_url,
+        fill: bytes = FILL,
     ) -> None:
         self.config = config
-        self._monotonic = monotonic
+        self._monotonic, self._fill = monotonic, fill
         self._parser: StreamParser = StateParser() if parser is None else parser
         self._unwrapper = IrLightUnwrapper()
         self._readings: deque[Reading] = deque(maxlen=2)
@@ -68,7 +83,7 @@ class Port:
         self._counts = Counts(0, 0, 0, 0)
         self._skipped_told = 0  # skipped bytes up to the last reading
         self._lost = ""
-        self._torn = False
+        self._torn = self._cut = False
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._closing = threading.Event()
@@ -83,6 +98,12 @@ class Port:
         """Bytes and packets so far."""
         with self._changed:
             return self._counts
+
+    @property
+    def lost(self) -> str:
+        """Why the port is lost; "" while it is not."""
+        with self._changed:
+            return self._lost
 
     def last_two(self) -> tuple[Reading, ...]:
         """Return the last two readings, older first; fewer while there are fewer."""
@@ -127,8 +148,11 @@ class Port:
             if len(self._heard) < 256:
                 self._heard += data[:256]
             for state in states:
-                level = self._unwrapper.unwrap(ir_light(state))
                 skipped = parser.skipped_bytes - self._skipped_told
+                # Continuity reaches over one lost packet, not over more.
+                if skipped > STATE_SIZE or (self._readings and t - self._readings[-1].t > GAP_S):
+                    self._unwrapper.forget()
+                level = self._unwrapper.unwrap(ir_light(state))
                 self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
                 self._skipped_told = parser.skipped_bytes
             n_bytes = self._counts.n_bytes + len(data)
@@ -146,7 +170,8 @@ class Port:
         """Send `data` in one write, even where reading has failed, so that a stop still gets its chance.
 
         After a write that failed nothing more is sent: the robot may hold half a packet, and would take the header of
-        the next one for its velocities. Begin the next connection with `control.RESYNC`.
+        the next one for its velocities. Begin the next connection with `control.FILL`. After a write that was cut
+        short (Ctrl-C) the next one begins with it by itself.
 
         Raises:
             PortLost: If the port is gone, closed, or has no room for `write_timeout_s`.
@@ -155,14 +180,38 @@ class Port:
             if self._torn or self._closing.is_set():
                 raise PortLost(self.config.url, self._lost or "it was closed")
             try:
-                self._serial.write(data)
+                self._serial.write(self._fill + data if self._cut else data)
+                self._cut = False
             except PORT_ERRORS as error:
                 self._torn = True
                 self._lose(error)
                 self._raise_if_lost()
+            except BaseException as interruption:  # nobody knows how much of the packet has left
+                self._cut = True
+                if not self._fill:
+                    self._torn = True
+                    self._lose(InterruptedError(f"a command was cut short by {type(interruption).__name__}"))
+                raise
 
     def handshake(self, *, wake: bytes = MI_ON, listen_s: float = 0.1, patience_s: float = 1.0) -> Reading:
-        """Bring the robot to send its state, whatever mode it is in, and return a first reading.
+        """Bring the robot to send its state, whatever mode it is in, and return a first reading; see `rouse`.
+
+        Raises:
+            BackendUnavailable: If no packet came, with what came instead. The port is closed.
+        """
+        steps = self.rouse(wake=wake, listen_s=listen_s, patience_s=patience_s)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            with contextlib.suppress(PortLost):  # which the next step reports
+                self.wait(0, POLL_S)
+
+    def rouse(
+        self, *, wake: bytes = MI_ON, listen_s: float = 0.1, patience_s: float = 1.0
+    ) -> Generator[None, None, Reading]:
+        """Bring the robot to send its state, whatever mode it is in; yield where time must pass, return a reading.
 
         After a reset the robot's microcontroller shows a text console and sends no packets. So: listen first; if none
         comes, type `wake` at the console, three times at most. Nothing here moves a motor.
@@ -176,28 +225,30 @@ class Port:
             BackendUnavailable: If no packet came, with what came instead. The port is closed.
         """
         try:
-            reading = self.wait(0, listen_s)
-            for _ in range(3):
-                if reading is None:
-                    self.write(wake)
-                    reading = self.wait(0, patience_s)
+            for word, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
+                if word:
+                    self.write(word)
+                end = self._monotonic() + limit_s
+                while (reading := self.wait(0, 0.0)) is None and self._monotonic() < end:
+                    yield
+                if reading is not None:
+                    return reading
         except PortLost as lost:
             self.close()
             raise BackendUnavailable(f"{self.config.url} went away before the robot answered: {lost.reason}.") from lost
-        if reading is None:
-            self.close()
-            raise BackendUnavailable(
-                diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake))
-            )
-        return reading
+        self.close()
+        raise BackendUnavailable(diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake)))
 
     def close(self) -> None:
         """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
         self._closing.set()
         self._thread.join()
         with self._writing:
+            connection = getattr(self._serial, "_socket", None)  # pyserial forgets to close one that the peer has left
             with contextlib.suppress(*PORT_ERRORS):  # raised where it had gone away: nothing is left to be closed
                 self._serial.close()
+            if connection is not None:
+                connection.close()
             with self._changed:
                 self._lost = self._lost or "it was closed"
                 self._changed.notify_all()

@@ -165,16 +165,17 @@ def encode_state(state: RobotState) -> bytes:
             more than 18 error flags, or if another number is no byte.
     """
     values = _on_wire(state)
-    packet = np.zeros(STATE_SIZE, dtype=np.uint8)
-    packet[:4] = np.frombuffer(HEADER, dtype=np.uint8)
-    packet[_HIGH] = values >> _BITS & 0xFF
-    np.bitwise_or.at(packet, _LOW, (values & _MASK).astype(np.uint8) << _SHIFT)
+    # The low bits that share a byte lie in different places of it, so that their sum is their union.
+    row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(np.uint8)
+    row[_HIGH] = values >> _BITS & 0xFF
+    packet = bytearray(row.tobytes())
+    packet[:4] = HEADER
     packet[BUS] = packet[BUS] or BUS_UNREAD
-    packet[[CHARGE, CHARGE_COPY]] = state.charge_state
-    packet[76:79] = np.frombuffer(state.error_flags.to_bytes(3, "big"), dtype=np.uint8)
+    packet[CHARGE] = packet[CHARGE_COPY] = state.charge_state
+    packet[76:79] = state.error_flags.to_bytes(3, "big")
     packet[CYCLE_TIME], packet[MONITOR] = state.cycle_time, state.monitor
-    body = packet[:CRC].tobytes()
-    return body + crc_hqx(body[4:], 0).to_bytes(2, "big")
+    packet[CRC:] = crc_hqx(packet[4:CRC], 0).to_bytes(2, "big")
+    return bytes(packet)
 
 
 def _on_wire(state: RobotState) -> NDArray[np.int64]:

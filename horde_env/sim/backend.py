@@ -27,6 +27,10 @@ START_M = 0.6
 class Sensing(Protocol):
     """What `SimulatedBody` needs of its senses; see `Senses`."""
 
+    @property
+    def beacon(self) -> Floats | None:
+        """How much each ir_light sensor changed between the last two packets, shape (8,); None where unknown."""
+
     def reset(self, rng: Generator) -> None:
         """Begin a life."""
 
@@ -159,4 +163,4 @@ class SimulatedBody(Backend):
         values[self._request] = share
         values[self._overheating] = machine.firmware.overheated
         extras = {"x_m": body.x, "y_m": body.y, "heading_rad": body.heading}
-        return Frame(values=values, t=t, applied=applied, extras=extras)
+        return Frame(values=values, t=t, applied=applied, extras=extras, beacon=self.senses.beacon)

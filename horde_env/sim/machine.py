@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
+STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 
 # How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
@@ -47,6 +48,7 @@ class Machine:
         power: Batteries and charger.
         body: Where the robot is.
         n_ticks: Ticks of 10 ms since the last reset.
+        stuck: Number of a wheel that something blocks (0, 1, 2), or None.
 
     Raises:
         BackendUnavailable: See PlanarBody.
@@ -62,6 +64,7 @@ class Machine:
         self._face = _dock_face(pen)
         self._force = np.zeros(3)
         self.n_ticks = 0
+        self.stuck: int | None = None
         self._see_power()
         self.body = PlanarBody(pen.boxes(), tick_s=motors.TICK_S, window=window)
 
@@ -71,6 +74,7 @@ class Machine:
         self.power.boot()
         self.motion[:] = 0.0
         self.n_ticks = 0
+        self.stuck = None
         self.body.place(x, y, heading)
         self._see_power()
         motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
@@ -79,9 +83,13 @@ class Machine:
         """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
         firm, body, force = self.firmware, self.body, self._force
         firm.cycle(self._bus_byte, self._is_off)
+        rim_speed = self._block()
         motors.push(self.motion, firm.wheels, self._geometry, body.motion[2], self.power.bus_v, force)
+        self._drag(rim_speed)
         _, _, heading, vx, vy, yaw_rate = body.step(force.tolist())
         motors.sense(self.motion, firm.wheels, self._geometry, noise, heading, vx, vy, yaw_rate)
+        if self.stuck is not None:
+            firm.wheels[firmware.CLICKS, self.stuck] = 0
         self.n_ticks += 1
         if self.n_ticks % TICKS_PER_POWER_STEP == 0:
             self._supply()
@@ -128,6 +136,25 @@ class Machine:
     def close(self) -> None:
         """Let go of the body. Closing twice does nothing."""
         self.body.close()
+
+    def _block(self) -> float:
+        """Let a stuck wheel's motor stand still; return how fast the floor passes under that wheel, m/s."""
+        if self.stuck is None:
+            return 0.0
+        rim_speed = float(self.motion[motors.RIM_SPEED, self.stuck])
+        self.motion[motors.RIM_SPEED, self.stuck] = 0.0
+        return rim_speed
+
+    def _drag(self, rim_speed: float) -> None:
+        """Take a stuck wheel's drive off the body's force, and let the wheel slide instead."""
+        if self.stuck is None:
+            return
+        side, ahead, arm = self._geometry[self.stuck].tolist()
+        current = float(self.motion[motors.CURRENT, self.stuck])
+        drive = math.copysign(motors.FORCE_PER_BYTE * current, self.firmware.wheels[firmware.DUTY, self.stuck])
+        change = -min(max(drive, -motors.GRIP_N), motors.GRIP_N) - STUCK_FRICTION_N * motors.fading(rim_speed)
+        c, s = math.cos(self.body.motion.heading), math.sin(self.body.motion.heading)
+        self._force += change * np.array([c * side - s * ahead, s * side + c * ahead, arm])
 
     def _supply(self) -> None:
         span_s = TICKS_PER_POWER_STEP * motors.TICK_S

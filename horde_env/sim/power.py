@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-# Charge states of the firmware that this model goes through: one charger after the other, then all full.
-UNPLUGGED, START, CHARGING_40, CHARGING_160, CHARGING_280, COMPLETE = 0, 1, 2, 5, 8, 11
-_CHARGERS = (CHARGING_40, CHARGING_160, CHARGING_280)
+# Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
+# States 3, 5 and 8 are passed in one step: they switch a charger on or off.
+UNPLUGGED, START, COMPLETE, INTERRUPTED = 0, 1, 11, 201
+CHARGING = ((2, 3, 4), (5, 6, 7), (8, 9, 10))  # states in which 40, 160, 280 is charged
+NORMAL, TOP_OFF = (2, 6, 9), (4, 7, 10)  # of each charger: the states that last
+TOP_OFF_CHARGE = 0.9  # share of charge from which a charger tops off; an assumption
 
 CAPACITY_A_S = 7.7 * 3600.0  # of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
 ELECTRONICS_A = 1.25
@@ -57,6 +60,7 @@ class PowerSupply:
         bus_v: Voltage of the bus.
         charging_enabled: The host's wish; False after boot.
         state: Charge state, one of this module's constants.
+        sag_v: What all voltages are lower than they should be: a tired battery (for tests of what a host does then).
         is_low: Whether the bus fell below 12 V: the robot is off until it has more than 17 V again.
 
     Raises:
@@ -75,6 +79,8 @@ class PowerSupply:
         self.charging_enabled = False
         self.state = UNPLUGGED
         self.is_low = False
+        self.sag_v = 0.0
+        self._resumed = START
         self._plugged_s = self._low_s = 0.0
         self._settle(ELECTRONICS_A, on_dock=False)
 
@@ -91,8 +97,8 @@ class PowerSupply:
     def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
         """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
         load_a = ELECTRONICS_A + motors_a
-        for i, charger in enumerate(_CHARGERS):
-            gain_a = CHARGE_A if self.state == charger else 0.0 if on_dock else -load_a / 3.0
+        for i, states in enumerate(CHARGING):
+            gain_a = CHARGE_A if self.state in states else 0.0 if on_dock else -load_a / 3.0
             self.charge[i] = min(max(self.charge[i] + gain_a * dt_s / self._capacity_a_s, 0.0), 1.0)
         self._settle(load_a, on_dock)
         self._plugged_s = self._plugged_s + dt_s if self.bus_v > PLUGGED_V else 0.0
@@ -102,20 +108,33 @@ class PowerSupply:
 
     def _settle(self, load_a: float, on_dock: bool) -> None:
         """Bring the voltages up to date; at the dock the load is the dock's."""
-        sag_v = 0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0
+        sag_v = self.sag_v + (0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0)
         pairs = zip(self.charge, BATTERY_OFFSET_V, strict=True)
         self.battery_v = [open_circuit_v(charge) + offset - sag_v for charge, offset in pairs]
         self.bus_v = DOCK_V if on_dock else sum(self.battery_v) / 3.0 - DIODE_V - BUS_OHM * load_a
 
     def _next_state(self) -> None:
-        """Move through the charge states; leaving the dock ends them all."""
+        """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""
         if self._plugged_s < PLUGGED_S:
-            self.state = UNPLUGGED
+            if self.state not in (UNPLUGGED, COMPLETE, INTERRUPTED):
+                self._resumed, self.state = self.state, INTERRUPTED
+            elif self.state == COMPLETE:
+                self.state = UNPLUGGED
+        elif self.state == INTERRUPTED:
+            self.state = self._resumed
         elif self.state == UNPLUGGED:
             self.state = START if self._wants_charge() else UNPLUGGED
-        elif self.state != COMPLETE:
-            waiting = [state for i, state in enumerate(_CHARGERS) if self.charge[i] < 1.0]
-            self.state = waiting[0] if waiting else COMPLETE
+        elif self.state != COMPLETE and not self._stays():
+            self.state += 1
+
+    def _stays(self) -> bool:
+        """Whether the charger at work has not reached the end of its normal charge, or of its top-off."""
+        for i in range(3):
+            if self.state == NORMAL[i]:
+                return self.charge[i] < TOP_OFF_CHARGE
+            if self.state == TOP_OFF[i]:
+                return self.charge[i] < 1.0
+        return False
 
     def _wants_charge(self) -> bool:
         lowest, highest = min(self.battery_v), max(self.battery_v)

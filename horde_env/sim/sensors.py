@@ -89,6 +89,11 @@ class Senses:
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
+    @property
+    def beacon(self) -> Floats:
+        """How much each ir_light sensor changed between the last two packets, share of full scale, shape (8,)."""
+        return np.asarray(np.abs(self._packets[1] - self._packets[0]))
+
     _acceleration: Group
     _magnetic: Group
     _rotational_velocity: Group

@@ -23,6 +23,8 @@ FORWARD, REVERSE, CLOCKWISE, COUNTER, STOP = SPEC.requests
 class Blind:
     """Senses that see nothing: the body alone is tested here."""
 
+    beacon = None
+
     def reset(self, rng: np.random.Generator) -> None:
         """Nothing to forget."""
 

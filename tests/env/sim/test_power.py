@@ -58,7 +58,7 @@ def test_enabled_the_dock_charges_one_battery_after_the_other() -> None:
         if supply.state != states[-1]:
             states.append(supply.state)
             assert supply.holds_motors == (supply.state != power.COMPLETE)
-    assert states == [0, 1, 2, 5, 8, 11]
+    assert states == list(range(12))
     assert supply.charge == [1.0, 1.0, 1.0]
 
 
@@ -71,15 +71,39 @@ def test_away_from_the_dock_nothing_charges() -> None:
     assert max(supply.charge) < 0.3
 
 
-def test_leaving_the_dock_ends_the_charging() -> None:
+def test_unplugged_while_charging_the_robot_is_paralysed_until_it_is_back() -> None:
+    """State 201, and back in the state that was left: not in 1, which would begin again."""
     supply = PowerSupply()
     supply.charging_enabled = True
-    supply.charge[:] = [0.3, 0.3, 0.3]
-    for _ in range(5):
+    supply.charge[:] = [0.95, 0.3, 0.3]
+    for _ in range(300):
         supply.advance(0.0, on_dock=True, dt_s=1.0)
-    assert supply.holds_motors
+    assert supply.state == 4
     supply.advance(0.0, on_dock=False, dt_s=0.1)
-    assert not supply.holds_motors
+    assert (supply.state, supply.holds_motors) == (power.INTERRUPTED, True)
+    supply.advance(0.0, on_dock=True, dt_s=0.1)
+    assert supply.state == power.INTERRUPTED
+    supply.advance(0.0, on_dock=True, dt_s=0.1)
+    assert supply.state == 4
+
+
+def test_leaving_the_dock_when_all_are_full_is_no_interruption() -> None:
+    supply = PowerSupply(battery_scale=0.01)
+    supply.charging_enabled = True
+    supply.charge[:] = [0.6, 0.6, 0.6]
+    while supply.state != power.COMPLETE:
+        supply.advance(0.0, on_dock=True, dt_s=1.0)
+    supply.advance(0.0, on_dock=False, dt_s=0.1)
+    assert (supply.state, supply.holds_motors) == (power.UNPLUGGED, False)
+
+
+def test_a_tired_battery_lowers_all_voltages() -> None:
+    rested, tired = PowerSupply(), PowerSupply()
+    tired.sag_v = 4.0
+    rested.advance(0.5, on_dock=False, dt_s=0.1)
+    tired.advance(0.5, on_dock=False, dt_s=0.1)
+    assert tired.bus_v == pytest.approx(rested.bus_v - 4.0)
+    assert tired.battery_v == pytest.approx([v - 4.0 for v in rested.battery_v])
 
 
 def test_a_touch_shorter_than_a_fifth_of_a_second_is_no_plug() -> None:

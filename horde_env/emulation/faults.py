@@ -1,0 +1,204 @@
+"""What goes wrong with the emulated robot: at random by a rate, or when it is told to; each fault is counted.
+
+    loss, flip, burst            a byte of the line's traffic is lost, one of its bits flipped, up to 40 bytes changed
+    stall                        nothing passes in either direction for a while
+    unplug                       the device vanishes, and is back under the same name after a while
+    reboot                       the microcontroller's watchdog: back at the console, motors off
+    low_battery, heat, stuck_wheel   of the robot itself, for a while
+
+The damage hits a byte of the cycle's traffic, whichever its direction. Damage on the way to the robot sets the error
+flags that its serial port would set; control packets have no checksum, so the robot may take a wrong command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from numpy.random import Generator
+
+from horde_env.emulation.microcontroller import FRAMING, PARITY, Microcontroller
+from horde_env.hardware.wire import STATE_SIZE
+from horde_env.sim import firmware, motors
+
+LOW_BUS_V = 12.2  # under the limits of a careful host, above the 12.0 V at which the robot's power board gives up
+HOT = 55.0  # temperature byte, lower is hotter: the motors are held below 65
+BURST = (8, 41)  # bytes
+
+# How long a fault lasts, seconds: uniform between these.
+LASTING_S = {
+    "stall": (0.05, 0.8),
+    "unplug": (0.3, 2.0),
+    "low_battery": (1.0, 4.0),
+    "heat": (1.5, 4.0),
+    "stuck_wheel": (0.5, 3.0),
+}
+DAMAGE = ("loss", "flip", "burst")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRates:
+    """How often each fault begins, per second of the robot's time.
+
+    Raises:
+        ValueError: If a rate is negative or above 100, one per cycle.
+    """
+
+    loss: float = 0.0
+    flip: float = 0.0
+    burst: float = 0.0
+    stall: float = 0.0
+    unplug: float = 0.0
+    reboot: float = 0.0
+    low_battery: float = 0.0
+    heat: float = 0.0
+    stuck_wheel: float = 0.0
+
+    def __post_init__(self) -> None:
+        for kind in KINDS:
+            if not 0.0 <= getattr(self, kind) <= 100.0:
+                raise ValueError(f"the rate of {kind} must be in 0..100 per second, not {getattr(self, kind)}")
+
+    @classmethod
+    def parse(cls, text: str) -> FaultRates:
+        """Return the rates that a text like "loss=0.5,unplug=0.01" names, per second; "all=0.02" sets every one.
+
+        >>> FaultRates.parse("all=0.1,unplug=0").stall
+        0.1
+
+        Raises:
+            ValueError: If it names no such fault, or no number.
+        """
+        rates: dict[str, float] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            kind, _, number = part.partition("=")
+            if kind not in (*KINDS, "all"):
+                raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(KINDS)} and all")
+            try:
+                rate = float(number)
+            except ValueError:
+                raise ValueError(f"{part!r} gives no rate: write {kind}=NUMBER, per second") from None
+            rates |= dict.fromkeys(KINDS, rate) if kind == "all" else {kind: rate}
+        return cls(**rates)
+
+
+KINDS = tuple(field.name for field in fields(FaultRates))
+
+
+class Faults:
+    """The faults of one robot.
+
+    Args:
+        robot: The robot.
+        rates: How often each fault begins by itself.
+        rng: Source of when, where and how long.
+
+    Attributes:
+        counts: How often each fault has happened; damage counts when it hits a byte.
+    """
+
+    def __init__(self, robot: Microcontroller, rates: FaultRates, rng: Generator) -> None:
+        self.rates, self.counts = rates, dict.fromkeys(KINDS, 0)
+        self._robot, self._rng = robot, rng
+        self._share = [getattr(rates, kind) * motors.TICK_S for kind in KINDS]
+        self._due: list[str] = []  # damage that waits for traffic
+        self._ends: dict[str, int] = {}  # cycle at which a lasting fault is over
+        self._heat = [0.0, 0.0, 0.0]
+
+    @property
+    def spoil_bytes(self) -> bool:
+        """Whether bytes may be lost or changed at random."""
+        return any(getattr(self.rates, kind) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot"))
+
+    def is_on(self, kind: str) -> bool:
+        """Tell whether a lasting fault is there now."""
+        return kind in self._ends
+
+    def inject(self, kind: str, for_s: float | None = None) -> None:
+        """Let a fault begin with the next cycle; one that is there already lasts until the later end.
+
+        Args:
+            kind: One of `KINDS`.
+            for_s: How long it lasts, seconds of the robot's time; drawn at random when None. No use for loss, flip,
+                burst and reboot.
+
+        Raises:
+            ValueError: If there is no such fault, or `for_s` is not positive.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(KINDS)}")
+        if for_s is not None and not for_s > 0.0:
+            raise ValueError(f"a fault must last longer than 0 s, not {for_s}")
+        if kind in DAMAGE:
+            self._due.append(kind)
+        elif kind == "reboot":
+            self.counts[kind] += 1
+            self._robot.reboot()
+        else:
+            lasting_s = float(self._rng.uniform(*LASTING_S[kind])) if for_s is None else for_s
+            if kind not in self._ends:
+                self.counts[kind] += 1
+                self._begin(kind)
+            end = self._robot.n_cycles + max(round(lasting_s / motors.TICK_S), 1)
+            self._ends[kind] = max(end, self._ends.get(kind, 0))
+
+    def tick(self) -> None:
+        """End what is over and draw what begins, before a cycle."""
+        for kind in [kind for kind, end in self._ends.items() if self._robot.n_cycles >= end]:
+            del self._ends[kind]
+            self._end(kind)
+        if any(self._share):
+            for kind, draw, share in zip(KINDS, self._rng.random(len(KINDS)).tolist(), self._share, strict=True):
+                if draw < share:
+                    self.inject(kind)
+
+    def on_the_way_in(self, data: bytes) -> tuple[bytes, int]:
+        """Return what arrives at the robot of a cycle's bytes from the host, and the error flags it sets."""
+        if self.is_on("stall"):
+            return b"", 0
+        errors, waiting, self._due = 0, self._due, []
+        for kind in waiting:
+            place = int(self._rng.integers(len(data) + STATE_SIZE))
+            if place < len(data):
+                data = self._damage(kind, data, place)
+                errors |= {"loss": 0, "flip": PARITY, "burst": PARITY | FRAMING}[kind]
+            else:
+                self._due.append(kind)
+        return data, errors
+
+    def on_the_way_out(self, data: bytes) -> bytes:
+        """Return what arrives at the host of a cycle's bytes from the robot."""
+        if self.is_on("stall"):
+            return b""
+        while self._due and data:
+            data = self._damage(self._due.pop(0), data, int(self._rng.integers(len(data))))
+        return data
+
+    def _damage(self, kind: str, data: bytes, place: int) -> bytes:
+        self.counts[kind] += 1
+        if kind == "loss":
+            return data[:place] + data[place + 1 :]
+        if kind == "flip":
+            flipped = data[place] ^ 1 << int(self._rng.integers(8))
+            return data[:place] + bytes([flipped]) + data[place + 1 :]
+        n = min(int(self._rng.integers(*BURST)), len(data) - place)
+        return data[:place] + self._rng.bytes(n) + data[place + n :]
+
+    def _begin(self, kind: str) -> None:
+        machine = self._robot.machine
+        if kind == "low_battery":
+            machine.power.sag_v = max(machine.power.bus_v - LOW_BUS_V, 0.0)
+        elif kind == "stuck_wheel":
+            machine.stuck = int(self._rng.integers(3))
+        elif kind == "heat":
+            bytes_now = machine.firmware.wheels[firmware.TEMPERATURE].tolist()
+            self._heat = [max(byte - HOT, 0.0) for byte in bytes_now]
+            machine.motion[motors.HEAT] += self._heat
+
+    def _end(self, kind: str) -> None:
+        machine = self._robot.machine
+        if kind == "low_battery":
+            machine.power.sag_v = 0.0
+        elif kind == "stuck_wheel":
+            machine.stuck = None
+        elif kind == "heat":
+            machine.motion[motors.HEAT] -= self._heat

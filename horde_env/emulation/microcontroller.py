@@ -1,0 +1,225 @@
+"""The robot's ARM as its serial line shows it: a console, then state packets at 100 Hz; no threads and no time.
+
+One call of `cycle` is the ARM's 10 ms: the motors' event and the physics, the sensors, the commands that have come,
+one state packet, and all error flags cleared. A command therefore acts from the next cycle on.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from horde_env.emulation import console
+from horde_env.hardware import wire
+from horde_env.hardware.control import Control, LedMode, MotorMode
+from horde_env.hardware.stream import ControlParser
+from horde_env.hardware.wire import RobotState
+from horde_env.robot import RobotSpec, critterbot
+from horde_env.sim import motors
+from horde_env.sim.machine import N_RAW, Machine
+from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.sensors import Senses
+from horde_env.sim.state import BodyState
+
+Floats = NDArray[np.float64]
+
+RING = 1024  # bytes of the ARM's receive buffer, which the hardware fills without looking
+PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
+MISALIGNED_SHARE = 0.299  # of the real robot's packets carry that flag: 2,988 of the log's 9,998, independent of time
+
+
+class PacketSenses(Senses):
+    """Senses that read single packets: IR light is that of the packet itself and not the mean of two.
+
+    The converter's ten bits are all there; that the packet carries eight of them is the firmware's fault, not its own.
+    """
+
+    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
+        ten_bits = copy.copy(spec)
+        ten_bits.raw_high = spec.raw_high.copy()
+        ten_bits.raw_high[spec.group("ir_light")] = 1023
+        super().__init__(ten_bits, pen)
+
+    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
+        """Write acceleration .. thermal of the packet at `t_s` into `out`; see `Senses.read`."""
+        super().read(previous, body, t_s, rng, out)
+        out[self._ir_light.at] = self._packets[1]
+
+
+class Microcontroller:
+    """The robot behind its serial line.
+
+    Physics, senses and electronics draw from generators of their own, so that a packet that nobody reads
+    (`cycle(look=False)`) changes nothing of the robot's motion.
+
+    Args:
+        machine: The body with its motors and batteries; it is placed by `boot`.
+        senses: What reads channels 16..52.
+        spec: The robot; the Critterbot by default.
+        awake: Start in the machine interface (state packets) rather than at the console.
+
+    Attributes:
+        in_mi: Whether state packets are sent; False at the console.
+        errors: Error flags since the last packet.
+        n_cycles: Cycles of 10 ms since `boot`.
+        control: The last control packet that acted, or None.
+        leds: The ring's 16 x (red, green, blue), as custom LED packets have set them.
+    """
+
+    def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
+        self.spec = critterbot() if spec is None else spec
+        self.machine, self.senses, self._awake = machine, senses, awake
+        self._first, self._last = self.spec.group("acceleration").start, self.spec.group("thermal").stop
+        self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
+
+    def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
+        """Switch the robot on at a pose (metres, radians), batteries full; `rng` is the source of all its noise."""
+        self._body_rng, self._sense_rng, self._packet_rng = rng.spawn(3)
+        self.machine.reset(x, y, heading)
+        self.senses.reset(self._sense_rng)
+        self.n_cycles = 0
+        self._raw = np.zeros(wire.N_CHANNELS)
+        self._values = np.zeros(self.spec.n_channels)
+        self._velocity_before = (0.0, 0.0)
+        self._seen: BodyState | None = self.machine.state((0.0, 0.0))
+        self.control: Control | None = None
+        self.leds = bytes(48)
+        self._start()
+        self._look(self.machine.state((0.0, 0.0)), self._seen)
+
+    def reboot(self) -> None:
+        """Reset the ARM alone, as its watchdog does: motors off, charging disabled, back at the console."""
+        self.machine.firmware.boot()
+        self.machine.power.charging_enabled = False
+        self._start(awake=False)
+
+    def _start(self, awake: bool | None = None) -> None:
+        self.in_mi = self._awake if awake is None else awake
+        self.errors = 0
+        self._ring, self._parser = bytearray(), ControlParser()
+        self._says = b"" if self.in_mi else console.banner()
+        self._sent = deque([b"", b""], maxlen=2)
+
+    def receive(self, data: bytes, errors: int = 0) -> None:
+        """Take bytes off the line into the receive buffer; a bad parity or frame only sets its flag in `errors`.
+
+        The buffer is a ring that the hardware fills: bytes that nobody read in time are lost by the whole ring.
+        """
+        self._ring += data
+        del self._ring[: len(self._ring) // RING * RING]
+        self.errors |= errors
+
+    def cycle(self, look: bool = True) -> bytes:
+        """Let 10 ms pass and return what the robot puts on its line.
+
+        Args:
+            look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
+                the reader is known not to use. The motion is the same either way.
+        """
+        previous = self._advance(look)
+        if look:
+            self._seen = self.machine.state(self._velocity_before)
+            self._look(previous, self._seen)
+        said, self._says = self._says, b""
+        if self._packet_rng.random() < MISALIGNED_SHARE:
+            self.errors |= POWER_MISALIGNED
+        if not self.in_mi:
+            return said + self._type()
+        self._obey()
+        packet = self._packet()
+        self.errors = 0
+        return said + packet
+
+    # ---- sensors -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, look: bool) -> BodyState:
+        """Let the body move for 10 ms and return its state before, which the sensors need too."""
+        previous = self._seen
+        if look and previous is None:
+            previous = self.machine.state(self._velocity_before, touch=False)
+        motion = self.machine.body.motion
+        self._velocity_before, self._seen = (motion.vx, motion.vy), None
+        self.machine.tick(self._body_rng.standard_normal(3))
+        self.n_cycles += 1
+        return previous  # type: ignore[return-value]  # None only where nobody looks
+
+    def _look(self, previous: BodyState, body: BodyState) -> None:
+        """Take new readings of channels 16..52."""
+        spec, own = self.spec, slice(self._first, self._last)
+        self.senses.read(previous, body, self.n_cycles * motors.TICK_S, self._sense_rng, self._values)
+        self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
+
+    def _packet(self) -> bytes:
+        """Return this cycle's packet; without new readings that of two packets ago.
+
+        So it keeps the rhythm of the dock's beacon, by which a host may unwrap the IR light (`IrLightUnwrapper`).
+        """
+        packet = (b"" if self._seen else self._sent[0]) or wire.encode_state(self._state())
+        self._sent.append(packet)
+        return packet
+
+    def _state(self) -> RobotState:
+        """Return what the packet of this cycle says."""
+        machine, raw = self.machine, self._raw
+        overheated = machine.firmware.overheated
+        raw[:N_RAW] = machine.raw(self._packet_rng)
+        raw[wire.OVERHEATING] = overheated
+        monitor = wire.MONITOR_OVERHEATING if overheated else wire.MONITOR_DRIVE
+        monitor |= wire.MONITOR_CHARGING * machine.power.charging_enabled
+        return RobotState(raw, machine.power.state, self.errors, 0, monitor)
+
+    # ---- what the host says ------------------------------------------------------------------------------------------
+
+    def _type(self) -> bytes:
+        """Read one line at the console, if a whole one is there, and return the answer."""
+        end = self._ring.find(b"\r")
+        if end < 0:
+            return b""
+        line = bytes(self._ring[:end])
+        del self._ring[: end + 1]
+        says, does = console.answer(line, self.machine, self.errors)
+        if does == "reset now":
+            self.reboot()
+            return b""
+        if does == "mi on":
+            self.in_mi, self.errors = True, 0
+        return says
+
+    def _obey(self) -> None:
+        """Read all that has come; the last complete control packet acts, the others are lost."""
+        controls = self._parser.feed(bytes(self._ring))
+        self._ring.clear()
+        if not controls:
+            return
+        self.control = control = controls[-1]
+        if control.led_mode == LedMode.CUSTOM:
+            self.leds = control.leds
+        if control.mode == MotorMode.EXIT:
+            self.in_mi = control.led_mode != LedMode.EXIT
+        elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
+            self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
+        self.machine.firmware.command(control.mode, control.a, control.b, control.c)
+
+
+def build_robot(
+    *,
+    spec: RobotSpec | None = None,
+    pen: Pen | None = None,
+    battery_scale: float = 1.0,
+    awake: bool = False,
+) -> Microcontroller:
+    """Return a robot in its pen, at the middle of it: `boot` places it elsewhere.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+    spec, pen = spec or critterbot(), pen or load_pen()
+    machine = Machine(spec, pen, battery_scale=battery_scale)
+    return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)

@@ -1,0 +1,309 @@
+"""The robot without the robot: its microcontroller over the simulator, on a line that a host plugs into.
+
+    with Emulator(seed=0) as robot:
+        path = robot.open_pty()        # or listen(), or listen_drops()
+        robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
+
+Who talks to it cannot tell it from the robot: same bytes, same 100 Hz with the jitter of the real robot's log, same
+faults of the firmware. `horde-robot emulate` is `serve`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.emulation.faults import FaultRates, Faults
+from horde_env.emulation.lines import DropsLine, Line, PtyLine, SocketLine
+from horde_env.emulation.microcontroller import Microcontroller, build_robot
+from horde_env.hardware.drops import ROBOT_PORT
+from horde_env.robot import RobotSpec
+from horde_env.sim.backend import START_M
+from horde_env.sim.motors import TICK_S
+from horde_env.sim.pen import Pen
+
+__all__ = ["Emulator", "FaultRates", "Microcontroller", "packet_delays", "serve"]
+
+# When packets come, in ms after their 10 ms instants, fitted to the gaps in the real robot's log: most a little late,
+# some late by half a cycle (the log's host was busy), and none sooner after the last than the line can carry it.
+# Log against this model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
+LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
+
+UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
+SLIP_S = 0.1  # a thread that is later than this gives up catching up
+
+
+def packet_delays(rng: Generator) -> Iterator[float]:
+    """Yield how long after its 10 ms instant each packet comes, in seconds, for ever; jitter as in the log."""
+    last_ms = 0.0  # since the instant of the packet before
+    while True:
+        late_ms = np.where(
+            rng.random(256) < LATE_SHARE, rng.uniform(*LATE_MS, 256), abs(rng.normal(0, LATE_SD_MS, 256))
+        )
+        for wait_ms in late_ms.tolist():
+            last_ms = max(wait_ms, last_ms + LINE_MS - 1e3 * TICK_S)
+            yield 1e-3 * last_ms
+
+
+class Emulator:
+    """A robot in its pen, with its faults, on any number of lines.
+
+    It is switched on at a random pose. Nothing moves and nothing is sent before `start`, or `advance`.
+
+    Args:
+        seed: Of everything random: pose, noise, faults, jitter.
+        spec: The robot; the Critterbot by default.
+        pen: Where it lives; `assets/pen.toml` by default.
+        battery_scale: Factor on the batteries' capacity.
+        faults: Rates of the faults that come by themselves; none by default.
+        awake: Begin with state packets rather than at the console.
+        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
+            with the robot's time from a fixed date.
+
+    Attributes:
+        robot: The microcontroller.
+        lines: Where hosts plug in, in the order in which they were opened.
+        n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        spec: RobotSpec | None = None,
+        pen: Pen | None = None,
+        battery_scale: float = 1.0,
+        faults: FaultRates | None = None,
+        awake: bool = False,
+        wall_clock: Callable[[], float] | None = None,
+    ) -> None:
+        own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
+        self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
+        x, y = own.uniform(-START_M, START_M, 2)
+        self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
+        self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
+        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
+        self._unplugged = False
+        self.lines: list[Line] = []
+        self.n_slips = 0
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # ---- lines -------------------------------------------------------------------------------------------------------
+
+    def open_pty(self) -> str:
+        """Open a pseudo terminal and return its path, which outlives an unplug.
+
+        Raises:
+            BackendUnavailable: Where there are none.
+        """
+        return self._add(PtyLine())
+
+    def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve the bytes of the serial line over TCP and return the url, "socket://HOST:PORT".
+
+        Raises:
+            BackendUnavailable: If the address cannot be listened on.
+        """
+        return self._add(SocketLine(host, port))
+
+    def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
+
+        Raises:
+            BackendUnavailable: If the address cannot be listened on.
+        """
+        return self._add(DropsLine(host, port, self._wall_clock))
+
+    def _add(self, line: Line) -> str:
+        with self._lock:
+            self.lines.append(line)
+        return line.url
+
+    # ---- faults ------------------------------------------------------------------------------------------------------
+
+    @property
+    def fault_counts(self) -> dict[str, int]:
+        """How often each fault has happened."""
+        with self._lock:
+            return dict(self._faults.counts)
+
+    @property
+    def spoils_bytes(self) -> bool:
+        """Whether faults of the line come by themselves."""
+        return self._faults.spoil_bytes
+
+    def inject(self, kind: str, for_s: float | None = None) -> None:
+        """Let a fault begin with the next cycle; see `Faults.inject`."""
+        with self._lock:
+            self._faults.inject(kind, for_s)
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def t(self) -> float:
+        """The robot's time in seconds since it was switched on."""
+        return self.robot.n_cycles * TICK_S
+
+    def advance(self, *, look: bool = True, speak: bool = True) -> None:
+        """Let one cycle of 10 ms pass: take what the hosts have written, and write what the robot says.
+
+        Args:
+            look: Whether to read the sensors anew (`Microcontroller.cycle`).
+            speak: False where no host is there to read: nothing is written that the next one would find.
+        """
+        with self._lock:
+            data = self._cycle(look)
+            if speak:
+                self._send(data)
+
+    def start(self, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Run in a thread, `speed` times as fast as real time, until `close`.
+
+        Where the machine is too slow for that, the robot's time falls behind, and `n_slips` counts.
+
+        Args:
+            speed: How many of the robot's seconds pass per second.
+            monotonic: The clock of the absolute deadlines, in seconds.
+
+        Raises:
+            ValueError: If `speed` is not positive.
+            RuntimeError: If it runs already, or is closed.
+        """
+        if not 0.0 < speed < float("inf"):
+            raise ValueError(f"speed must be positive and finite, not {speed}")
+        if self._thread is not None or self._stop.is_set():
+            raise RuntimeError("this emulator was started before: make another one")
+        self._thread = threading.Thread(target=self._run, args=(speed, monotonic), name="emulator", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and close the lines and the simulation. Closing twice does nothing."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            for line in self.lines:
+                line.close()
+            self.robot.machine.close()
+
+    def __enter__(self) -> Emulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _cycle(self, look: bool) -> bytes:
+        """Let the robot take one cycle and return what comes out at the lines' end."""
+        self._faults.tick()
+        self._plug()
+        heard = b"".join(line.read() for line in self.lines)
+        self.robot.receive(*self._faults.on_the_way_in(heard))
+        return self._faults.on_the_way_out(self.robot.cycle(look))
+
+    def _plug(self) -> None:
+        """Unplug the lines, or plug them in again, as the faults have it."""
+        if self._faults.is_on("unplug") == self._unplugged:
+            return
+        self._unplugged = not self._unplugged
+        for line in self.lines:
+            if self._unplugged:
+                line.unplug()
+            else:
+                line.plug()
+
+    def _send(self, data: bytes) -> None:
+        for line in self.lines:
+            line.write(data)
+
+    def _run(self, speed: float, monotonic: Callable[[], float]) -> None:
+        """Keep the pace: cycles at their instants, what they say a little later."""
+        period_s, begin, k, delays = TICK_S / speed, monotonic(), 0, packet_delays(self._jitter)
+        sending: deque[tuple[float, bytes]] = deque()
+        while not self._stop.is_set():
+            cycle_at = begin + k * period_s
+            due = min(cycle_at, sending[0][0]) if sending else cycle_at
+            if (pause_s := due - monotonic()) > 0.0:
+                self._stop.wait(pause_s)
+                continue
+            if pause_s < -SLIP_S:
+                self.n_slips += 1
+                begin -= pause_s
+                sending = deque((t - pause_s, data) for t, data in sending)
+            with self._lock:
+                if due < cycle_at:
+                    self._send(sending.popleft()[1])
+                    continue
+                data = self._cycle(look=True)
+            sending.append((cycle_at + next(delays) / speed, data))
+            k += 1
+
+
+def serve(
+    *,
+    tcp: str | None = None,
+    drops: str | None = None,
+    speed: float = 1.0,
+    faults: str = "",
+    seed: int = 0,
+    battery_scale: float = 1.0,
+    say: Callable[[str], None] = print,
+    stop: threading.Event | None = None,
+) -> dict[str, int]:
+    """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
+
+    There is always a pseudo terminal where the machine has them; `say` tells its path first.
+
+    Args:
+        tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
+        drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
+        speed: How many of the robot's seconds pass per second.
+        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        seed: Of everything random.
+        battery_scale: Factor on the batteries' capacity.
+        say: Takes a line of text for the user.
+        stop: Ends it.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+        BackendUnavailable: If PyBullet is missing or an address cannot be listened on.
+    """
+    rates = FaultRates.parse(faults)
+    addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
+    if not 0.0 < speed < float("inf"):
+        raise ValueError(f"speed must be positive and finite, not {speed}")
+    stop = stop or threading.Event()
+    with Emulator(seed=seed, faults=rates, battery_scale=battery_scale) as emulator:
+        say(f"serial   {emulator.open_pty()}   (parity none)")
+        if "tcp" in addresses:
+            say(f"serial   {emulator.listen(*addresses['tcp'])}")
+        if "drops" in addresses:
+            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+        emulator.start(speed)
+        try:
+            while not stop.wait(0.2):
+                pass
+        except KeyboardInterrupt:
+            pass
+        return emulator.fault_counts
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return the host and the port of "HOST:PORT", "PORT" or "" (the driver's port)."""
+    host, _, port = text.rpartition(":")
+    if not (port.isdigit() or not text) or int(port or 0) > 65_535:
+        raise ValueError(f"an address is HOST:PORT or PORT, not {text!r}")
+    return host or "127.0.0.1", int(port) if text else ROBOT_PORT

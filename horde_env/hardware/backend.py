@@ -1,0 +1,240 @@
+"""The physical robot as a Backend: over its serial line, or through its on-board driver's drops."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from horde_env.backend import Backend, Frame
+from horde_env.clock import Clock
+from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.hardware.control import HALT, Control, MotorMode, drive
+from horde_env.hardware.dialect import DROPS, SERIAL, Dialect, is_original_simulator
+from horde_env.hardware.frames import Framing
+from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.link import TICK_S, Link, LinkSettings, LinkStats
+from horde_env.hardware.port import Port
+from horde_env.hardware.safety import Supervisor
+from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.stream import StreamParser
+from horde_env.hardware.wire import MONITOR_CHARGING
+from horde_env.robot import Floats, RobotSpec, critterbot
+
+REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
+REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
+
+IR_LIGHT_NOTE = (
+    "The firmware sends IR light modulo 256: its top two bits are guessed by continuity, and wrong where a reading "
+    "passes 255 between two packets or across lost ones."
+)
+DROPS_NOTES = (
+    "The driver's IR distance is the high eight of ten bits OR the low two: restored to 3.3 of 1023 r.m.s., no better.",
+    "With its terminal's defaults the driver changes every byte 0D of the robot's into 0A, which cannot be told.",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Supervising(Protocol):
+    """What a body needs of its supervisor; see `safety.Supervisor`."""
+
+    def judge(self, values: Floats, charge_state: int, t: float) -> str:
+        """Return "" while the robot may move, else why not."""
+
+
+class SerialBody(Backend):
+    """The Critterbot at the end of a serial line.
+
+    An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
+    is lost, frames are stale and not applied, the deadline is kept and reconnection goes on beside it; the first frame
+    after it is a gap. What else stops the robot is told in `link`.
+
+    Args:
+        config: Where the robot is.
+        clock: Who waits for the end of a period: the environment's own clock, which calls `begin` before an exchange.
+        spec: The robot; the Critterbot when None.
+        settings: How long to hold a command, and how long to try to reconnect.
+        latch: The emergency stop that a person may set; none when None.
+        supervisor: Stops the robot for heat, bus voltage and charging; `Supervisor(spec)` when None.
+        monotonic: The time in seconds.
+        sleep: Lets seconds of that time pass.
+        connect: Opens the port; `port.serial_for_url` when None.
+
+    Attributes:
+        reason: Why the robot is kept still, "" while it is not.
+        notes: What a reader of results from this body must know.
+    """
+
+    dialect: Dialect = SERIAL
+    notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
+
+    def __init__(
+        self,
+        config: PortConfig,
+        clock: Clock,
+        spec: RobotSpec | None = None,
+        *,
+        settings: LinkSettings | None = None,
+        latch: EmergencyLatch | None = None,
+        supervisor: Supervising | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        connect: Callable[..., Any] | None = None,
+    ) -> None:
+        self.spec = critterbot() if spec is None else spec
+        self.period_s = self.spec.period_s
+        # A write that waits for room must not cost more than half a period.
+        self.config = replace(config, write_timeout_s=min(config.write_timeout_s, 0.5 * self.period_s))
+        self.clock, self.latch = clock, latch
+        self.settings = LinkSettings() if settings is None else settings
+        self.supervisor: Supervising = Supervisor(self.spec) if supervisor is None else supervisor
+        self._monotonic, self._sleep = monotonic, sleep
+        self._connect = {} if connect is None else {"connect": connect}
+        self._link: Link | None = None
+        self._framing: Framing | None = None
+        self._n_stale, self._charging_wanted = 0, False
+        self.reason = ""
+
+    @property
+    def stats(self) -> LinkStats:
+        """What the link has seen since it was opened."""
+        return LinkStats(0, 0, 0, 0, 0, 0) if self._link is None else self._link.stats
+
+    # ---- Backend -----------------------------------------------------------------------------------------------------
+
+    def reset(self, rng: np.random.Generator) -> Frame:  # noqa: ARG002  the world has its own
+        """Bring the robot to a stand, connecting if need be, and return its first frame.
+
+        Raises:
+            BackendUnavailable: If there is no robot, with what is there instead.
+            EmergencyStop: While the latch is set; nothing is opened.
+        """
+        if self.latch is not None and self.latch.reason:
+            self.close()
+            self.latch.raise_if_set()
+        if self._link is None or not self._link.is_open:
+            self.close()
+            self._link = Link(self._open_port, self.dialect, self.settings, self._monotonic, self._sleep)
+            try:
+                self._link.open()
+            except BaseException:
+                self.close()
+                raise
+        self._link.command(HALT)
+        self._charging_wanted, self._n_stale = False, 0
+        self._await_rest(self._link)
+        self._framing = Framing(self.spec, self._link)
+        self.clock.start()  # opening took its time
+        return self._judged(self._framing.frame(np.zeros(3), self._monotonic(), applied=True))
+
+    def exchange(self, command: Floats) -> Frame:
+        """Hold `command` (m/s, m/s, rad/s) until the clock's deadline and return the newest frame.
+
+        While the latch is set or the supervisor objects, the robot is told to stop instead, and `applied` is False.
+
+        Raises:
+            ValueError: If `command` is not three finite numbers; nothing was sent.
+            BackendLost: If the robot did not come back in time. The motors were told to stop.
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        control = drive(command, self.spec)
+        if self._link is None or self._framing is None:
+            raise BackendUnavailable("the robot is not connected: call reset() first.")
+        link = self._link
+        latched = "" if self.latch is None else self.latch.reason
+        held = latched or self.reason
+        obeyed = link.command(HALT if held else control) and not held and not link.lapsed
+        if not self.settings.threaded:
+            link.tend()
+        self._settle_charging(link)
+        self.clock.wait()
+        share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
+        frame = self._framing.frame(share, self._monotonic(), applied=obeyed and link.is_open)
+        self._watch(link, frame)
+        return self._judged(frame)
+
+    def close(self) -> None:
+        """Stop the motors and let go of the robot. Closing twice does nothing."""
+        link, self._link, self._framing = self._link, None, None
+        if link is not None:
+            link.close()
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Let the dock charge the batteries, or not (as after each reset); the robot cannot move while it is charged.
+
+        It is said with each exchange until the robot's own state agrees.
+        """
+        self._charging_wanted = enabled
+
+    # ---- parts of it -------------------------------------------------------------------------------------------------
+
+    def _open_port(self, parser: StreamParser) -> Port:
+        return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
+
+    def _await_rest(self, link: Link) -> None:
+        """Wait until the wheels stand still, but not for ever."""
+        velocity = self.spec.group("motor_velocity")
+        end = self._monotonic() + REST_S
+        while self._monotonic() < end and link.is_open:
+            if all((np.abs(r.state.raw[velocity]) <= REST_UNITS).all() for r in link.last_two()):
+                return
+            self._sleep(TICK_S)
+        if not link.is_open:
+            self.close()
+            raise BackendUnavailable(f"{self.config.url} went away while the robot came to rest. Is it plugged in?")
+
+    def _settle_charging(self, link: Link) -> None:
+        """Say whether the robot may charge, where its state does not agree."""
+        readings = link.last_two()
+        if not readings or is_original_simulator(link.parser):
+            return
+        if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
+            mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
+            link.tell(Control(mode))
+
+    def _watch(self, link: Link, frame: Frame) -> None:
+        """Notice a robot that has fallen silent, and give up one that was lost for too long."""
+        self._n_stale = self._n_stale + 1 if frame.stale else 0
+        # Two periods at least: after a pause of this machine the packets are there, but not read yet.
+        if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
+            link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
+        limit_s = self.settings.frame_timeout_s
+        if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
+            n_packets = link.stats.packets
+            _log.error("%s did not come back: %s", self.config.url, link.refusal or "it is still being opened")
+            self.close()
+            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets)
+
+    def _judged(self, frame: Frame) -> Frame:
+        """Let the supervisor see a new frame; what it says holds from the next command on."""
+        if self._framing is None or self._link is None or frame.stale:
+            return frame
+        reason = ""
+        if not is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
+            charge_state = self._framing.mark.newest.state.charge_state
+            reason = self.supervisor.judge(frame.values, charge_state, frame.t)
+        if reason != self.reason:
+            _log.warning("%s", f"the robot stops: {reason}" if reason else "the robot may move again")
+        self.reason = reason
+        return frame
+
+
+class DropsBody(SerialBody):
+    """The Critterbot behind its on-board driver (port 2330), or the original simulator (2324), over TCP.
+
+    As `SerialBody`, with these differences: the driver's IR distance is scrambled and restored as far as it can be
+    (`drops.restore_ir_distance`); a command takes up to 57 ms to reach the motors; a driver takes commands from any
+    number of clients, so that a second one is not noticed. The original simulator is not supervised, for it has neither
+    voltages nor temperatures.
+
+    Args:
+        config: Its url is "socket://HOST:PORT"; `drops.url_of` makes one of HOST:PORT.
+    """
+
+    dialect = DROPS
+    notes = (*DROPS_NOTES, IR_LIGHT_NOTE)

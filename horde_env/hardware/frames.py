@@ -1,0 +1,111 @@
+"""Frames out of readings: what a step returns of the ten packets that came during it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_env.backend import Frame
+from horde_env.hardware.link import Link, LinkStats
+from horde_env.hardware.port import GAP_S
+from horde_env.hardware.readings import Reading, aggregate
+from horde_env.hardware.safety import FREE
+from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
+from horde_env.robot import Floats, RobotSpec
+
+
+class Mark(NamedTuple):
+    """How far a life has come: the newest reading that a frame was made of, in which connection, and the counts."""
+
+    epoch: int
+    newest: Reading
+    stats: LinkStats
+
+
+class Framing:
+    """Makes the frames of one life, each from what came since the one before. The first is a gap.
+
+    Args:
+        spec: The robot.
+        link: Where readings come from, with two of them there.
+
+    Attributes:
+        mark: The newest reading used.
+    """
+
+    def __init__(self, spec: RobotSpec, link: Link) -> None:
+        self._spec, self._link = spec, link
+        self._request = spec.group("last_request")
+        before, newest = link.last_two()
+        self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
+        self._t0 = newest.t
+        self._values = spec.to_si(aggregate((before, newest), spec))
+        self._beacon = _beacon(before, newest, spec, np.zeros(8))
+
+    def frame(self, share: Floats, now: float, *, applied: bool) -> Frame:
+        """Return the frame of the period that ends now.
+
+        Args:
+            share: What was asked for, as a share of the largest request, shape (3,).
+            now: The time in seconds.
+            applied: Whether the link and the supervisor let the robot do that.
+        """
+        last, epoch, stats = self.mark, self._link.epoch, self._link.stats
+        readings = self._link.last_two()
+        fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
+        if fresh:
+            before, newest = readings
+            self._values = self._spec.to_si(aggregate(readings, self._spec))
+            self._beacon = _beacon(before, newest, self._spec, self._beacon)
+            self.mark = Mark(epoch, newest, stats)
+        else:
+            self.mark = last._replace(stats=stats)
+        newest = self.mark.newest
+        values = self._values.copy()
+        values[self._request] = share
+        return Frame(
+            values=values,
+            t=newest.t - self._t0,
+            sensor_age_s=max(now - newest.t, 0.0),
+            crc_errors=stats.crc_errors - last.stats.crc_errors,
+            stale=not fresh,
+            gap=fresh and (epoch != last.epoch or self._n_lost(last, self.mark) >= self._n_gap),
+            applied=applied and is_free(last.newest) and is_free(newest),
+            extras={
+                "packets": stats.packets - last.stats.packets,
+                "skipped_bytes": stats.skipped_bytes - last.stats.skipped_bytes,
+                "reconnects": stats.reconnects,
+            },
+            beacon=self._beacon.copy(),
+        )
+
+    @property
+    def _n_gap(self) -> int:
+        """Packets whose loss breaks the sequence; fewer leave a hole no wider than the robot's own jitter."""
+        return round(GAP_S / self._spec.packet_period_s)
+
+    def _n_lost(self, last: Mark, mark: Mark) -> int:
+        """Return how many packets are missing between two marks of one connection.
+
+        Packets have no numbers. The time that passed says how many there should be, whenever they were read: ten that
+        come at once, because this machine was busy, are not lost. Damaged ones leave their bytes.
+        """
+        due = round((mark.newest.t - last.newest.t) / self._spec.packet_period_s)
+        damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // STATE_SIZE
+        return max(due - (mark.newest.number - last.newest.number), damaged)
+
+
+def is_free(reading: Reading) -> bool:
+    """Tell whether the robot lets its motors turn: neither charging nor overheated."""
+    return reading.state.charge_state in FREE and not reading.state.monitor & MONITOR_OVERHEATING
+
+
+def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
+    """Return the strength of the dock's beacon, share of full scale, shape (8,); `known` if a packet is missing.
+
+    The beacon alternates from packet to packet, so the difference of two that are not neighbours says nothing.
+    """
+    if newest.n_skipped or newest.t - before.t > GAP_S:
+        return known
+    return np.asarray(np.abs(newest.ir_light - before.ir_light) * spec.lsb[spec.group("ir_light")])

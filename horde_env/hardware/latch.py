@@ -1,0 +1,124 @@
+"""EmergencyLatch: a stop that outlives the process that asked for it, kept as one small file per robot.
+
+While the file is there the robot does not move, whoever drives it and whatever is in the file; taking it away is the
+only way on. Whatever hinders looking counts as set, for a stop that cannot be read may have been meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.hardware.folders import ROBOT, checked_name, state_folder
+
+_Identity = tuple[int, int, int]
+
+
+class EmergencyLatch:
+    """The emergency stop of one robot, shared by all processes of a user.
+
+    Looking costs one `os.stat`, so that it can be done in every step. A stop that could not be written still holds in
+    the process that asked for it.
+
+    Args:
+        path: The file; `default_path()` when None. Its folder need not exist.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        self._name = str(self.path)
+        self._unwritten = ""  # a reason that holds in this process alone
+        self._seen: tuple[_Identity, str] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the robot must not move, in one line; "" while it may."""
+        try:
+            stat = os.stat(self._name)
+        except FileNotFoundError:
+            return self._unwritten
+        except OSError as error:
+            return f"{self._name} cannot be looked at ({error.strerror or error}), which counts as a stop"
+        identity = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if self._seen is None or self._seen[0] != identity:
+            self._seen = identity, self._read()
+        return self._seen[1]
+
+    def set(self, reason: str) -> None:
+        """Set the latch; one that is set keeps its first reason.
+
+        Raises:
+            BackendUnavailable: If the file cannot be written. Then the stop holds in this process alone.
+        """
+        if self.reason:
+            return
+        line = " ".join(reason.split()) or "no reason was given"
+        self._unwritten = line
+        try:
+            self._write(line)
+        except OSError as error:
+            raise BackendUnavailable(
+                f"the emergency stop holds in this process alone, for {self.path} cannot be written "
+                f"({error.strerror or error}); switch the robot off if another program drives it"
+            ) from error
+        self._unwritten = ""
+
+    def clear(self) -> str:
+        """Let the robot move again; return the reason why it did not, "" if it could.
+
+        Raises:
+            BackendUnavailable: If the file cannot be taken away. Then the stop still holds.
+        """
+        reason = self.reason
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BackendUnavailable(
+                f"the emergency stop still holds, for {self.path} cannot be taken away ({error.strerror or error})"
+            ) from error
+        self._unwritten = ""
+        return reason
+
+    def raise_if_set(self) -> None:
+        """Refuse to go on while the latch is set.
+
+        Raises:
+            EmergencyStop: If it is.
+        """
+        if reason := self.reason:
+            raise EmergencyStop(reason, self.path)
+
+    def _read(self) -> str:
+        """Return the reason in the file; a file that is empty, half written or unreadable is a stop all the same."""
+        try:
+            with open(self._name, encoding="utf-8", errors="replace") as file:
+                return " ".join(file.read(1000).split()) or "no reason was given"
+        except OSError as error:
+            return f"{self._name} cannot be read ({error.strerror or error}), which counts as a stop"
+
+    def _write(self, line: str) -> None:
+        """Write the file whole or not at all: beside its place first, then moved there in one operation."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise
+
+
+def default_path(robot: str = ROBOT) -> Path:
+    """Return where a robot's emergency stop is kept.
+
+    Raises:
+        ValueError: If no file can be named after the robot.
+    """
+    return state_folder() / f"{checked_name(robot)}.stop"

@@ -1,0 +1,55 @@
+"""Bodies over a virtual robot, for the contract and for the tests of what is beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horde_env.backend import Frame
+from horde_env.hardware.backend import DropsBody, SerialBody
+from horde_env.hardware.link import LinkSettings
+from horde_env.robot import Floats
+from tests.env.hardware.virtual import Driver, Line, VirtualRobot
+
+FORWARD = np.array([0.35, 0.0, 0.0])  # 20 wire units
+REST = np.zeros(3)
+
+
+class PacedSerialBody(SerialBody):
+    """A body that begins its own periods, where no environment shares its clock."""
+
+    def exchange(self, command: Floats) -> Frame:
+        self.clock.begin()
+        return super().exchange(command)
+
+
+class PacedDropsBody(DropsBody):
+    """The same over drops."""
+
+    def exchange(self, command: Floats) -> Frame:
+        self.clock.begin()
+        return super().exchange(command)
+
+
+def serial_body(robot: VirtualRobot, **rest: Any) -> SerialBody:
+    return _body(PacedSerialBody, robot, rest)
+
+
+def drops_body(robot: VirtualRobot, **rest: Any) -> DropsBody:
+    return _body(PacedDropsBody, robot, rest)
+
+
+def _body(kind: Any, robot: VirtualRobot, rest: dict[str, Any]) -> Any:
+    settings = LinkSettings(threaded=False, **rest.pop("link", {}))
+    time = {"monotonic": robot.monotonic, "sleep": robot.sleep, "connect": robot.connect}
+    return kind(robot.config, robot.clock(), settings=settings, **time | rest)
+
+
+def on_a_line(folder: Path, **rest: Any) -> VirtualRobot:
+    return VirtualRobot(Line(folder), **rest)
+
+
+def behind_a_driver() -> VirtualRobot:
+    return VirtualRobot(Driver())

@@ -1,0 +1,514 @@
+"""The physical bodies over a virtual robot: frames, losses, safety. What hangs or dies is in test_backend_stops.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.backend import Frame
+from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
+from horde_env.hardware.backend import SerialBody
+from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
+from horde_env.hardware.latch import EmergencyLatch
+from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
+from tests.env.hardware.packets import GOLDEN_RAW, SPEC
+from tests.env.hardware.virtual import VirtualRobot
+
+pytestmark = pytest.mark.hardware
+
+RNG = np.random.default_rng(0)
+NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)
+ASKED = drive(FORWARD, SPEC)
+
+
+@pytest.fixture
+def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
+    robot = on_a_line(tmp_path)
+    yield robot
+    if robot.line.is_there:
+        robot.line.close()
+
+
+@pytest.fixture
+def body(robot: VirtualRobot) -> Iterator[SerialBody]:
+    body = serial_body(robot)
+    yield body
+    body.close()
+
+
+def life(body: SerialBody, n: int, command: Any = FORWARD) -> list[Frame]:
+    return [body.exchange(command) for _ in range(n)]
+
+
+def marks(frames: list[Frame]) -> list[str]:
+    """Each frame's flags as letters: stale, gap, not applied."""
+    return [f"{'s' * f.stale}{'g' * f.gap}{'n' * (not f.applied)}" for f in frames]
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------------
+
+
+def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
+    """Duty 0, then velocity 0, then no charging, each in a cycle of its own, and nothing that moves."""
+    body.reset(RNG)
+
+    assert robot.controls() == [COAST, COAST, HALT, NO_CHARGING]
+    times = [t for t, _ in robot.heard]
+    assert min(np.diff(times)) >= 0.01 - 1e-9
+    assert robot.setpoints == (0, 0, 0)
+
+
+def test_a_robot_at_its_console_is_woken(tmp_path: Path) -> None:
+    robot = on_a_line(tmp_path, awake=False)
+    body = serial_body(robot)
+
+    assert body.reset(RNG).t == 0.0
+    assert not body.exchange(REST).stale
+    body.close()
+    robot.line.close()
+
+
+def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, body: SerialBody) -> None:
+    """Half a voltage packet was left: without the zeros our first header would be its velocities, DE AD BE."""
+    robot.line.controls(bytes.fromhex("deadbeef 02"))
+    body.reset(RNG)
+
+    assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
+    assert robot.controls()[0].mode == MotorMode.WHEEL_VOLTAGE
+
+
+def test_the_runaway_of_the_firmware_ends_with_the_opening(robot: VirtualRobot, body: SerialBody) -> None:
+    """A voltage and then zeros: the firmware drives on for ever, past its own timeout."""
+    robot.firmware.command(MotorMode.WHEEL_VOLTAGE, 30, 30, 30)
+    robot.firmware.command(*HALT[:4])
+    robot.sleep(2.0)
+    assert robot.setpoints == (30, 30, 30)
+
+    body.reset(RNG)
+
+    assert robot.setpoints == (0, 0, 0)
+    life(body, 3)
+    assert max(map(abs, robot.setpoints)) > 5
+    life(body, 4, REST)
+    assert robot.setpoints == (0, 0, 0)
+
+
+def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    for request in SPEC.requests:
+        life(body, 3, request)
+    body.close()
+    robot.sleep(0.1)
+
+    assert {c for c in robot.controls() if c.mode == MotorMode.WHEEL_VOLTAGE} == {COAST}
+    assert robot.controls()[-1] == HALT
+
+
+def test_a_reset_waits_until_the_wheels_stand_still(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 5)
+    assert max(map(abs, robot.setpoints)) > 15
+    connection = body.stats.packets
+
+    frame = body.reset(RNG)
+
+    assert max(map(abs, robot.setpoints)) <= 1
+    assert np.abs(frame.values[SPEC.group("motor_velocity")]).max() <= 0.0176 + 1e-9
+    assert frame.t == 0.0
+    assert body.stats.packets > connection  # the same connection goes on
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    start, n = robot.now, len(robot.heard)
+    frames = life(body, 3)
+
+    assert [round(t - start, 6) for t, c in robot.heard[n:] if c == ASKED] == [0.01, 0.11, 0.21]
+    assert [round(f.t, 6) for f in frames] == [0.1, 0.2, 0.3]
+    assert [f.sensor_age_s for f in frames] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
+    assert [f.extras for f in frames] == [{"packets": 10, "skipped_bytes": 0, "reconnects": 0}] * 3
+    assert marks(frames) == ["", "", ""]
+
+
+def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobot, body: SerialBody) -> None:
+    """Golden bytes of the original firmware, through the port, scaled by the robot's own table."""
+    body.reset(RNG)
+    frame = body.exchange(np.array([0.0, 0.22, -2.3]))
+
+    for name, raw in GOLDEN_RAW.items():
+        if name not in ("ir_light", "motor_velocity"):
+            group = SPEC.group(name)
+            assert np.allclose(frame.values[group], SPEC.lsb[group] * raw, atol=1e-12), name
+    assert np.allclose(frame.values[SPEC.group("last_request")], [0.0, 0.5, -0.5])
+    assert frame.values[SPEC.group("acceleration")][1] == pytest.approx(1234 * 9.81 / 1024)  # the chip is turned
+
+
+def test_the_beacon_is_the_difference_of_two_packets_and_ir_light_their_mean(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last."""
+    ir_light = SPEC.group("ir_light")
+
+    def blink(packet: bytes) -> bytes:
+        robot.raw[ir_light] = 30.0
+        robot.raw[ir_light][2] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
+        return packet
+
+    robot.spoil = blink
+    body.reset(RNG)
+    for frame in life(body, 2):
+        assert frame.values[ir_light][2] == pytest.approx(70 / 255)
+        assert frame.beacon is not None
+        assert frame.beacon == pytest.approx([0, 0, 100 / 255, 0, 0, 0, 0, 0])
+
+
+def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    spoil_packets(robot, {13}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
+    frames = life(body, 3)
+
+    assert marks(frames) == ["", "", ""]
+    assert [f.crc_errors for f in frames] == [0, 1, 0]
+    assert [f.extras["packets"] for f in frames] == [10, 9, 10]
+    assert [f.extras["skipped_bytes"] for f in frames] == [0, 83, 0]
+
+
+@pytest.mark.parametrize(("n_lost", "gap"), [(4, False), (5, True), (9, True)])
+def test_packets_that_are_missing_make_a_gap(robot: VirtualRobot, body: SerialBody, n_lost: int, gap: bool) -> None:
+    """Without a trace on the line: only the time that has passed tells. Four leave a hole of the robot's own jitter."""
+    body.reset(RNG)
+    spoil_packets(robot, set(range(11, 11 + n_lost)), lambda _: b"")
+
+    assert marks(life(body, 4)) == ["", "g" * gap, "", ""]
+
+
+def test_damaged_packets_make_a_gap_by_their_bytes(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    spoil_packets(robot, set(range(11, 20, 2)), lambda packet: bytes(83))
+
+    assert marks(life(body, 3)) == ["", "g", ""]
+
+
+def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
+    """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
+    body.reset(RNG)
+    held: list[bytes] = []
+    start = robot.now
+
+    def hold(packet: bytes) -> bytes:
+        if 0.055 < robot.now - start < 0.205:
+            held.append(packet)
+            return b""
+        late, held[:] = b"".join(held), []
+        return late + packet
+
+    robot.spoil = hold
+    assert marks(life(body, 4)) == ["", "s", "", ""]
+
+
+def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
+    """Change the packets of these numbers, the next one being 1."""
+    n = 0
+
+    def spoil(packet: bytes) -> bytes:
+        nonlocal n
+        n += 1
+        return bytes(change(packet)) if n in which else packet
+
+    robot.spoil = spoil
+
+
+# ---- a link that is lost ---------------------------------------------------------------------------------------------
+
+
+def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
+    """Stale and not applied while it is away, each at its deadline; one gap; then as before."""
+    body.reset(RNG)
+    life(body, 3)
+    start, n = robot.now, len(robot.heard)
+    robot.unplug()
+    away = life(body, 5)
+    robot.line.plug()
+    frames = away + life(body, 12)
+
+    assert robot.now - start == pytest.approx(1.7)
+    back = next(i for i, frame in enumerate(frames) if frame.gap)
+    assert marks(frames[:back]) == ["sn"] * back
+    assert marks(frames[back + 1 :]) == [""] * (16 - back)
+    assert frames[back].extras["reconnects"] == 1
+    assert (body.stats.losses, body.stats.reconnects) == (1, 1)
+    assert robot.controls()[n : n + 3] == [COAST, COAST, HALT]  # as at the first opening
+    times = [f.t for f in frames[back:]]
+    assert np.diff(times) == pytest.approx(0.1)
+
+
+def test_a_robot_that_falls_silent_is_stopped_and_woken(robot: VirtualRobot, body: SerialBody) -> None:
+    """Its microcontroller was reset into the console: no packets, though the port is there."""
+    body.reset(RNG)
+    life(body, 3)
+    robot.awake = False
+    robot.firmware.boot()
+    frames = life(body, 30)
+
+    assert marks(frames[:2]) == ["s", "s"]
+    back = next(i for i, frame in enumerate(frames) if frame.gap)
+    assert "n" in marks(frames[:back])[-1]
+    assert marks(frames[back + 1 :]) == [""] * (29 - back)
+
+
+def test_a_short_silence_keeps_the_connection(robot: VirtualRobot, body: SerialBody) -> None:
+    """0.2 s without packets: a gap, for the sequence is broken, but nothing is opened again."""
+    body.reset(RNG)
+    life(body, 2)
+    robot.silent = True
+    frames = life(body, 2)
+    robot.silent = False
+    frames += life(body, 2)
+
+    assert marks(frames) == ["s", "s", "g", ""]
+    assert body.stats.losses == 0
+
+
+def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot) -> None:
+    body = serial_body(robot, link={"frame_timeout_s": 2.0})
+    body.reset(RNG)
+    life(body, 3)
+    start = robot.now
+    robot.unplug()
+
+    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d+ s \(limit 2.000 s\)"):
+        life(body, 100)
+    assert robot.now - start == pytest.approx(2.1, abs=0.11)
+    with pytest.raises(BackendUnavailable, match="call reset"):
+        body.exchange(REST)
+    with pytest.raises(BackendUnavailable, match="there is no port"):
+        body.reset(RNG)
+    robot.line.plug()
+    assert not body.reset(RNG).stale
+    assert marks(life(body, 2)) == ["", ""]
+    body.close()
+
+
+def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
+    body = serial_body(robot, link={"attempts": 3})
+    body.reset(RNG)
+    robot.unplug()
+
+    with pytest.raises(BackendLost):
+        life(body, 100)
+    assert robot.now < 3.0
+
+
+def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobot, body: SerialBody) -> None:
+    """While it is away the agent goes on asking: none of that is played when it is back."""
+    body.reset(RNG)
+    robot.unplug()
+    life(body, 3)
+    robot.line.plug()
+    n = len(robot.heard)
+    frames = [body.exchange(FORWARD)]
+    while not frames[-1].gap:
+        frames.append(body.exchange(FORWARD))
+    assert ASKED not in robot.controls()[n:]
+    assert not frames[-1].applied
+    life(body, 1)
+    assert robot.controls()[-1] == ASKED
+
+
+# ---- safety ----------------------------------------------------------------------------------------------------------
+
+
+def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    robot.sleep(1.1)  # the firmware looks at heat after its first second
+    assert marks(life(body, 2)) == ["", ""]
+    robot.raw[SPEC.group("motor_temperature")] = 60
+    assert marks(life(body, 3)) == ["n", "n", "n"]
+    assert "too hot" in body.reason
+    assert robot.controls()[-1] == HALT
+    robot.raw[SPEC.group("motor_temperature")] = 75  # inside the margin
+    assert marks(life(body, 2)) == ["n", "n"]
+    robot.raw[SPEC.group("motor_temperature")] = 90
+    frames = life(body, 3)
+    assert marks(frames)[-1] == ""
+    assert body.reason == ""
+    assert np.allclose(frames[0].values[SPEC.group("last_request")][0], 0.35 / 0.44)  # what the agent asked for
+
+
+def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    robot.charge_state = 2
+    assert marks(life(body, 2)) == ["n", "n"]
+    assert robot.controls()[-1] == HALT
+    robot.charge_state = 11
+    assert marks(life(body, 10))[-1] == ""
+
+
+def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 3)
+    latch.set("a hand in the pen")
+    frames = life(body, 3)
+
+    assert marks(frames) == ["n", "n", "n"]
+    assert robot.setpoints == (0, 0, 0)
+    n = len(robot.heard)
+    with pytest.raises(EmergencyStop, match="a hand in the pen"):
+        body.reset(RNG)
+    robot.sleep(0.1)
+    assert set(robot.controls()[n:]) <= {HALT}
+    latch.clear()
+    body.reset(RNG)
+    assert marks(life(body, 2)) == ["", ""]
+    body.close()
+
+
+def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body: SerialBody) -> None:
+    """A control packet has no reply, and this one is lost three times; the deadlines are kept."""
+    body.reset(RNG)
+    body.enable_charging(True)
+    asked = Control(MotorMode.ENABLE_CHARGING)
+    lost, act = [], robot._obey
+
+    def forgetful(control: Control) -> None:
+        if control == asked and len(lost) < 3:
+            lost.append(control)
+        else:
+            act(control)
+
+    robot._obey = forgetful  # type: ignore[method-assign]
+    start = robot.now
+    frames = life(body, 6)
+
+    assert robot.charging_enabled
+    assert len(lost) == 3
+    assert robot.controls().count(asked) == 1
+    assert marks(frames) == [""] * 6
+    assert robot.now - start == pytest.approx(0.6)
+    body.enable_charging(False)
+    life(body, 2)
+    assert not robot.charging_enabled
+
+
+def test_closing_says_stop_and_does_so_once(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 3)
+    body.close()
+    n = len(robot.heard)
+    robot.sleep(0.3)
+    assert robot.controls()[n - 2 : n + 1] == [HALT, HALT, HALT]
+    assert robot.setpoints == (0, 0, 0)
+    body.close()
+    robot.sleep(0.1)
+    assert len(robot.heard) == n + 1
+
+
+def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    robot.sleep(0.05)
+    n = len(robot.heard)
+    with pytest.raises(ValueError, match="three finite numbers"):
+        body.exchange(np.array([np.nan, 0, 0]))
+    robot.sleep(0.05)
+    assert len(robot.heard) == n
+
+
+def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot) -> None:
+    """Ctrl-C after 6 of 9 bytes: DE AD BE would be velocities -34, -83 and an LED mode; zeros complete it instead."""
+    torn: list[bytes] = []
+
+    def connect(url: str, **settings: Any) -> Any:
+        port = robot.connect(url, **settings)
+        write = port.write
+
+        def cut(data: bytes) -> None:
+            if ASKED.a == data[-4] and not torn:
+                torn.append(data)
+                write(data[:6])
+                raise KeyboardInterrupt
+            write(data)
+
+        port.write = cut
+        return port
+
+    body = serial_body(robot, connect=connect)
+    body.reset(RNG)
+    with pytest.raises(KeyboardInterrupt):
+        body.exchange(FORWARD)
+    body.close()
+    robot.sleep(0.1)
+
+    assert len(torn) == 1
+    assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0)}
+    assert robot.controls()[-1] == HALT
+    assert LedMode.CUSTOM not in {c.led_mode for c in robot.controls()}
+
+
+# ---- drops -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def driver() -> Iterator[VirtualRobot]:
+    robot = behind_a_driver()
+    yield robot
+    robot.line.close()
+
+
+def test_drops_bring_the_same_frame_but_for_infrared_distance(driver: VirtualRobot) -> None:
+    body = drops_body(driver)
+    body.reset(RNG)
+    frames = life(body, 3)
+    body.close()
+
+    assert marks(frames) == ["", "", ""]
+    assert driver.controls()[0] == COAST
+    assert ASKED in driver.controls()
+    light = SPEC.group("light")
+    assert np.allclose(frames[-1].values[light], SPEC.lsb[light] * GOLDEN_RAW["light"])
+    distance = frames[-1].values[SPEC.group("ir_distance")] * 1023
+    assert np.abs(distance - GOLDEN_RAW["ir_distance"]).max() <= 10
+    assert not np.allclose(distance, GOLDEN_RAW["ir_distance"])
+    assert "3.3 of 1023" in body.notes[0]
+
+
+def test_a_lost_driver_comes_back_as_a_gap(driver: VirtualRobot) -> None:
+    body = drops_body(driver)
+    body.reset(RNG)
+    life(body, 2)
+    driver.unplug()
+    frames = life(body, 15)
+    body.close()
+
+    back = next(i for i, frame in enumerate(frames) if frame.gap)
+    assert marks(frames[:back]) == ["sn"] * back
+    assert marks(frames[back + 1 :]) == [""] * (14 - back)
+
+
+def test_the_original_simulator_is_told_of_motors_alone(driver: VirtualRobot) -> None:
+    """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
+    say = driver.line.say
+
+    def simulated(state: Any, t: float) -> bytes:
+        packet = bytearray(say(state, t))
+        start = len(packet) - 372
+        packet[start + 8 : start + 12] = (1).to_bytes(4, "little")
+        packet[start + 20 : start + 36] = bytes(16)
+        return bytes(packet)
+
+    driver.line.say = simulated  # type: ignore[method-assign]
+    body = drops_body(driver)
+    body.reset(RNG)
+    frames = life(body, 2)
+    body.close()
+
+    assert marks(frames) == ["", ""]
+    assert {c.mode for c in driver.controls()} <= {0, 1, 2}

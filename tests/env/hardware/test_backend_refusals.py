@@ -1,0 +1,156 @@
+"""What cannot be opened: one sentence each, and no motor was started."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import horde_env
+from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.hardware.drops import url_of
+from horde_env.hardware.latch import EmergencyLatch
+from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
+from tests.env.hardware.virtual import VirtualRobot
+
+pytestmark = pytest.mark.hardware
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
+    robot = on_a_line(tmp_path)
+    yield robot
+    robot.line.close()
+
+
+def test_no_such_port() -> None:
+    env = gymnasium.make("horde_env:CritterbotSerial-v0", port="/dev/nowhere")
+    with pytest.raises(BackendUnavailable, match=r"^there is no port /dev/nowhere\. This machine has "):
+        env.reset()
+    env.close()
+
+
+def test_a_port_in_use(robot: VirtualRobot) -> None:
+    """A second program drives the robot already: it goes on, undisturbed."""
+    first, second = serial_body(robot), serial_body(robot)
+    first.reset(RNG)
+    n, reader = len(robot.heard), robot._reader
+    with pytest.raises(BackendUnavailable, match="is in use by another program"):
+        second.reset(RNG)
+    robot._reader = reader
+    assert not first.exchange(np.zeros(3)).stale
+    assert len(robot.heard) - n == 1  # this command alone
+    first.close()
+    second.close()
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    device.touch()
+
+    def refuse(url: str, **_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", url)
+
+    body = horde_env.SerialBody(horde_env.PortConfig(str(device)), horde_env.SimulatedClock(), connect=refuse)
+    with pytest.raises(BackendUnavailable, match=r"no permission to use .*device: it belongs to the group \w+\. Join"):
+        body.reset(RNG)
+
+
+@pytest.mark.parametrize(
+    ("instead", "sentence"),
+    [
+        (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
+        (b"ok T:21.3 /0.0\n", r"is not the robot: it says 'ok T:21\.3"),
+        (b"\x9e\x13\xf8\x86\x00\x66", r"bytes came from .* but no packet, .* Wrong baud rate or parity, or not the"),
+        (b"\xde\xad\xbe\xef" + bytes(range(79)), r"the checksum of each was wrong"),
+        (b"\x10\x00\x00\x00CritterStateDrop", r"sends drops, not the bytes .*: use the drops backend"),
+    ],
+    ids=["silence", "printer", "noise", "bad checksum", "drops"],
+)
+def test_what_is_not_a_robot(robot: VirtualRobot, instead: bytes, sentence: str) -> None:
+    robot.spoil = lambda _: instead
+    body = serial_body(robot)
+    with pytest.raises(BackendUnavailable, match=sentence):
+        body.reset(RNG)
+    assert robot._reader is not None
+    assert robot._reader.closed
+    assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
+    body.close()
+
+
+def test_a_console_that_does_not_obey(robot: VirtualRobot) -> None:
+    robot.spoil = lambda _: b"\rcritterprompt> "
+    body = serial_body(robot)
+    with pytest.raises(BackendUnavailable, match=r"the robot's console answers at .* reset the robot"):
+        body.reset(RNG)
+
+
+def test_no_driver_at_that_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    env = gymnasium.make("horde_env:CritterbotDrops-v0", port=f"127.0.0.1:{free}")
+    with pytest.raises(BackendUnavailable, match=rf"socket://127.0.0.1:{free} cannot be opened: .*refused"):
+        env.reset()
+    env.close()
+
+
+def test_an_address_without_a_sense() -> None:
+    env = gymnasium.make("horde_env:CritterbotDrops-v0", port="127.0.0.1:robot")
+    with pytest.raises(BackendUnavailable, match="names no port"):
+        env.reset()
+    env.close()
+    assert url_of("robot") == "socket://robot:2330"
+
+
+@pytest.mark.parametrize(
+    ("instead", "sentence"),
+    [
+        (b"", r"nothing comes from socket://.*\. Is the robot switched on"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it says 'HTTP"),
+        (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
+    ],
+    ids=["silence", "web server", "serial line"],
+)
+def test_what_is_not_a_driver(instead: bytes, sentence: str) -> None:
+    driver = behind_a_driver()
+    driver.spoil = lambda _: instead
+    body = drops_body(driver)
+    with pytest.raises(BackendUnavailable, match=sentence) as refusal:
+        body.reset(RNG)
+    assert "8O1" not in str(refusal.value)
+    driver.line.close()
+
+
+def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> None:
+    """The environment looks at the robot's own latch unless it is given another."""
+    EmergencyLatch().set("smoke")
+    env = horde_env.make_serial_env(port=robot.line.url, parity="none")
+    with pytest.raises(EmergencyStop, match="smoke"):
+        env.reset()
+    env.close()
+    robot.sleep(0.1)
+    assert robot.heard == []
+
+
+@pytest.mark.parametrize("parity", ["mark", "O"])
+def test_an_unknown_parity_is_refused_before_anything_is_opened(parity: str) -> None:
+    with pytest.raises(ValueError, match="parity must be one of odd, even, none"):
+        horde_env.make_serial_env(port="/dev/nowhere", parity=parity)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0}, {"first_pause_s": 3.0}])
+def test_settings_that_would_be_unsafe_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        horde_env.LinkSettings(**wrong)

@@ -1,0 +1,179 @@
+"""A robot stands still soon after whoever drove it is gone: in real time, with real threads, processes and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_env.clock import RealTimeClock
+from horde_env.hardware.backend import SerialBody
+from horde_env.hardware.control import HALT, STOP, drive
+from horde_env.hardware.keepalive import KeepAlive
+from tests.env.hardware.bodies import FORWARD, on_a_line
+from tests.env.hardware.packets import SPEC
+from tests.env.hardware.peers import LIMIT_S, config
+from tests.env.hardware.virtual import VirtualRobot, in_real_time
+
+pytestmark = pytest.mark.hardware
+
+RNG = np.random.default_rng(0)
+ASKED = drive(FORWARD, SPEC)
+RAMP_S = 0.19  # the fastest wheel at forward does 19 units, one in 10 ms
+ALONE_S = 0.5 + RAMP_S - 0.01  # from the last command to rest: the ramp's first step ends the 0.5 s
+
+
+class Hand:
+    """A clock moved by hand."""
+
+    t = 0.0
+
+    def __call__(self) -> float:
+        return self.t
+
+
+def test_a_command_is_repeated_until_it_is_too_old_and_then_a_stop_is() -> None:
+    """In 64ths of a second, which add up exactly: repeated every 4, too old after 22. The first stop may be lost."""
+    hand = Hand()
+    keep = KeepAlive(STOP, repeat_s=4 / 64, hold_s=22 / 64, monotonic=hand)
+    keep.renew(b"forward")
+    sent = {}
+    for i in range(1, 36):
+        hand.t = i / 64
+        if data := keep.due():
+            sent[i] = data
+
+    assert sent == dict.fromkeys([4, 8, 12, 16, 20], b"forward") | dict.fromkeys([23, 27, 31, 35], STOP)
+    assert (keep.lapsed, keep.n_lapses) == (True, 1)
+    keep.renew(b"forward")
+    assert not keep.lapsed
+
+
+def test_a_stop_never_becomes_too_old() -> None:
+    hand = Hand()
+    keep = KeepAlive(STOP, repeat_s=0.05, hold_s=0.35, monotonic=hand)
+    hand.t = 10.0
+    assert keep.due() == STOP
+    assert (keep.lapsed, keep.n_lapses) == (False, 0)
+
+
+@pytest.fixture
+def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
+    robot = on_a_line(tmp_path)
+    robot.firmware.command(*ASKED[:4])
+    robot.sleep(1.0)  # which compiles the firmware, before there is a deadline
+    robot.speeds.clear()
+    with in_real_time(robot):
+        yield robot
+    if robot.line.is_there:
+        robot.line.close()
+
+
+def await_(condition: Callable[[], object]) -> None:
+    """Wait for what must come."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def stood_still_at(robot: VirtualRobot, after: float) -> float:
+    """Wait for the wheels to stand still for good after a time, and return since when they do, in robot time."""
+    await_(lambda: robot.now > after + 1.2)
+    moving = [t for t, speeds in robot.speeds if any(speeds)]
+    assert moving, "it never moved"
+    return moving[-1] + 0.01
+
+
+def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
+    """Repeated at 10 Hz or more, stopped 0.35 s after the last exchange, at rest 0.2 s later: within 0.6 s."""
+    clock = RealTimeClock(SPEC.period_s)
+    body = SerialBody(config(robot.line.url), clock)
+    body.reset(RNG)
+    for _ in range(4):
+        clock.begin()
+        asked_t = robot.now
+        body.exchange(FORWARD)
+    await_(lambda: body.stats.lapses == 1)
+    rest = stood_still_at(robot, robot.now)
+    heard = [t for t, control in robot.heard if control == ASKED]
+
+    assert max(np.diff(heard)) <= 0.1
+    assert rest - asked_t < 0.65  # 0.35 + 0.2, and what a busy machine adds
+    assert robot.heard[-1][1] == HALT
+    clock.begin()
+    assert not body.exchange(FORWARD).applied
+    clock.begin()
+    assert body.exchange(FORWARD).applied
+    body.close()
+
+
+def test_deadlines_are_kept_while_the_robot_is_away(robot: VirtualRobot) -> None:
+    clock = RealTimeClock(SPEC.period_s)
+    body = SerialBody(config(robot.line.url), clock)
+    body.reset(RNG)
+    begin, frames = time.monotonic(), []
+    for i in range(30):
+        if i == 5:
+            robot.line.unplug()
+        if i == 10:
+            robot.line.plug()
+        clock.begin()
+        frames.append(body.exchange(FORWARD))
+    took = time.monotonic() - begin
+    stats = body.stats
+    body.close()
+
+    assert clock.missed == 0
+    assert took == pytest.approx(3.0, abs=0.1)
+    assert sum(frame.gap for frame in frames[1:]) == 1
+    assert all(frame.stale and not frame.applied for frame in frames[6:10])
+    assert frames[-1].applied
+    assert (stats.losses, stats.reconnects) == (1, 1)
+
+
+SLOWLY = ("end", "raise", "SIGTERM", "SIGKILL")
+SCRIPT = """
+import os, signal, sys
+import horde_env
+
+env = horde_env.make_serial_env(port=sys.argv[1], parity="none")
+env.reset()
+for i in range(1_000):
+    env.step(0)
+    if i == 3 and sys.argv[2] == "end":
+        break
+    if i == 3 and sys.argv[2] == "raise":
+        raise RuntimeError("a bug in the agent")
+    if i == 3:
+        print("driving", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGINT", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOWLY)])
+def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how: str, tmp_path: Path) -> None:
+    """Nobody closes the environment. Where Python still runs, it says stop; else the robot's own 0.5 s are over."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": os.getcwd()}
+    arguments = [sys.executable, "-c", SCRIPT, robot.line.url, how]
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        if how.startswith("SIG"):
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"driving\n"
+            program.send_signal(signal.Signals[how])
+        errors = program.communicate(timeout=LIMIT_S)[1].decode()
+    rest = stood_still_at(robot, robot.now)
+    asked_t = max(t for t, control in robot.heard if control == ASKED)
+
+    says_stop = how in ("end", "raise", "SIGINT")
+    assert (robot.heard[-1][1] == HALT) == says_stop, errors
+    if says_stop:
+        assert rest - asked_t < 0.1 + RAMP_S + 0.2  # a period, the ramp, and what a busy machine adds
+    else:
+        assert rest - asked_t == pytest.approx(ALONE_S)

@@ -1,0 +1,151 @@
+"""A stop that outlives its process, and cannot be missed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.hardware.latch import EmergencyLatch, default_path
+
+SET_IT = "import sys; from horde_env.hardware.latch import EmergencyLatch; EmergencyLatch(sys.argv[1]).set(sys.argv[2])"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "critterbot.stop"
+
+
+def refuse_writing(*args: object, **kwargs: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_a_robot_that_nobody_stopped_is_clear(path: Path) -> None:
+    assert EmergencyLatch(path).reason == ""
+    assert EmergencyLatch(path).clear() == ""
+    EmergencyLatch(path).raise_if_set()
+    assert not path.parent.exists()
+
+
+def test_a_stop_is_seen_by_everybody_until_it_is_cleared(path: Path) -> None:
+    ours, theirs = EmergencyLatch(path), EmergencyLatch(path)
+    ours.set("smoke from\nmotor 220")
+    assert theirs.reason == ours.reason == "smoke from motor 220"
+    with pytest.raises(EmergencyStop, match=r"smoke from motor 220.*stop --clear"):
+        theirs.raise_if_set()
+    assert theirs.clear() == "smoke from motor 220"
+    assert ours.reason == ""
+
+
+def test_a_stop_outlives_its_process(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SET_IT, str(path), "from another process"], check=True)
+    assert EmergencyLatch(path).reason == "from another process"
+
+
+def test_the_first_reason_stays(path: Path) -> None:
+    latch = EmergencyLatch(path)
+    latch.set("first")
+    latch.set("second")
+    assert latch.clear() == "first"
+    latch.set("third")
+    assert EmergencyLatch(path).reason == latch.reason == "third"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00half a sent", b"x" * 100_000])
+def test_whatever_is_in_the_file_is_a_stop(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert EmergencyLatch(path).reason
+
+
+def test_a_folder_in_the_files_place_is_a_stop(path: Path) -> None:
+    path.mkdir(parents=True)
+    latch = EmergencyLatch(path)
+    assert "counts as a stop" in latch.reason
+    with pytest.raises(BackendUnavailable, match="still holds"):
+        latch.clear()
+
+
+def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    assert "counts as a stop" in EmergencyLatch(tmp_path / "file" / "critterbot.stop").reason
+    latch = EmergencyLatch(tmp_path / "critterbot.stop")
+    monkeypatch.setattr(os, "stat", refuse_writing)
+    assert "Permission denied" in latch.reason
+
+
+def test_where_nothing_can_be_written_the_stop_holds_in_this_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only folder (a root user would write there all the same, so the system's answer is played)."""
+    latch = EmergencyLatch(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkstemp", refuse_writing)
+        with pytest.raises(BackendUnavailable, match=r"this process alone.*Permission denied"):
+            latch.set("fire")
+    assert latch.reason == "fire"
+    assert EmergencyLatch(path).reason == ""
+    assert latch.clear() == "fire"
+    assert latch.reason == ""
+
+
+def test_a_disc_that_fills_up_leaves_no_half_written_stop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latch = EmergencyLatch(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse_writing)
+        with pytest.raises(BackendUnavailable, match="this process alone"):
+            latch.set("fire")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_many_who_stop_at_once_leave_one_whole_reason(path: Path) -> None:
+    """No reader may ever see a stop that is set and then, uncleared, not set; nor half a reason."""
+    start, done = threading.Barrier(9), threading.Event()
+    seen: list[str] = []
+
+    def stop(k: int) -> None:
+        start.wait()
+        EmergencyLatch(path).set(f"stopped by number {k}")
+
+    def watch() -> None:
+        latch = EmergencyLatch(path)
+        start.wait()
+        while not done.is_set():
+            seen.append(latch.reason)
+        seen.append(latch.reason)
+
+    watcher, stoppers = threading.Thread(target=watch), [threading.Thread(target=stop, args=(k,)) for k in range(8)]
+    for thread in (watcher, *stoppers):
+        thread.start()
+    for thread in stoppers:
+        thread.join()
+    done.set()
+    watcher.join()
+    assert set(seen) <= {"", *(f"stopped by number {k}" for k in range(8))}
+    assert all(seen[seen.index(next(filter(None, seen))) :])
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_looking_reads_the_file_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    EmergencyLatch(path).set("fire")
+    latch, reads = EmergencyLatch(path), []
+    monkeypatch.setattr(latch, "_read", lambda: reads.append(1) or "fire")
+    assert [latch.reason for _ in range(5)] == ["fire"] * 5
+    assert reads == [1]
+
+
+def test_each_robot_has_its_own_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_path("second") == tmp_path / "horde" / "second.stop"
+    assert default_path() == tmp_path / "horde" / "critterbot.stop"
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_path() == tmp_path / ".local" / "state" / "horde" / "critterbot.stop"
+    for wrong in ("", "../etc", "a/b", "-f", "a b"):
+        with pytest.raises(ValueError, match="a robot's name"):
+            default_path(wrong)

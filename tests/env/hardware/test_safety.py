@@ -1,0 +1,129 @@
+"""When the robot must not move, and when it may again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horde_env.hardware.safety import Supervisor
+from horde_env.robot import Floats, critterbot
+
+SPEC = critterbot()
+HEAT = SPEC.index("motor_temperature_220")
+
+
+def frame(*, bus: int = 160, heat: int = 128, flag: bool = False) -> Floats:
+    """Return channels in SI units of a healthy robot at rest, but for what is named in the wire's integers."""
+    raw = np.zeros(SPEC.n_channels)
+    raw[SPEC.group("bus_voltage")] = bus
+    raw[SPEC.group("motor_temperature")] = 128
+    raw[HEAT] = heat
+    raw[SPEC.index("overheating")] = flag
+    return SPEC.to_si(raw)
+
+
+def judged(frames: list[Floats], charge: int = 0) -> list[bool]:
+    """Return for each frame whether the robot may move."""
+    supervisor = Supervisor(SPEC)
+    return [not supervisor.judge(values, charge, 0.1 * k) for k, values in enumerate(frames)]
+
+
+def test_a_healthy_robot_may_move() -> None:
+    assert judged([frame()] * 3) == [True] * 3
+    assert judged([frame()] * 3, charge=11) == [True] * 3
+
+
+def test_heat_follows_the_robots_own_thresholds() -> None:
+    """The firmware: below 65 the drive is off, at 85 it is on again. 65 / 255 itself is no reason to stop."""
+    readings = [66, 65, 64, 65, 84, 85, 84, 65, 64]
+    assert judged([frame(heat=r) for r in readings]) == [True, True, False, False, False, True, True, True, False]
+
+
+def test_the_robots_own_flag_stops_it_whatever_the_readings_say() -> None:
+    assert judged([frame(flag=True), frame(flag=True), frame()]) == [False, False, True]
+    assert judged([frame(flag=True), frame(heat=84), frame(heat=85)]) == [False, False, True]
+
+
+def test_low_bus_voltage_stops_at_12_4_and_goes_on_at_13_5() -> None:
+    volts = [125, 124, 125, 134, 135, 125, 124]
+    assert judged([frame(bus=v) for v in volts]) == [True, False, False, False, True, True, False]
+
+
+def test_high_bus_voltage_stops_at_18_6_and_goes_on_at_18_3() -> None:
+    volts = [185, 186, 185, 184, 183, 185]
+    assert judged([frame(bus=v) for v in volts]) == [True, False, False, False, True, True]
+
+
+@pytest.mark.parametrize("state", [*range(1, 11), 200, 201, 215, 235])
+def test_only_two_charge_states_let_it_move(state: int) -> None:
+    assert judged([frame()], charge=state) == [False]
+
+
+def test_a_chattering_contact_keeps_it_still_until_it_was_silent_for_half_a_second() -> None:
+    supervisor = Supervisor(SPEC)
+    states = [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    free = [not supervisor.judge(frame(), state, 0.125 * k) for k, state in enumerate(states)]
+    assert free == [False] * 7 + [True] * 3
+
+
+def test_a_new_connection_whose_time_begins_again_does_not_wait_for_ever() -> None:
+    supervisor = Supervisor(SPEC)
+    assert supervisor.judge(frame(), 2, 1000.0)
+    assert supervisor.judge(frame(), 0, 0.0)
+    assert not supervisor.judge(frame(), 0, 0.5)
+
+
+def test_a_reading_that_is_no_number_stops_it() -> None:
+    for channel in ("bus_voltage", "motor_temperature_340", "overheating"):
+        broken = frame()
+        broken[SPEC.index(channel)] = np.nan
+        assert judged([broken, frame()]) == [False, True], channel
+
+
+def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> None:
+    supervisor = Supervisor(SPEC)
+    first = supervisor.judge(frame(bus=119), 0, 0.0)
+    assert first == "bus voltage 11.9 V is below 12.5 V; the robot waits for 13.5 V"
+    assert supervisor.judge(frame(bus=130), 0, 0.1) == first
+    hot = Supervisor(SPEC).judge(frame(heat=60), 0, 0.0)
+    assert hot == "motor 220 is too hot: its reading is 60 of 255, where lower is hotter; the robot waits for 85"
+    assert Supervisor(SPEC).judge(frame(), 211, 0.0) == "the charger reports a fault (charge state 211)"
+
+
+@given(st.lists(st.integers(125, 134), min_size=1), st.booleans())
+def test_inside_the_band_of_the_bus_nothing_ever_changes(volts: list[int], stopped: bool) -> None:
+    start = [frame(bus=124 if stopped else 160)]
+    assert set(judged(start + [frame(bus=v) for v in volts])) == {not stopped}
+
+
+@given(st.lists(st.integers(65, 84), min_size=1), st.booleans())
+def test_inside_the_band_of_the_heat_nothing_ever_changes(readings: list[int], stopped: bool) -> None:
+    start = [frame(heat=64 if stopped else 128)]
+    assert set(judged(start + [frame(heat=r) for r in readings])) == {not stopped}
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.booleans(), st.sampled_from([0, 11, 2, 211]))))
+def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(life: list[tuple[int, int, bool, int]]) -> None:
+    """Whatever happens: a bad frame is never moved on, and moving begins again only on a frame beyond all margins."""
+    supervisor, free = Supervisor(SPEC, settle_s=0.0), True
+    for k, (bus, heat, flag, charge) in enumerate(life):
+        before, free = free, not supervisor.judge(frame(bus=bus, heat=heat, flag=flag), charge, 0.1 * k)
+        if not 125 <= bus <= 185 or heat < 65 or flag or charge not in (0, 11):
+            assert not free
+        if free and not before:
+            assert bus <= 185
+            assert heat >= 65
+            assert charge in (0, 11)
+        if 135 <= bus <= 183 and heat >= 85 and not flag and charge in (0, 11):
+            assert free
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cool_from": 0.2}, {"recovered_bus_v": 12.0}, {"lowered_bus_v": 19.0}, {"settle_s": -1.0}, {"low_bus_v": np.nan}],
+)
+def test_a_margin_on_the_wrong_side_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Supervisor(SPEC, **wrong)

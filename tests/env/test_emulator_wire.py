@@ -1,0 +1,302 @@
+"""The microcontroller by its bytes: console, state packets, control packets. No line, no threads, no time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from horde_env.emulation.microcontroller import PARITY, Microcontroller, PacketSenses
+from horde_env.hardware import wire
+from horde_env.hardware.control import MI_ON, Control, LedMode, MotorMode, encode_control
+from horde_env.hardware.ir_light import IrLightUnwrapper
+from horde_env.hardware.wire import decode_state
+from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.pen import load_pen
+from horde_env.sim.sensors import Senses
+from tests.env.emulated import SPEC, drive, is_packet, listen, robot, say, setpoints
+
+pytestmark = pytest.mark.sim
+PEN = load_pen()
+
+
+def facing_the_dock(distance_m: float) -> Microcontroller:
+    """Return a robot that looks into the beacon."""
+    x, y, _ = PEN.beacon.position_m
+    c, s = np.cos(PEN.beacon.direction_rad), np.sin(PEN.beacon.direction_rad)
+    return robot(x=x + distance_m * c, y=y + distance_m * s, heading=PEN.beacon.direction_rad + np.pi)
+
+
+# ---- the console -----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_reset_there_is_a_banner_a_prompt_and_no_packet() -> None:
+    asleep = robot(awake=False)
+    said = b"".join(asleep.cycle() for _ in range(100))
+
+    assert said.startswith(b"\r\r\r------------CritterBOOT-------------\r")
+    assert said.endswith(b"\rcritterprompt> ")
+    assert b"\n" not in said
+    assert wire.HEADER not in said
+
+
+def test_cr_mi_on_cr_starts_the_packets() -> None:
+    """The first CR ends an empty line, one line a cycle: two cycles of text, then a packet in every cycle."""
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(MI_ON)
+
+    assert asleep.cycle() == b'\rInvalid command: ""\rcritterprompt> '
+    assert asleep.cycle() == b"\rcritterprompt> "
+    assert all(is_packet(asleep.cycle()) for _ in range(10))
+
+
+def test_a_line_without_its_end_is_no_command() -> None:
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(b"mi on")
+    assert b"".join(asleep.cycle() for _ in range(10)) == b""
+    asleep.receive(b"\r")
+    assert asleep.cycle() == b"\rcritterprompt> "
+    assert is_packet(asleep.cycle())
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b"dance", rb'\rInvalid command: "dance"\rcritterprompt> '),
+        (b"get_accel", rb"\rcritterprompt> "),
+        (b"error", rb"\rError status: (0|8000)\rcritterprompt> "),
+    ],
+)
+def test_the_console_answers(line: bytes, answer: bytes) -> None:
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(line + b"\r")
+    assert re.fullmatch(answer, asleep.cycle())
+
+
+def test_the_console_enables_charging_and_resets() -> None:
+    asleep = robot(awake=False)
+    asleep.receive(b"avr 1\rstatus\rreset now\r")
+    said = b"".join(asleep.cycle() for _ in range(3))
+    assert b"Charge State: 0" in said
+    assert b"System Voltage: 16" in said
+    assert not asleep.machine.power.charging_enabled
+    assert b"CritterBOOT" in asleep.cycle()
+
+
+def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
+    """The packet of the cycle in which the exit is read is still sent."""
+    awake = robot()
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    assert is_packet(awake.cycle())
+    assert b"".join(awake.cycle() for _ in range(20)) == b""
+    awake.receive(MI_ON)
+    awake.cycle()
+    awake.cycle()
+    assert is_packet(awake.cycle())
+
+
+@pytest.mark.parametrize(("mode", "led"), [(MotorMode.EXIT, 0), (MotorMode.WHEEL_SPACE, LedMode.EXIT)])
+def test_half_an_exit_is_none(mode: int, led: int) -> None:
+    awake = robot()
+    say(awake, mode, led=led)
+    assert all(is_packet(awake.cycle()) for _ in range(5))
+
+
+def test_exit_and_a_later_packet_of_the_same_cycle_is_no_exit() -> None:
+    awake = robot()
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    say(awake, MotorMode.WHEEL_SPACE, 5, 5, 5)
+    awake.cycle()
+    assert is_packet(awake.cycle())
+
+
+# ---- state packets ---------------------------------------------------------------------------------------------------
+
+
+def test_every_cycle_is_one_sound_packet_with_the_robots_readings() -> None:
+    """The same place, seen by the simulator: noise apart the same readings, IR light that of one packet."""
+    awake = robot(x=0.2, y=-0.3, heading=1.0)
+    raw = np.mean([state.raw for state in listen(awake, 400)], axis=0)
+    body = SimulatedBody(SPEC)
+    body.reset(np.random.default_rng(0))
+    body.machine.reset(0.2, -0.3, 1.0)
+    frames = [body.exchange(np.zeros(3)).values for _ in range(200)]
+    body.close()
+
+    difference = np.abs(SPEC.to_si(raw) - np.mean(frames, axis=0))
+    assert np.max(difference[:45]) < 0.15
+    assert np.max(difference[SPEC.group("thermal")]) < 0.5  # which drift
+    assert raw[SPEC.index("bus_voltage")] == pytest.approx(165, abs=2)
+    assert raw[SPEC.index("acceleration_z")] == pytest.approx(978, abs=60)
+
+
+def test_cycle_time_is_0_and_an_idle_robot_may_drive() -> None:
+    state = listen(robot(), 1)[0]
+    assert (state.cycle_time, state.monitor, state.charge_state) == (0, 0x40, 0)
+
+
+def test_the_power_boards_misalignment_shows_in_three_packets_of_ten() -> None:
+    """The log: bit 15 in 2,988 of 9,998 packets, independent of the packet before; no other bit at all."""
+    flags = np.array([state.error_flags for state in listen(robot(), 2_000)])
+    assert set(flags) == {0, 1 << 15}
+    share = np.mean(flags != 0)
+    assert share == pytest.approx(0.299, abs=4 * np.sqrt(0.299 * 0.701 / 2_000))
+
+
+def test_error_flags_are_cleared_with_every_packet() -> None:
+    """A byte with bad parity is used all the same; the flag stands in one packet."""
+    awake = robot()
+    awake.receive(encode_control(Control(1, 20)), errors=PARITY)
+    assert listen(awake, 1)[0].error_flags & ~(1 << 15) == 1 << 11
+    assert awake.control == Control(1, 20)
+    assert all(state.error_flags & ~(1 << 15) == 0 for state in listen(awake, 20))
+
+
+def test_ir_light_is_sent_modulo_256() -> None:
+    """The converter has ten bits: 40, 171, 302 .. 957 become 40, 171, 46, 177, 52, 183, 60, 189 on the wire."""
+    counts = np.array([40, 171, 302, 433, 564, 695, 826, 957])
+    awake = robot()
+
+    class Bright(PacketSenses):
+        def read(self, previous, body, t_s, rng, out) -> None:  # type: ignore[no-untyped-def]
+            super().read(previous, body, t_s, rng, out)
+            out[SPEC.group("ir_light")] = counts / 255
+
+    awake.senses = Bright(SPEC, PEN)
+    assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
+
+
+def test_the_beacon_alternates_from_packet_to_packet() -> None:
+    """49.4 to 50 Hz at 100 packets a second: the sensor that faces the dock changes much more than its mean does."""
+    near = facing_the_dock(0.6)
+    front = np.array([state.raw[SPEC.index("ir_light_0")] for state in listen(near, 20)])
+
+    assert np.all(np.diff(front)[:-1] * np.diff(front)[1:] < 0)
+    assert np.min(np.abs(np.diff(front))) > 20
+
+
+def test_single_packets_are_those_of_which_the_simulators_frame_is_the_mean() -> None:
+    one, two = np.zeros(57), np.zeros(57)
+    single, mean = PacketSenses(SPEC, PEN), Senses(SPEC, PEN)
+    body = robot(x=0.0, y=0.2, heading=-1.5).machine.state((0.0, 0.0))
+    for senses, out in ((single, one), (mean, two)):
+        senses.reset(np.random.default_rng(7))
+        senses.read(body, body, 0.5, np.random.default_rng(8), out)
+    at = SPEC.group("ir_light")
+    np.testing.assert_allclose(two[at], single._packets.mean(axis=0))
+    np.testing.assert_array_equal(one[at], single._packets[1])
+    np.testing.assert_array_equal(np.delete(one, np.r_[at]), np.delete(two, np.r_[at]))
+
+
+def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
+    one, other = robot(5), robot(5)
+    for k in range(300):
+        for it, look in ((one, True), (other, k % 10 >= 8)):
+            say(it, MotorMode.XYTHETA_SPACE, 20, 0, 5 * (k // 50 % 3 - 1))
+            assert is_packet(it.cycle(look))
+    assert one.machine.body.motion == other.machine.body.motion
+    np.testing.assert_array_equal(one.machine.firmware.wheels, other.machine.firmware.wheels)
+
+
+def test_repeated_packets_keep_the_beacons_rhythm() -> None:
+    """With every packet the one before, a host that unwraps by continuity would see 276 where 20 was sent."""
+    near = facing_the_dock(0.5)
+    unwrapper = IrLightUnwrapper()
+    states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
+    levels = [unwrapper.unwrap(wire.ir_light(state)) for state in states]
+    assert np.max(levels) < 256
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
+    def life(seed: int) -> bytes:
+        it = robot(seed)
+        return b"".join(wire.encode_state(drive(it, 1, MotorMode.XYTHETA_SPACE, 10, 0, 3)) for _ in range(60))
+
+    assert life(3) == life(3)
+    assert life(3) != life(4)
+
+
+# ---- control packets -------------------------------------------------------------------------------------------------
+
+
+def test_a_packet_acts_from_the_next_cycle_on() -> None:
+    awake = robot()
+    say(awake, MotorMode.WHEEL_VOLTAGE, 40, 0, 0)
+    awake.cycle()
+    assert listen(awake, 1)[0].raw[SPEC.index("motor_voltage_100")] == 40
+
+
+def test_nine_and_57_bytes_and_the_leds() -> None:
+    awake, leds = robot(), bytes(range(48))
+    awake.receive(encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds)) + encode_control(Control(0, 1, 1, 1)))
+    awake.cycle()
+    assert awake.control == Control(0, 1, 1, 1)
+    awake.receive(encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds)))
+    awake.cycle()
+    assert awake.leds == leds
+
+
+def test_a_packet_split_in_time_acts_once_it_is_whole() -> None:
+    awake, packet = robot(), encode_control(Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48)))
+    for piece in (packet[:2], packet[2:7], packet[7:30]):
+        awake.receive(piece)
+        awake.cycle()
+        assert awake.control is None
+    awake.receive(packet[30:])
+    awake.cycle()
+    assert awake.control == Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48))
+
+
+def test_a_doubled_first_byte_costs_the_packet() -> None:
+    """The matcher does not look at the mismatching byte again: DE DE AD BE EF is no header."""
+    awake = robot()
+    awake.receive(b"\xde" + encode_control(Control(0, 9, 9, 9)))
+    awake.cycle()
+    assert awake.control is None
+    awake.receive(b"junk" + encode_control(Control(0, 9, 9, 9)))
+    awake.cycle()
+    assert awake.control == Control(0, 9, 9, 9)
+
+
+def test_the_last_packet_of_a_cycle_wins() -> None:
+    """Charging on, then a motor command, in one write: the charging is lost."""
+    awake = robot()
+    say(awake, MotorMode.ENABLE_CHARGING)
+    say(awake, MotorMode.WHEEL_SPACE, 4, 4, 4)
+    awake.cycle()
+    assert awake.control == Control(0, 4, 4, 4)
+    assert not listen(awake, 1)[0].monitor & wire.MONITOR_CHARGING
+
+
+def test_the_receive_ring_laps_after_1024_bytes() -> None:
+    """1,030 bytes in one cycle: the first 1,024 are overwritten, and a packet among them never was."""
+    awake = robot()
+    awake.receive(encode_control(Control(0, 9, 9, 9)) + bytes(1_021))
+    awake.cycle()
+    assert awake.control is None
+    awake.receive(encode_control(Control(0, 9, 9, 9)) + bytes(1_014))
+    awake.cycle()
+    assert awake.control == Control(0, 9, 9, 9)
+
+
+@pytest.mark.parametrize("mode", [0x6B, 0x6C, 0x6D, 0x6E])
+def test_reference_and_amplifier_leave_the_motors_alone(mode: int) -> None:
+    awake = robot()
+    drive(awake, 30, MotorMode.WHEEL_SPACE, 20, 10, -5)
+    say(awake, mode, 99, 99, 99)
+    awake.cycle()
+    assert setpoints(awake) == [20, 10, -5]
+
+
+def test_charging_is_switched_by_two_modes_and_shown_in_bit_7() -> None:
+    awake = robot()
+    say(awake, MotorMode.ENABLE_CHARGING)
+    awake.cycle()
+    assert listen(awake, 1)[0].monitor == 0xC0
+    say(awake, MotorMode.DISABLE_CHARGING)
+    awake.cycle()
+    assert listen(awake, 1)[0].monitor == 0x40
