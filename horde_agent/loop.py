@@ -7,6 +7,7 @@ So the time from observation to action does not depend on how many demons there 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
+from horde_agent.docking import DockingConfig, Dockings
 from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -26,6 +28,8 @@ from horde_agent.worker import Worker
 __all__ = ["Life", "Moment", "Observer"]
 
 _NOWHERE = (np.nan, np.nan, np.nan)
+
+_log = logging.getLogger(__name__)
 
 
 class Moment(NamedTuple):
@@ -44,7 +48,7 @@ Observer = Callable[[Moment], None]
 
 
 class Life:
-    """One robot's life: behaves, learns, tests.
+    """One robot's life: behaves, learns, tests, and docks when its battery is low.
 
     Args:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions. Test excursions run where it
@@ -54,6 +58,7 @@ class Life:
         rng: Source of the behaviour, of the excursions and of the environment's seed: same seed, same life.
         interface: What the agent knows of its body; read from the environment when None.
         excursions: When excursions begin and how long they last.
+        docking: What to do when docking does not help.
         recorder: Keeps every observation and action; None keeps nothing.
         observers: Called after each step of the environment.
 
@@ -66,6 +71,7 @@ class Life:
         sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each step, in seconds;
             empty where the body does not tell them.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
+        dockings: When the life docks, and how often it did.
 
     Example:
         >>> import gymnasium
@@ -90,6 +96,7 @@ class Life:
         *,
         interface: Interface | None = None,
         excursions: ExcursionConfig | None = None,
+        docking: DockingConfig | None = None,
         recorder: Recorder | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -99,6 +106,8 @@ class Life:
         can_drive = hasattr(env.unwrapped, "manoeuvre_frames")
         tested = [policy.action for policy in self.student.errors.policies] if can_drive else []
         self.excursions = Excursions(tested, excursions)
+        can_dock = "dock" in env.unwrapped.metadata.get("manoeuvres", ())
+        self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=can_dock)
         self.recorder, self.observers = recorder, list(observers)
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
@@ -119,8 +128,11 @@ class Life:
             self._reset(seed=int(self.rng.integers(2**31)))
 
     def stop(self) -> None:
-        """Ask the life to end after the current step; safe to call from a signal handler."""
+        """Ask the life to end after the current step, or a stay at the dock early; safe from a signal handler."""
         self._is_stopped = True
+        end_manoeuvre = getattr(self.env.unwrapped, "end_manoeuvre", None)
+        if end_manoeuvre is not None:
+            end_manoeuvre()
 
     @property
     def is_stopped(self) -> bool:
@@ -140,11 +152,14 @@ class Life:
         self.begin()
         end = self.steps + steps
         while self.steps < end and not self._is_stopped:
+            if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
+                self._dock(end)
+                continue
             began = time.perf_counter()
             choice = self.excursions.choose(self.behaviour, self.rng, broken=bool(self._flags & BROKEN))
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
-                self._drive(end)
+                self._drive(end, Phase.CENTRE, {"manoeuvre": "centre"})
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
@@ -197,25 +212,39 @@ class Life:
             if name in info:
                 durations.add(info[name])
 
-    def _reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def _reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Mapping[str, Any]:
         """Reset the environment: what follows does not follow from what was."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._take(observation, info)
         self._flags |= Flag.GAP
+        return info
 
-    def _drive(self, end: int) -> None:
-        """Drive to the centre; its frames count as steps, up to `end`, and are recorded but not learned from."""
+    def _dock(self, end: int) -> None:
+        """Go to the dock and charge, for as long as the life still lasts; end the life where that is in vain."""
+        self._depart(Choice(Phase.DOCK, NO_ACTION, np.nan))
+        self.excursions.cancel()
+        left_s = (end - self.steps) * self.interface.period_s
+        self._drive(end, Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
+        if self.steps < end:  # a stay that the end of the run cut short says nothing about the dock
+            self.dockings.return_at(self.steps)
+        if self.dockings.is_hopeless:
+            _log.warning("%s", self.dockings.complaint(self.steps))
+            self._is_stopped = True
+
+    def _drive(self, end: int, phase: Phase, options: dict[str, Any]) -> None:
+        """Let the body drive; its frames count as steps, up to `end`, and are recorded but not learned from."""
         before = self.steps
-        self._reset(options={"manoeuvre": "centre"})
+        info = self._reset(options=options)
         body: Any = self.env.unwrapped
         frames = body.manoeuvre_frames
-        self.steps = min(end, before + len(frames))
+        self.steps = min(end, before + info.get("manoeuvre_steps", len(frames)))
         observations = getattr(body, "manoeuvre_observations", [])
+        at = getattr(body, "manoeuvre_at", range(1, len(frames) + 1))
         for k, frame in enumerate(frames[:-1]):
             self.crc_errors += frame.crc_errors
-            if before + k + 1 < self.steps and self.recorder is not None:
+            if before + at[k] < self.steps and self.recorder is not None:
                 observation = np.array(observations[k], dtype=np.float32) if observations else self._unknown
-                self.recorder.write(_drive_row(before + k + 1, observation, frame))
+                self.recorder.write(_drive_row(before + at[k], observation, frame, phase))
 
     def _take(self, observation: Any, info: Mapping[str, Any]) -> None:
         """Make an observation with its info the current one, not yet seen by the student."""
@@ -232,6 +261,7 @@ class Life:
         self.n_clipped += info.get("clipped", 0)
         self.t = info.get("t", np.nan)
         self._pose = _pose(info)
+        self.dockings.see(info)
 
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""
@@ -282,10 +312,10 @@ class Life:
         self.close()
 
 
-def _drive_row(step: int, observation: Observation, frame: Any) -> Row:
+def _drive_row(step: int, observation: Observation, frame: Any, phase: Phase) -> Row:
     """Return the record of one frame of a drive: for the pictures; nothing is chosen or learned."""
-    flags = Flag.STALE if frame.stale else Flag.NONE
-    return Row(step, frame.t, observation, NO_ACTION, np.nan, Phase.CENTRE, flags, _pose(frame.extras))
+    flags = (Flag.STALE if frame.stale else 0) | (0 if getattr(frame, "applied", True) else Flag.NOT_APPLIED)
+    return Row(step, frame.t, observation, NO_ACTION, np.nan, phase, flags, _pose(frame.extras))
 
 
 def _pose(info: Mapping[str, Any]) -> tuple[float, float, float]:

@@ -41,6 +41,12 @@ class Phase(IntEnum):
     """Drive back to the centre after an excursion: nothing is learned and no action is chosen."""
     END = 3
     """Nothing: the stream ends or is cut here."""
+    DOCK = 4
+    """Drive to the dock, charge and leave it: nothing is learned and no action is chosen."""
+
+
+DRIVES = frozenset({Phase.CENTRE, Phase.DOCK})
+"""What the body does by itself."""
 
 
 class Flag(IntEnum):

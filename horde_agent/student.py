@@ -16,7 +16,7 @@ from horde_agent.excursions import ExcursionConfig, TestExcursion, policies_unde
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.nmsre import ReturnErrors
-from horde_agent.record import BROKEN, NO_ACTION, Flag, Observation, Phase, Stream
+from horde_agent.record import BROKEN, DRIVES, NO_ACTION, Flag, Observation, Phase, Stream
 from horde_agent.telemetry import Durations
 
 Predictions = NDArray[np.floating]
@@ -149,7 +149,7 @@ def relearn(
     last = Phase.END
     for observation, action, b, phase, flags, step in columns:
         # Within a drive nothing is seen: its frames are in the record for the pictures alone.
-        if not (phase == last == Phase.CENTRE):
+        if not (phase == last and phase in DRIVES):
             student.see(observation, flags)
             student.act(Phase(phase), action, b, step)
         last = phase

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Frame
+from horde_env.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.errors import BackendLost, BackendUnavailable
-from horde_env.interface import ActionType, action_space, discrete_request, robot_metadata, velocity_request
+from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
+from horde_env.interface import (
+    MANOEUVRES,
+    ActionType,
+    action_space,
+    discrete_request,
+    reset_options,
+    robot_metadata,
+    velocity_request,
+)
 from horde_env.manoeuvre import CentringDrive
 from horde_env.robot import Floats, Observation, RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
@@ -24,11 +35,18 @@ if TYPE_CHECKING:
     from horde_env.render import Painter
     from horde_env.window import Window
 
-MANOEUVRES = ("centre",)
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
 
 _log = logging.getLogger(__name__)
+
+
+class Arrival(NamedTuple):
+    """The newest frame, how many of its readings were clipped, and how late it came, in seconds."""
+
+    frame: Frame
+    clipped: int
+    overrun_s: float
 
 
 class PenEnv(gymnasium.Env[Observation, Any]):
@@ -40,11 +58,15 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     (forward, left, counter-clockwise).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), manoeuvre_steps (of a reset), then whatever the body adds (`Frame.extras`). `gap` is 1 where a frame does
-    not follow from the last one, as after every reset: a learner clears its traces there.
+    (0 or 1), battery_low, battery_urgent (0 or 1, where the robot tells its batteries' voltage), manoeuvre_steps (of a
+    reset), then whatever the body adds (`Frame.extras`). `gap` is 1 where a frame does not follow from the last one, as
+    after every reset: a learner clears its traces there.
 
     `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
     the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
+    `reset(options={"manoeuvre": "dock"})` drives to the dock (60 s at most), charges until the batteries are full or
+    for `charge_s` (a further option, seconds), and backs off where the body can move; its info tells `docked` (0 or 1).
+    A body that cannot be charged refuses it; `metadata["manoeuvres"]` names what the body can do.
 
     Args:
         backend: The body. It is opened by the first reset, never here.
@@ -56,8 +78,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         task: Name of the reward (`horde_env.tasks`); no reward when None.
 
     Attributes:
-        manoeuvre_frames: The frames of the last reset's drive, in order.
+        manoeuvre_frames: The frames of the last reset's drive, in order; while charging, which may take hours, one in
+            60 s is kept.
         manoeuvre_observations: What they look like to an agent, scaled, in the same order.
+        manoeuvre_at: At which of the `manoeuvre_steps` each of them came, from 1 on.
         fault: The BackendLost that truncated the last episode, or None.
 
     Raises:
@@ -87,11 +111,16 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
-        self.metadata = robot_metadata(self.robot, action_type, modes) | {"notes": notes}  # type: ignore[misc]
+        can_do = list(MANOEUVRES) if isinstance(backend, Chargeable) else ["centre"]
+        facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
+        self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
         self.manoeuvre_observations: list[Observation] = []
+        self.manoeuvre_at: list[int] = []
         self.fault: BackendLost | None = None
+        self._gauge = BatteryGauge(self.robot)
+        self._stay: DockStay | None = None
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
         self._frame: Frame | None = None
@@ -103,37 +132,40 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; with `options={"manoeuvre": "centre"}` by driving to the middle of the pen.
+        """Begin an episode; with `options={"manoeuvre": name}` by a drive of the body from where it stands.
 
         Args:
             seed: Seeds all randomness of this environment and its body.
-            options: None, or {"manoeuvre": name}.
+            options: None, or {"manoeuvre": "centre" or "dock"}, the latter also with {"charge_s": seconds}.
 
         Returns:
             The first observation, and info with `gap` 1 and `manoeuvre_steps`.
 
         Raises:
-            ValueError: If the options name anything else.
+            ValueError: If the options name anything else, or a manoeuvre that this body cannot do.
             BackendUnavailable: If the body cannot be opened.
             BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
         """
         super().reset(seed=seed)
-        manoeuvre = _checked_manoeuvre(options)
+        manoeuvre, charge_s = reset_options(options, self.metadata["manoeuvres"])
         self._open_window()
-        self.manoeuvre_frames, self.manoeuvre_observations, self.fault = [], [], None
-        frame, overrun_s = self._frame, 0.0
+        self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
+        self.fault = None
+        frame = self._frame
         if frame is None or frame.last or manoeuvre is None or seed is not None:
             frame = self._start()
-        clipped = self._take(frame)
-        if manoeuvre is not None:
-            drive = CentringDrive(self.robot, self.pen.side_m)
-            while not frame.last and (request := drive.request(self._observation)) is not None:
-                frame, clipped, overrun_s = self._exchange(request)
-                self.manoeuvre_frames.append(frame)
-                self.manoeuvre_observations.append(self._observation)
+        arrival, told = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
+        if manoeuvre == "centre":
+            arrival, told = self._centre(arrival)
+        elif manoeuvre == "dock":
+            arrival, told = self._dock(arrival, charge_s)
         self._show()
-        info = _info(frame, clipped, overrun_s)
-        return self._observation, info | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
+        return self._observation, self._info(arrival) | {"gap": 1, **told}
+
+    def end_manoeuvre(self) -> None:
+        """Ask a stay at the dock that is under way in `reset` to end early; safe to call from a signal handler."""
+        if self._stay is not None:
+            self._stay.end()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Send the action's request at once, let one period pass, and return what the body then senses.
@@ -150,14 +182,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         request = self._request(action)
         before = self._observation
         if frame.last:
-            return before, 0.0, False, True, _info(frame, 0, 0.0) | NOTHING_NEW
+            return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         try:
-            newest, clipped, overrun_s = self._exchange(request)
+            arrival = self._exchange(request)
         except BackendLost:
-            return before, 0.0, False, True, _info(frame, 0, 0.0) | NOTHING_NEW
+            return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         reward = self.task(before, request, self._observation, self.robot)
         self._show()
-        return self._observation, reward, False, newest.last, _info(newest, clipped, overrun_s)
+        return self._observation, reward, False, arrival.frame.last, self._info(arrival)
 
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
@@ -187,11 +219,49 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Ask the body for a fresh start; until it has answered there is nothing to step from."""
         self._frame = None
         self._trail.clear()
+        self._gauge.forget()
         self.clock.start()
         return self.backend.reset(self.np_random)
 
-    def _exchange(self, request: Floats) -> tuple[Frame, int, float]:
-        """Return the frame that ended one period under `request`, its number of clips, and its lateness in seconds."""
+    def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
+        """Drive to the middle; return the last arrival and what info tells of the drive."""
+        drive = CentringDrive(self.robot, self.pen.side_m)
+        while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
+            arrival = self._exchange(request)
+            self._keep(arrival.frame, len(self.manoeuvre_frames) + 1)
+        return arrival, {"manoeuvre_steps": len(self.manoeuvre_frames)}
+
+    def _dock(self, arrival: Arrival, charge_s: float) -> tuple[Arrival, dict[str, int]]:
+        """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
+        assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
+        stay = self._stay = DockStay(self.robot, self.backend, charge_s)
+        thinned, crc_errors, n_steps = round(RECORD_S / self.robot.period_s), 0, 0
+        try:
+            while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
+                arrival = self._exchange(request)
+                n_steps += 1
+                crc_errors += arrival.frame.crc_errors
+                if not stay.is_charging or n_steps % thinned == 0:
+                    # What the frames in between counted is not lost with them.
+                    self._keep(replace(arrival.frame, crc_errors=crc_errors), n_steps)
+                    crc_errors = 0
+            if self.manoeuvre_at[-1:] != [n_steps] and n_steps:
+                self._keep(arrival.frame, n_steps)
+        finally:
+            self._stay = None
+            with suppress(HordeEnvError):  # of a body that is lost already, and says so
+                stay.stop_charging()
+        _log.info("a stay at the dock of %.0f s: %s", n_steps * self.robot.period_s, stay.outcome)
+        return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
+
+    def _keep(self, frame: Frame, at: int) -> None:
+        """Keep a frame of a manoeuvre, which has just arrived at its step `at`."""
+        self.manoeuvre_frames.append(frame)
+        self.manoeuvre_observations.append(self._observation)
+        self.manoeuvre_at.append(at)
+
+    def _exchange(self, request: Floats) -> Arrival:
+        """Return the frame that ended one period under `request`."""
         self.clock.begin()
         try:
             frame = self.backend.exchange(request)
@@ -200,15 +270,31 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             _log.warning("%s", lost)
             raise
         overrun_s = self.clock.wait()
-        return frame, self._take(frame), overrun_s
+        return Arrival(frame, self._take(frame), overrun_s)
 
     def _take(self, frame: Frame) -> int:
         """Make `frame` the newest one; return how many of its readings were clipped."""
         self._frame = frame
+        self._gauge.read(frame.values)
         self._observation, clipped = self.robot.scale(frame.values)
         if self.render_mode is not None and "x_m" in frame.extras:
             self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))
         return clipped
+
+    def _info(self, arrival: Arrival) -> dict[str, Any]:
+        frame = arrival.frame
+        return {
+            "t": frame.t,
+            "sensor_age_s": frame.sensor_age_s,
+            "overrun_s": arrival.overrun_s,
+            "crc_errors": frame.crc_errors,
+            "stale": int(frame.stale),
+            "gap": int(frame.gap),
+            "applied": int(frame.applied),
+            "clipped": arrival.clipped,
+            **self._gauge.info(),
+            **frame.extras,
+        }
 
     def _request(self, action: Any) -> Floats:
         """Return the request (m/s, m/s, rad/s) that an action stands for."""
@@ -235,31 +321,6 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _show(self) -> None:
         if self._window is not None:
             self._window.show(self._picture())
-
-
-def _info(frame: Frame, clipped: int, overrun_s: float) -> dict[str, Any]:
-    return {
-        "t": frame.t,
-        "sensor_age_s": frame.sensor_age_s,
-        "overrun_s": overrun_s,
-        "crc_errors": frame.crc_errors,
-        "stale": int(frame.stale),
-        "gap": int(frame.gap),
-        "applied": int(frame.applied),
-        "clipped": clipped,
-        **frame.extras,
-    }
-
-
-def _checked_manoeuvre(options: dict[str, Any] | None) -> str | None:
-    options = options or {}
-    unknown = set(options) - {"manoeuvre"}
-    if unknown:
-        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; the only one is 'manoeuvre'")
-    manoeuvre = options.get("manoeuvre")
-    if manoeuvre is not None and manoeuvre not in MANOEUVRES:
-        raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
-    return manoeuvre
 
 
 def _checked_render_mode(render_mode: str | None) -> str | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
+from horde_env.charging import CHARGE_LIMIT_S
 from horde_env.robot import Floats, RobotSpec
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
+MANOEUVRES = ("centre", "dock")
+OPTIONS = ("manoeuvre", "charge_s")
 
 
 def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
@@ -56,6 +60,33 @@ def velocity_request(action: Any, largest: Floats) -> Floats:
     if shares.shape != largest.shape or not (np.abs(shares) <= 1.0).all():
         raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
     return np.asarray(shares * largest)
+
+
+def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
+    """Return the manoeuvre that a reset is asked for, or None, and how long to charge at most, in seconds.
+
+    Args:
+        options: As `PenEnv.reset` takes them.
+        can_do: The manoeuvres of this body.
+
+    Raises:
+        ValueError: If the options make no sense, or this body cannot do the manoeuvre.
+    """
+    options = options or {}
+    unknown = set(options) - set(OPTIONS)
+    if unknown:
+        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; there are {', '.join(map(repr, OPTIONS))}")
+    manoeuvre = options.get("manoeuvre")
+    if manoeuvre is not None and manoeuvre not in MANOEUVRES:
+        raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
+    if manoeuvre is not None and manoeuvre not in can_do:
+        raise ValueError("this body cannot dock: nothing here can charge it, so leave the manoeuvre 'dock' out")
+    charge_s = options.get("charge_s", CHARGE_LIMIT_S)
+    if "charge_s" in options and manoeuvre != "dock":
+        raise ValueError("charge_s belongs to the manoeuvre 'dock'; leave it out")
+    if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
+        raise ValueError(f"charge_s must be a finite number of seconds from 0 on, not {charge_s!r}")
+    return manoeuvre, float(charge_s)
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

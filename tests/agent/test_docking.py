@@ -1,0 +1,230 @@
+"""The life and its battery: when it docks, what is learned across a stay, and what happens when docking is in vain."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_agent.docking import DockingConfig, Dockings
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.loop import Life
+from horde_agent.policies import StickyRandom
+from horde_agent.questions import excursions
+from horde_agent.record import Flag, Phase, Recorder
+from horde_agent.student import relearn
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
+
+NEVER = ExcursionConfig(probability=0.0)
+STAY_STEPS = 40  # of which a charging body keeps the frames 1, 2, 20, 39, 40
+
+
+class BatteryBody(ToyBody):
+    """A toy whose battery empties: low after `capacity` steps since its last successful stay at the dock.
+
+    Args:
+        capacity: Steps from full to low; urgent three steps later.
+        helps: For each stay, whether it fills the battery; the last one holds from then on.
+        can_dock: Whether it says that it has the manoeuvre.
+    """
+
+    def __init__(self, capacity: int = 30, helps: tuple[bool, ...] = (True,), *, can_dock: bool = True) -> None:
+        super().__init__()
+        self.metadata["manoeuvres"] = ["centre", "dock"] if can_dock else ["centre"]
+        self.capacity, self.helps = capacity, list(helps)
+        self.full_at = 0
+        self.stays: list[tuple[int, float]] = []
+        self.manoeuvre_at: list[int] = []
+        self.n_ended = 0
+
+    def _info(self) -> dict[str, Any]:
+        used = self.age - self.full_at
+        return super()._info() | {
+            "battery_low": int(used >= self.capacity),
+            "battery_urgent": int(used >= self.capacity + 3),
+        }
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Stay, drive, or charge for `STAY_STEPS` steps."""
+        if (options or {}).get("manoeuvre") != "dock":
+            self.manoeuvre_at = list(range(1, self.drive_steps + 1))
+            return super().reset(seed=seed, options=options)
+        assert options is not None
+        self.stays.append((self.age, options["charge_s"]))
+        began, self.manoeuvre_frames, self.manoeuvre_observations = self.age, [], []
+        self.manoeuvre_at = [1, 2, 20, 39, 40]
+        for at in self.manoeuvre_at:
+            self.age = began + at
+            self.manoeuvre_frames.append(
+                SimpleNamespace(t=self.age / 10, stale=False, crc_errors=0, applied=at in (1, 2, 40), extras={})
+            )
+            self.manoeuvre_observations.append(self._observation())
+        helped = self.helps.pop(0) if len(self.helps) > 1 else self.helps[0]
+        if helped:
+            self.full_at = self.age
+        return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": STAY_STEPS, "docked": int(helped)}
+
+    def end_manoeuvre(self) -> None:
+        """Count."""
+        self.n_ended += 1
+
+
+def life_of(body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
+    settings = {"excursions": NEVER, **further}
+    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), **settings)
+
+
+def test_a_low_battery_sends_the_life_to_the_dock_and_it_lives_on() -> None:
+    """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
+    body, horde = BatteryBody(), SpyHorde(toy_questions())
+    with life_of(body, horde) as life:
+        life.run(215)
+
+    assert [age for age, _ in body.stays] == [30, 100, 170]
+    assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, 70, 140, 210]
+    assert [call[1] for call in horde.learned] == [*range(30), *range(70, 100), *range(140, 170), *range(210, 215)]
+    assert (life.dockings.n_done, life.dockings.n_failed) == (3, 0)
+    assert (life.steps, life.gaps) == (215, 0)
+
+
+def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
+    """The departure at 30, then the frames 1, 2, 20, 39 of the stay; the 40th is where behaviour goes on."""
+    recorder = Recorder(3)
+    with life_of(BatteryBody(), SpyHorde(toy_questions()), recorder=recorder) as life:
+        life.run(80)
+    rows = recorder.stream().rows
+
+    docked = rows[rows["phase"] == Phase.DOCK]
+    assert docked["step"].tolist() == [30, 31, 32, 50, 69]
+    assert docked["action"].tolist() == [-1] * 5
+    assert (docked["flags"] & Flag.NOT_APPLIED).astype(bool).tolist() == [False, False, False, True, True]
+    np.testing.assert_allclose(docked["observation"][:, 0] * 10_000, docked["step"], rtol=1e-6)
+    after = rows[rows["step"] == 70]
+    assert (after["phase"].item(), after["flags"].item() & Flag.GAP) == (Phase.BEHAVE, Flag.GAP)
+
+
+def test_it_charges_no_longer_than_the_life_lasts() -> None:
+    """3 s after the stay begins the life of 60 steps is over; what the toy's stay exceeds it by is not counted."""
+    body = BatteryBody()
+    with life_of(body, SpyHorde(toy_questions())) as life:
+        life.run(60)
+    assert body.stays == [(30, pytest.approx(3.0))]
+    assert life.steps == 60
+
+
+def test_a_stay_that_the_end_of_a_run_cut_short_is_no_failure() -> None:
+    """It goes on in the next run, at once."""
+    body = BatteryBody(helps=(False, True))
+    with life_of(body, SpyHorde(toy_questions())) as life:
+        life.run(60)
+        assert (life.dockings.n_done, life.dockings.n_failed) == (0, 0)
+        life.run(60)
+    assert [age for age, _ in body.stays] == [30, 70]
+    assert (life.dockings.n_done, life.dockings.n_failed) == (1, 0)
+
+
+def test_an_excursion_is_finished_first() -> None:
+    """Low at 1, in the middle of an excursion of 2 steps: that one is scored, its drive done, and then it docks."""
+    body = BatteryBody(capacity=1)
+    with life_of(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 2)) as life:
+        life.run(20)
+    assert body.drives[0] == 2, "the excursion 0..2 ends in its drive"
+    assert body.stays[0][0] == 2 + body.drive_steps
+    assert life.student.errors.n_discarded == 0
+    assert life.student.errors.n_excursions >= 1
+
+
+def test_an_urgent_battery_breaks_an_excursion_off() -> None:
+    """Excursion 0..20; low at 2, urgent at 5: it ends there, discarded, without a drive to the centre."""
+    body, horde = BatteryBody(capacity=2), SpyHorde(toy_questions())
+    with life_of(body, horde, excursions=ExcursionConfig(1.0, 20)) as life:
+        life.run(6)
+    assert body.stays[0][0] == 5
+    assert body.drives == []
+    assert life.student.errors.n_excursions == 0
+    assert horde.learned == []
+
+
+def test_what_did_not_help_is_tried_again_after_a_pause() -> None:
+    """Stays at 30 and, after 40 steps of it and 20 of pause, at 90; the life is lived in between."""
+    body, horde = BatteryBody(helps=(False, True)), SpyHorde(toy_questions())
+    with life_of(body, horde, docking=DockingConfig(pause_s=2.0, attempts=2)) as life:
+        life.run(150)
+    assert [age for age, _ in body.stays] == [30, 90]
+    assert set(range(70, 90)) <= {call[1] for call in horde.learned}
+    assert (life.dockings.n_done, life.dockings.n_failed) == (1, 1)
+    assert life.steps == 150
+
+
+def test_in_vain_too_often_the_life_ends_with_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    """Three attempts, from 30, 80 and 130 on; the last one is over at 170. What was learned is kept."""
+    body, horde = BatteryBody(helps=(False,)), SpyHorde(toy_questions())
+    with (
+        caplog.at_level(logging.WARNING),
+        life_of(body, horde, docking=DockingConfig(pause_s=1.0, attempts=3)) as life,
+    ):
+        life.run(1000)
+    assert [age for age, _ in body.stays] == [30, 80, 130]
+    assert (life.steps, life.is_stopped) == (170, True)
+    assert "the life ends after 170 steps: the battery is low, and 3 stays at the dock in a row" in caplog.text
+
+
+def test_failures_that_are_not_in_a_row_are_no_reason_to_end() -> None:
+    body = BatteryBody(capacity=5, helps=(False, True, False, True, False, True))
+    with life_of(body, SpyHorde(toy_questions()), docking=DockingConfig(pause_s=0.5, attempts=2)) as life:
+        life.run(400)
+    assert life.steps == 400
+    assert life.dockings.n_failed == 3
+
+
+@pytest.mark.parametrize("body", [BatteryBody(capacity=3, can_dock=False), ToyBody()], ids=["no dock", "no battery"])
+def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
+    with life_of(body, SpyHorde(toy_questions())) as life:
+        life.run(20)
+    assert life.student.learning_steps == 20
+
+
+def test_a_life_that_is_asked_to_end_ends_its_stay() -> None:
+    body = BatteryBody()
+    with life_of(body, SpyHorde(toy_questions())) as life:
+        life.run(5)
+        life.stop()
+    assert body.n_ended == 1
+
+
+def test_learning_again_from_the_record_of_a_life_that_docked_gives_the_same() -> None:
+    body, recorder, often = BatteryBody(), Recorder(3), ExcursionConfig(probability=0.1, horizon=5)
+    face = Interface.of(body)
+
+    def horde() -> Horde:
+        return Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+
+    lived, again = horde(), horde()
+    with life_of(body, lived, excursions=often, recorder=recorder) as life:
+        life.run(500)
+    student = relearn(recorder.stream(), again, face, excursions=often)
+
+    assert life.dockings.n_done > 3
+    assert again.weights_sha256() == lived.weights_sha256()
+    assert student.learning_steps == life.student.learning_steps
+    np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
+
+
+@pytest.mark.parametrize(("settings", "words"), [({"pause_s": -1.0}, "pause"), ({"attempts": 0}, "1 attempt")])
+def test_impossible_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        DockingConfig(**settings)
+
+
+def test_it_waits_for_the_pause_even_when_urgent() -> None:
+    dockings = Dockings(DockingConfig(pause_s=1.0, attempts=2), 0.1, can_dock=True)
+    dockings.see({"battery_low": 1, "battery_urgent": 1})
+    assert dockings.is_due(0, in_excursion=True)
+    dockings.return_at(50)
+    assert [dockings.is_due(step, in_excursion=False) for step in (50, 59, 60)] == [False, False, True]

@@ -1,0 +1,286 @@
+"""The battery's gauge, and a stay at the dock on a body made up here."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.backend import Floats, Frame
+from horde_env.charging import FULL_ENOUGH_V, LOW_V, BatteryGauge, DockStay
+from horde_env.docking import SLOW
+from horde_env.env import PenEnv
+from horde_env.errors import BackendLost
+from horde_env.replay import RecordedLife
+from horde_env.robot import critterbot
+from tests.env.recording import packets, write
+from tests.env.toy import ToyBody
+
+SPEC = critterbot()
+BUS, BATTERIES = SPEC.index("bus_voltage"), SPEC.group("battery_voltage")
+EMPTY_V = 13.5
+
+
+class DockedBody(ToyBody):
+    """A toy that stands on its dock and stays there: it reports power, and charges where it is enabled.
+
+    Args:
+        charging_s: How long it charges before it is full.
+        power: Of the exchange's number, whether the dock's voltage is on the bus.
+    """
+
+    def __init__(self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True) -> None:
+        super().__init__()
+        self.n_left = round(charging_s / self.period_s)
+        self.power, self.is_enabled, self.is_lost = power, False, False
+        self.asked: list[Floats] = []
+        self.wishes: list[bool] = []
+        self.battery_v = EMPTY_V
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Note the wish."""
+        self.wishes.append(enabled)
+        self.is_enabled = enabled
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        """Stand at the dock."""
+        return self._powered(super().reset(rng))
+
+    def exchange(self, command: Floats) -> Frame:
+        """Let one period pass."""
+        if self.is_lost:
+            raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=1)
+        self.asked.append(command.copy())
+        self._t += 1
+        return self._powered(self._frame(command))
+
+    def _powered(self, frame: Frame) -> Frame:
+        charges = self.is_enabled and self.n_left > 0
+        self.n_left -= charges
+        if self.n_left == 0:
+            self.battery_v = 16.5
+        frame.values[BATTERIES] = self.battery_v
+        frame.values[BUS] = 17.6 if self.power(len(self.asked)) else self.battery_v
+        return dataclasses.replace(frame, applied=not charges, beacon=np.zeros(8), crc_errors=1)
+
+
+def stay_of(body: DockedBody, **options: Any) -> tuple[PenEnv, dict[str, Any]]:
+    env = PenEnv(body)
+    env.reset(seed=0)
+    return env, env.reset(options={"manoeuvre": "dock", **options})[1]
+
+
+# ---- the gauge -------------------------------------------------------------------------------------------------------
+
+
+def voltage(lowest_v: float) -> Floats:
+    values = 0.5 * (SPEC.low + SPEC.high)
+    values[BATTERIES] = [16.5, lowest_v, 16.5]
+    return values
+
+
+def read(gauge: BatteryGauge, lowest_v: float, n: int) -> None:
+    for _ in range(n):
+        gauge.read(voltage(lowest_v))
+
+
+def test_low_begins_at_14_volts_of_the_lowest_and_ends_at_15() -> None:
+    gauge = BatteryGauge(SPEC)
+    told = []
+    for lowest_v in (14.2, 13.9, 14.5, 14.9, 15.1, 14.5):
+        read(gauge, lowest_v, 1000)
+        told.append(gauge.is_low)
+    assert told == [False, True, True, True, False, False]
+    assert LOW_V < FULL_ENOUGH_V
+
+
+def test_a_moments_sag_is_no_low_battery() -> None:
+    """A second at 13.0 V under load moves the smoothed 14.5 V to 14.5 - 1.5 (1 - .98^10) = 14.23 V."""
+    gauge = BatteryGauge(SPEC)
+    read(gauge, 14.5, 100)
+    read(gauge, 13.0, 10)
+    assert not gauge.is_low
+    read(gauge, 13.0, 50)
+    assert (gauge.is_low, gauge.is_urgent) == (True, False)
+    read(gauge, 12.8, 500)
+    assert gauge.is_urgent
+
+
+def test_a_robot_without_such_channels_tells_nothing() -> None:
+    class Bare:
+        channels = tuple(c for c in SPEC.channels if c.group != "battery_voltage")
+        period_s = 0.1
+
+    gauge = BatteryGauge(Bare())  # type: ignore[arg-type]
+    gauge.read(np.zeros(54))
+    assert gauge.info() == {}
+
+
+def test_info_tells_of_the_battery_in_every_step() -> None:
+    body = DockedBody()
+    env = PenEnv(body)
+    _, info = env.reset(seed=0)
+    assert (info["battery_low"], info["battery_urgent"]) == (1, 0)
+    body.battery_v = 16.5
+    assert env.step(4)[4]["battery_low"] == 1, "5 s of smoothing"
+    for _ in range(100):
+        info = env.step(4)[4]
+    assert info["battery_low"] == 0
+
+
+# ---- a stay ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_charges_until_the_robot_obeys_again_and_then_backs_off() -> None:
+    """2 frames make three with power, 100 s of charging, 5 s of obeying, 2 s of backing off at 8 units."""
+    body = DockedBody(charging_s=100.0)
+    env, info = stay_of(body)
+    assert body.wishes == [True, False]
+    assert (info["docked"], info["gap"], info["applied"], info["battery_low"]) == (1, 1, 1, 0)
+    assert info["manoeuvre_steps"] == len(body.asked) == pytest.approx(2 + 1000 + 50 + 20, abs=3)
+    asked = np.array(body.asked)
+    assert (asked[:-20] == 0.0).all()
+    np.testing.assert_allclose(asked[-20:], [[-SLOW, 0.0, 0.0]] * 20)
+    env.close()
+
+
+def test_the_record_of_a_long_charge_is_thinned_and_its_faults_are_not_lost() -> None:
+    """20 minutes of charging are 12,000 frames, of which 20 are kept, and those of the way there and off."""
+    body = DockedBody(charging_s=1200.0)
+    env, info = stay_of(body)
+    frames, at = env.manoeuvre_frames, env.manoeuvre_at
+    assert len(frames) == len(at) == len(env.manoeuvre_observations) == pytest.approx(2 + 20 + 20, abs=3)
+    assert at == sorted(set(at))
+    assert at[-1] == info["manoeuvre_steps"] > 12_000
+    assert sum(frame.crc_errors for frame in frames) == info["manoeuvre_steps"]
+    charging = [frame for frame in frames if not frame.applied]
+    assert len(charging) == 20
+    np.testing.assert_array_equal(env.manoeuvre_observations[-1], SPEC.scale(frames[-1].values)[0])
+    t0 = frames[0].t - 0.1 * at[0]
+    np.testing.assert_allclose([frame.t for frame in frames], t0 + 0.1 * np.array(at), atol=1e-6)
+    env.close()
+
+
+def test_it_charges_no_longer_than_asked() -> None:
+    body = DockedBody(charging_s=1e6)
+    _, info = stay_of(body, charge_s=30.0)
+    assert body.wishes == [True, False]
+    assert info["manoeuvre_steps"] == pytest.approx(2 + 300 + 20, abs=3)
+    assert (info["docked"], info["battery_low"]) == (1, 1)
+
+
+def test_a_dock_that_loses_its_power_is_left_after_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    body = DockedBody(charging_s=1e6, power=lambda n: n < 200)
+    with caplog.at_level(logging.INFO):
+        _, info = stay_of(body)
+    assert body.wishes == [True, False]
+    assert info["manoeuvre_steps"] == pytest.approx(200 + 20 + 20, abs=3)
+    assert "the dock's power went away" in caplog.text
+
+
+def test_somebody_may_end_a_stay_from_outside() -> None:
+    """As a signal handler does: at its 500th frame."""
+    body = DockedBody(charging_s=1e6)
+    env = PenEnv(body)
+
+    def ask_to_end(n: int) -> bool:
+        if n == 500:
+            env.end_manoeuvre()
+        return True
+
+    body.power = ask_to_end
+    env.reset(seed=0)
+    info = env.reset(options={"manoeuvre": "dock"})[1]
+    assert body.wishes == [True, False]
+    assert info["manoeuvre_steps"] == pytest.approx(500 + 20, abs=3)
+    env.end_manoeuvre()
+    again = env.reset(options={"manoeuvre": "dock", "charge_s": 10.0})[1]
+    assert again["manoeuvre_steps"] == pytest.approx(2 + 100 + 20, abs=3), "the next one begins anew"
+
+
+def test_a_robot_that_is_never_let_go_ends_the_stay_without_moving() -> None:
+    """Below 14.5 V the firmware charges against the host's wish."""
+    body = DockedBody()
+    stay = DockStay(SPEC, body, charge_s=0.0)
+    frame = body.reset(np.random.default_rng(0))
+    held = dataclasses.replace(frame, applied=False)
+    observation = SPEC.scale(frame.values)[0]
+    n = 0
+    while stay.request(held, observation) is not None:
+        n += 1
+    assert n == pytest.approx(50, abs=5)
+    assert stay.outcome.endswith("and the robot is still held at the dock")
+    assert body.wishes == [True, False]
+
+
+def test_it_does_not_back_into_a_wall() -> None:
+    body = DockedBody()
+    stay = DockStay(SPEC, body, charge_s=0.0)
+    frame = body.reset(np.random.default_rng(0))
+    frame.values[SPEC.index("ir_distance_8")] = 0.6
+    asked = []
+    while (request := stay.request(frame, SPEC.scale(frame.values)[0])) is not None:
+        asked.append(request)
+    assert (np.array(asked) == 0.0).all()
+
+
+def test_a_body_lost_at_the_dock_says_so() -> None:
+    body = DockedBody(charging_s=1e6)
+    env = PenEnv(body)
+
+    def lose(n: int) -> bool:
+        body.is_lost = n >= 50
+        return True
+
+    body.power = lose
+    env.reset(seed=0)
+    with pytest.raises(BackendLost):
+        env.reset(options={"manoeuvre": "dock"})
+    assert env.fault is not None
+    assert body.wishes == [True, False]
+
+
+def test_a_drive_that_finds_no_dock_is_over_after_a_minute() -> None:
+    body = DockedBody(power=lambda _: False)
+    env, info = stay_of(body)
+    assert (info["docked"], info["manoeuvre_steps"], len(env.manoeuvre_frames)) == (0, 600, 600)
+    assert body.wishes == []
+
+
+# ---- who can dock, and what is refused -------------------------------------------------------------------------------
+
+
+def test_only_what_can_be_charged_can_dock(tmp_path: Any) -> None:
+    """A recorded life cannot; it says so before anything happens, and its metadata does not offer it."""
+    env = PenEnv(RecordedLife(write(tmp_path / "life.csv", packets())))
+    assert env.metadata["manoeuvres"] == ["centre"]
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="this body cannot dock"):
+        env.reset(options={"manoeuvre": "dock"})
+    env.step(0)
+    assert PenEnv(DockedBody()).metadata["manoeuvres"] == ["centre", "dock"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"manoeuvre": "dance"}, "choose one of centre, dock"),
+        ({"charge": 1.0}, "unknown reset option 'charge'"),
+        ({"charge_s": 1.0}, "belongs to the manoeuvre 'dock'"),
+        ({"manoeuvre": "centre", "charge_s": 1.0}, "belongs to the manoeuvre 'dock'"),
+        ({"manoeuvre": "dock", "charge_s": -1.0}, "finite number of seconds"),
+        ({"manoeuvre": "dock", "charge_s": float("inf")}, "finite number of seconds"),
+        ({"manoeuvre": "dock", "charge_s": "long"}, "finite number of seconds"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    body = DockedBody()
+    env = PenEnv(body)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=words):
+        env.reset(options=options)
+    assert body.asked == []
