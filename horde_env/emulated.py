@@ -40,19 +40,21 @@ class FastTime:
 
 
 class RelayClock:
-    """The clock of whatever robot there is now: each reset brings a new one, and the environment has but one clock."""
+    """The clock of whatever robot there is now: each reset brings a new one, and the environment has but one clock.
+
+    Attributes:
+        clock: The present one.
+        missed: Deadlines missed since `start`.
+    """
 
     def __init__(self) -> None:
         self.clock: Clock = SimulatedClock()
-
-    @property
-    def missed(self) -> int:
-        """Deadlines missed since `start`."""
-        return self.clock.missed
+        self.missed = 0
 
     def start(self) -> None:
         """Begin a life."""
         self.clock.start()
+        self.missed = 0
 
     def begin(self) -> None:
         """Begin a period."""
@@ -60,7 +62,9 @@ class RelayClock:
 
     def wait(self) -> float:
         """Wait for the end of the period and return how late that was noticed, in seconds."""
-        return self.clock.wait()
+        late_s = self.clock.wait()
+        self.missed = self.clock.missed
+        return late_s
 
 
 class EmulatedBody(Backend):

@@ -134,7 +134,7 @@ class LockstepPort:
         line.forget()
         line.in_lockstep = True
         line.await_received(0, PATIENCE_S)  # a server lets its host in
-        self._epoch = line.n_plugs
+        self._epoch = line.n_breaks
         self._n_written = self._n_read = self._n_ready = 0
         self._reading = self.is_closed = self._is_gone = False
         self._changed = threading.Condition()
@@ -174,7 +174,7 @@ class LockstepPort:
 
     def _lost_line(self) -> bool:
         """Whether the line was unplugged since this port was opened, be it there again or not."""
-        return self.line.n_plugs != self._epoch
+        return self.line.n_breaks != self._epoch
 
     def _is_done(self) -> bool:
         return self.is_closed or (self._reading and self._n_read == self._n_ready and not self._is_gone)

@@ -5,7 +5,8 @@
             return MyRobot(port="loop://")
 
 pytest runs every `test_...` method against a body of its own; nothing here needs pytest. A body that cannot repeat
-itself says `deterministic = False`, one that does not obey (a recording) `obeys = False`.
+itself says `deterministic = False`, one that does not obey (a recording) `obeys = False`; one that waits for its
+deadlines itself is wrapped (`PacedBody(body, clock)`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Frame
-from horde_env.clock import ManualClock, RealTimeClock
+from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import Floats, RobotSpec, critterbot
@@ -205,6 +206,31 @@ class BackendContract:
     def _requests(self) -> list[Floats]:
         actions = self.make_spec().requests
         return [actions[i % len(actions)].copy() for i in range(self.n_steps)]
+
+
+class PacedBody:
+    """A body that waits by a clock, with its periods begun for it: for a contract, whose environments have their own.
+
+    Args:
+        body: The body.
+        clock: The clock that it waits by.
+    """
+
+    def __init__(self, body: Backend, clock: Clock) -> None:
+        self.body, self.clock, self.period_s = body, clock, body.period_s
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        """Reset the body."""
+        return self.body.reset(rng)
+
+    def exchange(self, command: Floats) -> Frame:
+        """Begin a period and exchange with the body during it."""
+        self.clock.begin()
+        return self.body.exchange(command)
+
+    def close(self) -> None:
+        """Close the body."""
+        self.body.close()
 
 
 class LosingBody:

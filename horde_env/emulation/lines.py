@@ -33,13 +33,13 @@ class Line(Protocol):
         url: How a host names it; it stays the same over an unplug.
         n_sent: Bytes that a host can read, since the line was last plugged in or `forget`.
         n_received: Bytes that a host has written, likewise.
-        n_plugs: How often it was plugged in.
+        n_breaks: How often it was unplugged.
         in_lockstep: Whether the operating system is asked for bytes by `await_received` alone, and given them by
             `flush`: for those who count them, and to ask it less often.
     """
 
     url: str
-    n_plugs: int
+    n_breaks: int
     in_lockstep: bool
     n_sent: int
     n_received: int
@@ -74,7 +74,7 @@ class Ends:
 
     def __init__(self) -> None:
         self._inbox, self._outbox = bytearray(), bytearray()
-        self.n_sent = self.n_received = self.n_plugs = 0
+        self.n_sent = self.n_received = self.n_breaks = 0
         self.in_lockstep = False
 
     def forget(self) -> None:
@@ -155,7 +155,6 @@ class PtyLine(Ends):
             raise BackendUnavailable(f"this machine has no pseudo terminal: {error}. Use TCP instead.") from error
         os.set_blocking(self._robot, False)
         os.symlink(os.ttyname(self._host), self.url)
-        self.n_plugs += 1
 
     def unplug(self) -> None:
         """Close the pseudo terminal; its name leads nowhere any more, and a host's next read or write fails."""
@@ -165,6 +164,7 @@ class PtyLine(Ends):
             if descriptor >= 0:
                 os.close(descriptor)
         self._robot = self._host = -1
+        self.n_breaks += 1
         self.forget()
 
     def close(self) -> None:
@@ -205,8 +205,6 @@ class SocketLine(Ends):
         self._server: socket.socket | None = None
         self._client: socket.socket | None = None
         self.plug()
-        assert self._server is not None
-        self._address = (host, self._server.getsockname()[1])
         self.url = f"socket://{host}:{self._address[1]}"
 
     def plug(self) -> None:
@@ -218,7 +216,7 @@ class SocketLine(Ends):
             host, port = self._address
             raise BackendUnavailable(f"cannot listen on {host}:{port}: {error.strerror or error}.") from error
         self._server.setblocking(False)
-        self.n_plugs += 1
+        self._address = (self._address[0], self._server.getsockname()[1])  # the same port after an unplug
 
     def unplug(self) -> None:
         """Close the connection and the server: a host is cut off, and the next is refused."""
@@ -226,6 +224,7 @@ class SocketLine(Ends):
         if self._server is not None:
             self._server.close()
             self._server = None
+        self.n_breaks += 1
         self.forget()
 
     def close(self) -> None:

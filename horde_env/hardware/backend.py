@@ -63,7 +63,7 @@ class SerialBody(Backend):
         supervisor: Stops the robot for heat, bus voltage and charging; `Supervisor(spec)` when None.
         monotonic: The time in seconds.
         sleep: Lets seconds of that time pass.
-        connect: Opens the port; pyserial's `serial_for_url` when None.
+        connect: Opens the port; `port.serial_for_url` when None.
 
     Attributes:
         reason: Why the robot is kept still, "" while it is not.

@@ -10,6 +10,7 @@ Source: pyserial 3.5; the Critterbot's firmware (lib_ui.c, lib_mi.c) and its hos
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -41,6 +42,14 @@ GAP_S = 0.05  # packets further apart lost some between them: the robot's own lo
 POLL_S = 0.01
 
 
+def serial_for_url(url: str, **settings: Any) -> Any:
+    """Open a port as pyserial does; over TCP without Nagle's wait for company, up to 40 ms for a command."""
+    port = serial.serial_for_url(url, **settings)
+    if (connection := getattr(port, "_socket", None)) is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return port
+
+
 class Port:
     """An open connection to the robot and the thread that reads it.
 
@@ -48,7 +57,7 @@ class Port:
         config: Where and how.
         monotonic: The clock of the readings' times, in seconds.
         parser: Reads the stream; state packets unless told otherwise.
-        connect: Opens the port; pyserial's unless told otherwise.
+        connect: Opens the port; `serial_for_url` unless told otherwise.
         fill: What completes any packet of which the other side may hold a half; empty where nothing does, and a write
             that was cut short then loses the port.
 
@@ -62,7 +71,7 @@ class Port:
         monotonic: Callable[[], float],
         *,
         parser: StreamParser | None = None,
-        connect: Callable[..., Any] = serial.serial_for_url,
+        connect: Callable[..., Any] = serial_for_url,
         fill: bytes = FILL,
     ) -> None:
         self.config = config
@@ -268,9 +277,6 @@ def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
         )
     except REFUSALS as error:
         raise BackendUnavailable(diagnosis.explain_refusal(error, config, _devices)) from error
-
-
-serial_for_url: Callable[..., Any] = serial.serial_for_url  # for those who wrap a port (`lockstep`)
 
 
 def _devices() -> list[str]:

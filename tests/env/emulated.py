@@ -15,13 +15,15 @@ SPEC = critterbot()
 VELOCITY, DUTY = SPEC.group("motor_velocity"), SPEC.group("motor_voltage")
 
 
-def robot(seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0) -> Microcontroller:
+def robot(
+    seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
+) -> Microcontroller:
     """Return a robot that stands in its pen, with motors whose voltage cap has grown."""
     robot = build_robot(awake=awake)
     robot.boot(np.random.default_rng(seed), x, y, heading)
     if awake:
-        for _ in range(130):
-            robot.cycle(look=False)
+        for k in range(130):
+            robot.cycle(look=k >= 128)
     return robot
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from horde_env.backend import Backend
 from horde_env.replay import RecordedLife
-from horde_env.testing import BackendContract
+from horde_env.testing import BackendContract, PacedBody
+from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
+from tests.env.hardware.virtual import VirtualRobot
 from tests.env.recording import REAL_LOG, packets, write
 from tests.env.toy import ToyBody
 
@@ -50,3 +54,68 @@ class TestSimulatedBody(BackendContract):
     def make_backend(self) -> Backend:
         pytest.importorskip("pybullet")
         return pytest.importorskip("horde_env.sim.backend").SimulatedBody()
+
+
+class OverBytes(BackendContract):
+    """The physical body, over a robot that has the firmware's rules and no world. Each test has one robot per body."""
+
+    @pytest.fixture(autouse=True)
+    def _robots(self, tmp_path: Path) -> Iterator[None]:
+        self.folder, self.robots = tmp_path, list[VirtualRobot]()
+        yield
+        for robot in self.robots:
+            robot.line.close()
+
+    def make_robot(self) -> VirtualRobot:
+        raise NotImplementedError
+
+    def make_backend(self) -> Backend:
+        robot = self.make_robot()
+        self.robots.append(robot)
+        body = (serial_body if self.folder in Path(robot.line.url).parents else drops_body)(robot)
+        return body
+
+
+@pytest.mark.hardware
+class TestSerialBody(OverBytes):
+    """Its serial line."""
+
+    def make_robot(self) -> VirtualRobot:
+        folder = self.folder / str(len(self.robots))
+        folder.mkdir()
+        return on_a_line(folder)
+
+
+@pytest.mark.hardware
+class TestDropsBody(OverBytes):
+    """Its driver's drops."""
+
+    def make_robot(self) -> VirtualRobot:
+        return behind_a_driver()
+
+
+class Emulated(BackendContract):
+    """The physical body over the whole robot: its bytes, its firmware and the simulated world, in lockstep."""
+
+    link: Literal["serial", "drops"]
+
+    def make_backend(self) -> Backend:
+        pytest.importorskip("pybullet")
+        body = pytest.importorskip("horde_env.emulated").EmulatedBody(link=self.link)
+        return PacedBody(body, body.clock)
+
+
+@pytest.mark.sim
+@pytest.mark.hardware
+class TestEmulatedSerial(Emulated):
+    """On a pseudo terminal."""
+
+    link = "serial"
+
+
+@pytest.mark.sim
+@pytest.mark.hardware
+class TestEmulatedDrops(Emulated):
+    """Over TCP."""
+
+    link = "drops"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import serial
 
 from horde_env.clock import RealTimeClock
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import MI_ON, Control, MotorMode, decode_control
+from horde_env.hardware.port import serial_for_url
 from horde_env.hardware.stream import ControlParser
 from horde_env.hardware.wire import RobotState
 from horde_env.sim import firmware
@@ -109,13 +109,15 @@ class Driver:
             self.client = None
 
     def hear(self) -> bytes:
-        if self.client is None:
-            with suppress(BlockingIOError):
-                self.client, _ = self.server.accept()
-                self.client.setblocking(False)
+        data = b""
         with suppress(BlockingIOError, ConnectionError):
-            return self.client.recv(4096) if self.client else b""
-        return b""
+            data = self.client.recv(4096) if self.client else b""
+        with suppress(BlockingIOError):
+            client, _ = self.server.accept()
+            self.unplug()  # the host has come anew
+            self.client = client
+            self.client.setblocking(False)
+        return data
 
     def controls(self, data: bytes) -> list[Control]:
         """Read whole control drops; the driver passes on the last of a cycle."""
@@ -182,7 +184,7 @@ class VirtualRobot:
 
     def connect(self, url: str, **settings: Any) -> Any:
         """Open the port as pyserial does, and watch what is read."""
-        self._reader = _Counting(serial.serial_for_url(url, **settings), self._reading)
+        self._reader = _Counting(serial_for_url(url, **settings), self._reading)
         self._sent = 0
         return self._reader
 

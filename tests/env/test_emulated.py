@@ -1,0 +1,126 @@
+"""The environment over an emulated robot: the whole way through bytes, port and reader thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from horde_env.robot import critterbot
+
+pytest.importorskip("pybullet")
+pytestmark = [pytest.mark.sim, pytest.mark.hardware]
+
+SPEC = critterbot()
+ID = "horde_env:CritterbotEmulated-v0"
+LINKS = ("serial", "drops")
+
+
+def make(**rest: Any) -> Any:
+    return gymnasium.make(ID, disable_env_checker=True, **rest)
+
+
+@pytest.mark.filterwarnings("ignore:.*render.*")
+@pytest.mark.parametrize("link", LINKS)
+def test_gymnasiums_checker_is_content(link: str) -> None:
+    env = gymnasium.make(ID, link=link)
+    try:
+        check_env(env.unwrapped)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_five_actions_move_the_robot_as_in_the_simulator(link: str) -> None:
+    """Through the wire and back: the gyro's sign, the wheels' sum, and the way that it went."""
+    env = make(link=link)
+    try:
+        env.reset(seed=4)
+        env.unwrapped.reset(options={"manoeuvre": "centre"})
+        rate = {}
+        for action in (2, 3):
+            for _ in range(8):
+                observation, *_, info = env.step(action)
+            rate[action] = SPEC.unscale(observation)[SPEC.index("rotational_velocity")]
+            assert info["applied"] == 1
+        assert rate[2] < -1.5
+        assert rate[3] > 1.5
+        for _ in range(5):
+            env.step(4)
+        info = env.step(4)[4]
+        x, y, heading = info["x_m"], info["y_m"], info["heading_rad"]
+        for _ in range(8):
+            info = env.step(0)[4]
+        along = (info["x_m"] - x) * np.cos(heading) + (info["y_m"] - y) * np.sin(heading)
+        assert along > 0.1
+    finally:
+        env.close()
+
+
+def test_a_life_with_faults_goes_on_and_counts_them() -> None:
+    """Every bad packet is refused, every loss of the link ends, and what follows one is a gap. Two and a half minutes."""
+    faults = "loss=0.5,flip=0.5,burst=0.1,stall=0.05,unplug=0.02,reboot=0.01"
+    env = make(faults=faults)
+    try:
+        env.reset(seed=0)
+        before = env.unwrapped.backend.body.stats.crc_errors
+        infos = [env.step(i // 7 % 5)[4] for i in range(1_500)]
+        counts, stats = env.unwrapped.backend.emulator.fault_counts, env.unwrapped.backend.body.stats
+    finally:
+        env.close()
+
+    damage = counts["loss"] + counts["flip"] + counts["burst"]
+    assert counts["unplug"] >= 1
+    assert counts["reboot"] >= 1
+    assert stats.reconnects == stats.losses >= counts["unplug"]
+    assert stats.crc_errors - before == sum(info["crc_errors"] for info in infos)
+    assert 0.3 * damage < stats.crc_errors < 3 * damage
+    away = [i for i, info in enumerate(infos) if info["stale"] and not info["applied"]]
+    back = [min(i for i in range(j, len(infos)) if not infos[i]["stale"]) for j in away if j < away[-1]]
+    assert all(infos[i]["gap"] for i in back)
+    assert infos[-1]["applied"]
+    assert np.mean([info["applied"] for info in infos]) > 0.8
+
+
+def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
+    lives = []
+    for _ in range(2):
+        env = make(faults="loss=1,flip=1,unplug=0.1", seed=3)
+        try:
+            observation, info = env.reset(seed=1)
+            life = [(observation.tobytes(), info)]
+            for i in range(150):
+                observation, *_, info = env.step(i % 5)
+                life.append((observation.tobytes(), info))
+        finally:
+            env.close()
+        lives.append(life)
+
+    assert lives[0] == lives[1]
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_it_also_runs_in_time(link: str) -> None:
+    """Five times as fast as real time, with all threads there are; only a machine that is too busy makes it late."""
+    env = make(link=link, speed=5.0)
+    try:
+        env.reset(seed=0)
+        infos = [env.step(i % 5)[4] for i in range(30)]
+    finally:
+        env.close()
+
+    assert infos[-1]["t"] - infos[0]["t"] == pytest.approx(2.9, abs=0.5)
+    assert np.median([info["packets"] for info in infos]) == pytest.approx(10, abs=1)
+    assert np.mean([info["applied"] for info in infos]) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"link": "radio"}, "link must be"), ({"speed": 0.0}, "speed must be"), ({"seed": -1}, "seed must not")],
+)
+def test_an_unknown_choice_is_one_sentence(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make(**wrong)

@@ -1,0 +1,382 @@
+"""Where hosts plug in, in real time: pseudo terminals, sockets, drops; one host at a time; whoever waits has a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from horde_env.emulation.lines import DropsLine, PtyLine, SocketLine
+from horde_env.emulator import LATE_MS, Emulator, packet_delays, serve
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import drops, wire
+from horde_env.hardware.control import Control, encode_control
+from horde_env.hardware.port import Port
+from horde_env.hardware.stream import StateParser
+from horde_env.robot import critterbot
+from tests.env.hardware.packets import GOLDEN
+from tests.env.hardware.peers import LIMIT_S, config
+
+pytestmark = [pytest.mark.sim, pytest.mark.hardware]
+SPEC = critterbot()
+
+
+@pytest.fixture
+def emulator() -> Iterator[Emulator]:
+    """A robot at its console, ten times as fast as the real one."""
+    with Emulator(seed=1) as emulator:
+        yield emulator
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Return the condition's value as soon as it is true; fail after a while."""
+    end = time.monotonic() + LIMIT_S
+    while not (value := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.002)
+    return value
+
+
+def address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("socket://").split(":")
+    return host, int(port)
+
+
+# ---- end to end ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [Emulator.open_pty, Emulator.listen])
+def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator, line: Any) -> None:
+    url = line(emulator)
+    emulator.start(speed=5.0)
+    with Port(config(url), time.monotonic) as port:
+        port.handshake()
+        turning = SPEC.index("rotational_velocity")
+
+        def turns() -> bool:
+            port.write(encode_control(Control(1, 0, 0, 10)))
+            return bool(port.last_two()[-1].state.raw[turning] > 100)
+
+        until(turns)
+        assert port.counts.crc_errors == 0
+
+
+def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None:
+    """The driver wakes the robot by itself, and takes its commands."""
+    url = emulator.listen_drops()
+    emulator.start(speed=5.0)
+    parser = drops.StateDropParser()
+    with Port(config(url), time.monotonic, parser=parser) as port:
+        port.handshake(wake=b"", listen_s=LIMIT_S)
+
+        def turns() -> bool:
+            port.write(drops.encode_control_drop(Control(1, 0, 0, -10)))
+            return bool(port.last_two()[-1].state.raw[SPEC.index("rotational_velocity")] < -100)
+
+        until(turns)
+        assert parser.newest is not None
+        assert parser.newest.source == drops.DataSource.ROBOT
+        assert not np.any(parser.newest.state.raw[SPEC.group("ir_light")] > 255)
+
+
+def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> None:
+    """Counted between two of its own instants, so that a busy machine changes nothing."""
+    url = emulator.open_pty()
+    emulator.start(speed=10.0)
+    with Port(config(url), time.monotonic) as port:
+        port.handshake()
+        t, n = emulator.t, port.last_two()[-1].number
+        until(lambda: emulator.t > t + 2.0)
+        packets, seconds = port.last_two()[-1].number - n, emulator.t - t
+        assert packets == pytest.approx(100 * seconds, abs=5)
+
+
+def test_the_gaps_are_those_of_the_real_robots_log() -> None:
+    """The log's: mean 9.97 ms, p1 7, p5 8, median 10, p95 14, p99 18, max 33, in whole milliseconds."""
+    rng, k = default_rng(0), np.arange(50_000)
+    delays = packet_delays(rng)
+    times_ms = 10.0 * k + 1e3 * np.array([next(delays) for _ in k])
+    gaps = np.diff(np.floor(times_ms))
+
+    assert np.mean(gaps) == pytest.approx(10.0, abs=0.01)
+    for share, logged_ms in ((1, 7), (5, 8), (25, 9), (50, 10), (75, 10), (90, 11), (95, 14), (99, 18)):
+        assert np.percentile(gaps, share) == pytest.approx(logged_ms, abs=1)
+    assert np.min(np.diff(times_ms)) >= 7.9  # 83 bytes of 11 bits at 115,200 baud
+    assert np.max(times_ms - 10.0 * k) <= LATE_MS[1]
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_byte_passes_a_pseudo_terminal_both_ways() -> None:
+    line, everything = PtyLine(), bytes(range(256))
+    host = os.open(line.url, os.O_RDWR | os.O_NOCTTY)
+    os.write(host, everything)
+    assert line.await_received(256, LIMIT_S)
+    assert line.read() == everything
+    line.write(everything)
+    heard = b""
+    while len(heard) < 256:
+        heard += os.read(host, 256)
+    assert heard == everything
+    os.close(host)
+    line.close()
+
+
+def test_a_pseudo_terminal_keeps_its_name_and_is_gone_in_between() -> None:
+    line = PtyLine()
+    path = line.url
+    host = os.open(path, os.O_RDWR | os.O_NOCTTY)
+    line.unplug()
+    assert not os.path.lexists(path)
+    with pytest.raises(OSError):  # noqa: PT011  EIO
+        os.write(host, b"!")
+    line.plug()
+    assert line.url == path
+    assert stat.S_ISCHR(os.stat(path).st_mode)
+    os.close(host)
+    line.close()
+    line.close()
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
+    line = PtyLine()
+    for _ in range(10_000):
+        line.write(GOLDEN)
+    assert line.n_sent < 10_000 * len(GOLDEN)
+    line.close()
+
+
+def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
+    line = PtyLine()
+    with Port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
+        Port(config(line.url), time.monotonic)
+    line.close()
+
+
+@pytest.mark.parametrize("make", [SocketLine, lambda host, port: DropsLine(host, port, lambda: 0.0)])
+def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None:
+    line = make("127.0.0.1", 0)
+    with socket.create_connection(address(line.url)) as first, socket.create_connection(address(line.url)) as second:
+        line.write(GOLDEN)
+        second.settimeout(LIMIT_S)
+        assert second.recv(1) == b""
+        assert first.recv(16)
+    line.read()  # notices that the first has left
+    with socket.create_connection(address(line.url)) as third:
+        until(lambda: line.write(GOLDEN) or line._client is not None)
+        assert third.recv(16)
+    line.close()
+
+
+def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BackendUnavailable, match=rf"cannot listen on 127\.0\.0\.1:{port}: "):
+            SocketLine("127.0.0.1", port)
+
+
+# ---- the on-board driver ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def driver() -> Iterator[tuple[DropsLine, socket.socket]]:
+    line = DropsLine("127.0.0.1", 0, lambda: 1_286_293_951.25)
+    with socket.create_connection(address(line.url)) as host:
+        host.settimeout(LIMIT_S)
+        until(lambda: (line.write(b""), line._client)[1])
+        yield line, host
+    line.close()
+
+
+def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, _ = driver
+    assert line.read() == b"\rmi on\r" + encode_control(Control(0))
+    assert line.read() == b""
+
+
+def test_the_drivers_ir_distance_is_scrambled(driver: tuple[DropsLine, socket.socket]) -> None:
+    """Ten bits on the wire; the high eight OR the low two in a drop: 37 is 9 | 1 = 9, 239 is 59 | 3 = 59."""
+    line, host = driver
+    line.write(GOLDEN)
+    drop = drops.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+    wired = wire.decode_state(GOLDEN).raw[SPEC.group("ir_distance")].astype(int)
+
+    assert drop.ir_distance.tolist() == [v >> 2 | v & 3 for v in wired]
+    assert drop.time_s == 1_286_293_951.25
+    assert drop.on_battery
+    np.testing.assert_array_equal(drop.state.raw[:23], wire.decode_state(GOLDEN).raw[:23])
+
+
+def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, host = driver
+    line.read()
+    host.sendall(drops.encode_control_drop(Control(1, 1)) + drops.encode_control_drop(Control(1, 2)))
+    assert line.await_received(2 * 94, LIMIT_S)
+    assert line.read() == b""
+    line.write(GOLDEN)
+    assert line.read() == encode_control(Control(1, 2))
+    line.write(GOLDEN)
+    assert line.read() == b""
+
+
+def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
+    driver: tuple[DropsLine, socket.socket],
+) -> None:
+    line, host = driver
+    line.read()
+    host.sendall(drops.encode_control_drop(Control(1, 1))[:50])
+    assert line.await_received(50, LIMIT_S)
+    line.read()
+    assert host.recv(1) == b""
+
+
+def test_a_spoilt_packet_makes_no_drop(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, host = driver
+    line.write(GOLDEN[:50] + GOLDEN[51:] + GOLDEN[:-1] + b"!" + GOLDEN)
+    line.write(GOLDEN)
+    parser, n = drops.StateDropParser(), 0
+    while n < 2:
+        n += len(parser.feed(host.recv(4096)))
+    assert (parser.packets, parser.skipped_bytes) == (2, 0)
+
+
+def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, host = driver
+    for _ in range(30_000):
+        line.write(GOLDEN)
+    assert line.n_sent < 30_000 * 396
+    parser, host_is_silent = drops.StateDropParser(), False
+    host.settimeout(0.2)
+    while not host_is_silent:
+        try:
+            parser.feed(host.recv(1 << 20))
+        except TimeoutError:
+            host_is_silent = True
+    assert parser.packets > 10
+    assert parser.skipped_bytes == 0
+
+
+# ---- the thread ------------------------------------------------------------------------------------------------------
+
+
+def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emulator: Emulator) -> None:
+    path = emulator.open_pty()
+    emulator.start(speed=5.0)
+    port = Port(config(path), time.monotonic)
+    port.handshake()
+    emulator.inject("unplug", for_s=1.0)
+    with pytest.raises(PortLost, match="went away"):
+        until(lambda: port.wait(10**9, 0.05))
+    port.close()
+    until(lambda: os.path.exists(path))
+    with Port(config(path), time.monotonic) as port:
+        port.handshake(listen_s=LIMIT_S)
+    assert emulator.fault_counts["unplug"] == 1
+
+
+def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
+    """SIGKILL, power, cable: the robot's own 0.5 s. With the ramp of 20 units that is 0.7 s at most."""
+    url = emulator.listen()
+    emulator.start(speed=2.0)
+    with Port(config(url), time.monotonic) as port:
+        port.handshake()
+        until(
+            lambda: (
+                port.write(encode_control(Control(0, 20, 20, 20))) or emulator.robot.machine.body.motion.yaw_rate > 1
+            )
+        )
+    with emulator._lock:
+        t = emulator.t
+    until(lambda: not emulator.robot.machine.firmware.wheels[3].any())
+    assert emulator.t - t < 0.9
+
+
+def test_it_cannot_be_started_twice_and_closing_twice_does_nothing() -> None:
+    emulator = Emulator()
+    emulator.start(speed=3.0)
+    with pytest.raises(RuntimeError, match="was started before"):
+        emulator.start()
+    emulator.close()
+    emulator.close()
+    assert emulator._thread is not None
+    assert not emulator._thread.is_alive()
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_speed_must_be_positive(speed: float) -> None:
+    with Emulator() as emulator, pytest.raises(ValueError, match="speed must be positive"):
+        emulator.start(speed=speed)
+
+
+def test_a_machine_that_is_too_slow_falls_behind_and_says_so() -> None:
+    with Emulator(awake=True) as emulator:
+        emulator.start(speed=10_000.0)
+        until(lambda: emulator.n_slips > 0)
+
+
+# ---- the command line's function -------------------------------------------------------------------------------------
+
+
+def test_serve_tells_where_it_is_and_ends_when_told() -> None:
+    lines: list[str] = []
+    stop, counts = threading.Event(), {}
+    thread = threading.Thread(
+        target=lambda: counts.update(
+            serve(tcp="0", drops="127.0.0.1:0", speed=5.0, faults="stall=5", seed=3, say=lines.append, stop=stop)
+        )
+    )
+    thread.start()
+    until(lambda: len(lines) == 3)
+    path = re.match(r"serial +(\S+) ", lines[0])
+    assert path
+    with contextlib.closing(Port(config(path[1]), time.monotonic)) as port:
+        port.handshake(patience_s=LIMIT_S)
+    url = lines[2].split()[1]
+    with Port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
+        port.handshake(wake=b"", listen_s=LIMIT_S)
+    until(lambda: True)
+    stop.set()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert counts["stall"] > 0
+    assert counts["flip"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"tcp": "here"}, "an address is HOST:PORT or PORT, not 'here'"),
+        ({"drops": "127.0.0.1:70000"}, "not '127.0.0.1:70000'"),
+        ({"faults": "fire=1"}, "unknown fault 'fire'; choose among loss, flip"),
+        ({"faults": "loss=often"}, "'loss=often' gives no rate"),
+        ({"faults": "loss=-1"}, r"the rate of loss must be in 0\.\.100 per second"),
+        ({"speed": 0.0}, "speed must be positive"),
+    ],
+)
+def test_serve_refuses_what_makes_no_sense(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        serve(**wrong)
+
+
+def test_a_parser_of_ours_reads_what_two_hosts_in_a_row_are_sent(emulator: Emulator) -> None:
+    url = emulator.listen()
+    emulator.start(speed=5.0)
+    for _ in range(2):
+        with socket.create_connection(address(url)) as host:
+            host.settimeout(LIMIT_S)
+            host.sendall(b"\rmi on\r")
+            parser = StateParser()
+            while parser.packets < 10:
+                parser.feed(host.recv(1000))

@@ -1,0 +1,210 @@
+"""An emulated robot and its host on one virtual clock: the same bytes every time, through real ports and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.clock import Clock
+from horde_env.emulator import Emulator, FaultRates
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import drops
+from horde_env.hardware.control import MI_ON, Control, drive, encode_control
+from horde_env.hardware.port import Port
+from horde_env.hardware.settings import PortConfig
+from horde_env.lockstep import LockstepClock
+from tests.env.emulated import SPEC
+
+pytestmark = [pytest.mark.sim, pytest.mark.hardware]
+
+LINES: dict[str, Callable[[Emulator], str]] = {
+    "pty": Emulator.open_pty,
+    "socket": Emulator.listen,
+    "drops": Emulator.listen_drops,
+}
+
+
+class Host:
+    """A host that sends a command at the beginning of each step, and what it hears."""
+
+    def __init__(self, line: str = "pty", seed: int = 0, **rest: Any) -> None:
+        self.emulator = Emulator(seed=seed, awake=True, **rest)
+        self.clock = LockstepClock(self.emulator)
+        self.url, self.is_drops = LINES[line](self.emulator), line == "drops"
+        self.port = self.open()
+        self.clock.sleep(0.1)
+        self.clock.start()
+
+    def open(self) -> Port:
+        parser = drops.StateDropParser() if self.is_drops else None
+        config = PortConfig(self.url, parity="none")
+        return Port(config, self.clock.monotonic, parser=parser, connect=self.clock.connect)
+
+    def step(self, control: Control) -> Any:
+        self.clock.begin()
+        self.port.write(drops.encode_control_drop(control) if self.is_drops else encode_control(control))
+        self.clock.wait()
+        return self.port.last_two()[-1]
+
+    def life(self, n: int, seed: int = 9) -> list[bytes]:
+        """Return all that `n` random steps say."""
+        rng = np.random.default_rng(seed)
+        readings = [self.step(drive(SPEC.requests[rng.integers(5)], SPEC)) for _ in range(n)]
+        return [r.state.raw.tobytes() + repr((r.t, r.number, r.state[1:])).encode() for r in readings]
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.port.close()
+        self.emulator.close()
+
+
+def test_it_is_a_clock_that_is_never_late() -> None:
+    with Host() as host:
+        clock: Clock = host.clock
+        clock.begin()
+        before = host.emulator.t
+        assert clock.wait() == 0.0
+        assert host.emulator.t == pytest.approx(before + 0.1)
+        assert clock.wait() == 0.0  # again in the same period
+        assert host.emulator.t == pytest.approx(before + 0.1)
+        assert clock.missed == 0
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_step_sees_the_packet_of_its_deadline(line: str) -> None:
+    with Host(line) as host:
+        first = host.port.last_two()[-1].number
+        for k in range(1, 51):
+            reading = host.step(Control(1, 20))
+            assert reading.number == first + 10 * k
+            assert reading.t == host.clock.monotonic()
+        counts = host.port.counts
+        assert (counts.crc_errors, counts.skipped_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_same_seed_gives_the_same_life_through_real_bytes(line: str) -> None:
+    with Host(line, seed=4) as one, Host(line, seed=4) as other, Host(line, seed=5) as another:
+        life = one.life(60)
+        assert other.life(60) == life
+        assert another.life(60) != life
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    rates = FaultRates(loss=2.0, flip=2.0, burst=1.0, stall=0.2, stuck_wheel=0.2, low_battery=0.2)
+    with Host(seed=4, faults=rates) as one, Host(seed=4, faults=rates) as other:
+        assert one.life(100) == other.life(100)
+        assert one.emulator.fault_counts == other.emulator.fault_counts
+        assert one.port.counts == other.port.counts
+        assert one.port.counts.crc_errors > 0
+
+
+@pytest.mark.parametrize("line", ["pty", "socket"])
+def test_a_command_acts_in_its_own_step(line: str) -> None:
+    """Read at the end of the first cycle, it drives for nine of ten: 90 % of the simulator's step, and not the next."""
+    with Host(line) as host:
+        for _ in range(15):
+            host.step(Control(0))
+        reading = host.step(Control(2, 60))
+        assert reading.state.raw[SPEC.index("motor_voltage_100")] == 60
+        assert host.emulator.robot.control == Control(2, 60)
+
+
+def test_nothing_moves_and_nothing_is_sent_while_nobody_waits() -> None:
+    with Host() as host:
+        before = host.emulator.t, host.port.counts
+        assert host.port.wait(host.port.last_two()[-1].number, 0.2) is None
+        assert (host.emulator.t, host.port.counts) == before
+
+
+def test_sensors_that_nobody_uses_are_read_only_when_asked_for() -> None:
+    """The body moves alike, whether all ten packets of a step are made anew or two."""
+
+    def motion(look_last: int | None) -> tuple[Any, int]:
+        with Emulator(seed=2, awake=True) as emulator:
+            clock = LockstepClock(emulator, look_last=look_last)
+            port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
+            for k in range(30):
+                clock.begin()
+                port.write(encode_control(Control(1, 20, 0, k % 7 - 3)))
+                clock.wait()
+            port.close()
+            return emulator.robot.machine.body.motion, port.counts.packets
+
+    assert motion(2) == motion(None) == motion(10)
+
+
+def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
+    with Emulator(seed=0) as emulator:
+        clock = LockstepClock(emulator)
+        port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
+        steps = port.rouse(wake=MI_ON)
+        with pytest.raises(StopIteration) as done:
+            while True:
+                next(steps)
+                clock.sleep(0.01)
+        assert done.value.value.state.raw[0] == pytest.approx(165, abs=3)
+        assert emulator.t == pytest.approx(0.13, abs=0.03)  # 0.1 s of listening, then two lines at the console
+        port.close()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
+    """At the same name, after exactly the time that it was told; the robot has stopped in between."""
+    with Host(line) as host:
+        for _ in range(5):
+            host.step(Control(1, 20))
+        host.emulator.inject("unplug", for_s=1.0)
+        t = host.emulator.t
+        host.clock.sleep(0.1)
+        with pytest.raises(PortLost):
+            host.port.write(encode_control(Control(0)))
+        host.port.close()
+        with pytest.raises(BackendUnavailable):
+            host.open()
+        host.clock.sleep(0.89)
+        with pytest.raises(BackendUnavailable):
+            host.open()
+        host.clock.sleep(0.02)
+        assert host.emulator.t == pytest.approx(t + 1.01)
+        host.port = host.open()
+        host.clock.sleep(0.05)
+        assert len(host.port.last_two()) == 2
+        assert not host.emulator.robot.machine.firmware.wheels[3].any()
+        host.life(5)
+
+
+def test_what_was_written_before_closing_still_reaches_the_robot() -> None:
+    with Host() as host:
+        host.port.write(encode_control(Control(0, 7, 7, 7)))
+        host.port.close()
+        host.clock.sleep(0.02)
+        assert host.emulator.robot.control == Control(0, 7, 7, 7)
+
+
+def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
+    with Host() as host:
+        host.life(3)
+        host.port.close()
+        host.clock.sleep(0.5)
+        host.port = host.open()
+        host.clock.sleep(0.05)
+        assert host.port.counts == (5 * 83, 5, 0, 0)
+
+
+def test_other_ports_and_second_hosts_are_refused() -> None:
+    with Host() as host:
+        with pytest.raises(ValueError, match=r"/dev/ttyS9 is no line of this emulator"):
+            host.clock.connect("/dev/ttyS9")
+        with pytest.raises(ValueError, match="one host at a time"):
+            host.clock.connect(host.url)
+
+
+def test_a_period_must_be_whole_cycles() -> None:
+    with Emulator() as emulator, pytest.raises(ValueError, match=r"multiple of 0\.01 s, not 0\.025"):
+        LockstepClock(emulator, 0.025)
