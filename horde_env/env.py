@@ -191,6 +191,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._show()
         return self._observation, reward, False, arrival.frame.last, self._info(arrival)
 
+    @property
+    def frame(self) -> Frame | None:
+        """The newest frame, in SI units and unclipped; None without a running body."""
+        return self._frame
+
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
 

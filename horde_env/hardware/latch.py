@@ -6,13 +6,11 @@ only way on. Whatever hinders looking counts as set, for a stop that cannot be r
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from horde_env.errors import BackendUnavailable, EmergencyStop
-from horde_env.hardware.folders import ROBOT, checked_name, state_folder
+from horde_env.hardware.folders import ROBOT, checked_name, state_folder, write_whole
 
 _Identity = tuple[int, int, int]
 
@@ -58,7 +56,7 @@ class EmergencyLatch:
         line = " ".join(reason.split()) or "no reason was given"
         self._unwritten = line
         try:
-            self._write(line)
+            write_whole(self.path, line + "\n")
         except OSError as error:
             raise BackendUnavailable(
                 f"the emergency stop holds in this process alone, for {self.path} cannot be written "
@@ -98,21 +96,6 @@ class EmergencyLatch:
                 return " ".join(file.read(1000).split()) or "no reason was given"
         except OSError as error:
             return f"{self._name} cannot be read ({error.strerror or error}), which counts as a stop"
-
-    def _write(self, line: str) -> None:
-        """Write the file whole or not at all: beside its place first, then moved there in one operation."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(line + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
-            raise
 
 
 def default_path(robot: str = ROBOT) -> Path:

@@ -1,0 +1,55 @@
+"""A stop for a robot that nobody drives, or that its driver left: sent over a port of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from horde_env.hardware.control import COAST, HALT
+from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.port import Port
+from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.wire import RobotState
+from horde_env.robot import RobotSpec
+
+SETTLE_S = 1.0  # wheels coast to rest in about half of it
+
+
+def send_stop(
+    config: PortConfig,
+    dialect: Dialect,
+    monotonic: Callable[[], float],
+    sleep: Callable[[float], None],
+    **connect: Any,
+) -> RobotState | None:
+    """Tell the robot to stop, and return the state that it then sends; None if it sends none.
+
+    Nothing is asked of it first, so that a robot that cannot answer is stopped too. Duty 0 and then velocity 0 end even
+    the runaway of a robot that was left in WHEEL_VOLTAGE.
+
+    Args:
+        config: Where the robot is.
+        dialect: How it is spoken to.
+        monotonic: The time in seconds.
+        sleep: Lets seconds pass.
+        **connect: `connect` of `Port`.
+
+    Raises:
+        BackendUnavailable: If the port cannot be opened, as while another program drives the robot.
+        PortLost: If it went away before the stop was sent.
+    """
+    with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
+        port.write(dialect.fill + dialect.encode(COAST))
+        for _ in range(2):
+            sleep(dialect.alone_s)
+            port.write(dialect.encode(HALT))
+        sleep(SETTLE_S)
+        reading = port.wait(0, 0.0)
+    return None if reading is None else reading.state
+
+
+def turns(state: RobotState, spec: RobotSpec) -> bool:
+    """Tell whether a wheel turns (by more than one unit, 0.018 m/s)."""
+    return bool((np.abs(state.raw[spec.group("motor_velocity")]) > 1.0).any())

@@ -1,0 +1,153 @@
+"""RobotFile: what is known of one robot, as a TOML file in the user's config folder.
+
+    backend = "serial"
+    port = "/dev/serial/by-id/..."
+    parity = "odd"
+    baudrate = 115200
+
+    [signs]                     # 1 as specified, -1 where the wire runs the other way
+    rotational_velocity = 1
+
+    [ranges]                    # what was measured, in SI units: [lowest, highest]
+    light_0 = [0.11, 0.31]
+
+Every key may be missing; one that is not known here is refused by its name, for a mistyped setting would be ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.folders import ROBOT, checked_name, config_folder, write_whole
+from horde_env.hardware.settings import PARITIES
+from horde_env.robot import RobotSpec, critterbot
+
+BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
+
+
+@dataclass(frozen=True)
+class RobotFile:
+    """How one robot is reached, and what was measured on it.
+
+    Attributes:
+        backend: One of BACKENDS, "" where nothing was said.
+        port: A device or an address; "" where nothing was said.
+        parity: "odd", "even" or "none".
+        baudrate: Bits per second.
+        signs: Channel -> 1, or -1 where it runs against the specification.
+        ranges: Channel -> lowest and highest value measured, SI units.
+
+    Raises:
+        ValueError: If a value is not one of those.
+    """
+
+    backend: str = ""
+    port: str = ""
+    parity: str = "odd"
+    baudrate: int = 115_200
+    signs: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.backend and self.backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
+        if not isinstance(self.port, str):
+            raise ValueError(f"port must be a text, not {self.port!r}")
+        if self.parity not in PARITIES:
+            raise ValueError(f"parity must be one of {', '.join(PARITIES)}, not {self.parity!r}")
+        if not _is_number(self.baudrate) or self.baudrate != int(self.baudrate) or self.baudrate <= 0:
+            raise ValueError(f"baudrate must be a positive whole number, not {self.baudrate!r}")
+        for name, sign in self.signs.items():
+            if sign not in (1, -1):
+                raise ValueError(f"signs.{name} must be 1 or -1, not {sign!r}")
+        for name, pair in self.ranges.items():
+            if not _is_range(pair):
+                raise ValueError(f"ranges.{name} must be [lowest, highest], not {pair!r}")
+
+
+def default_path(robot: str = ROBOT) -> Path:
+    """Return where a robot's file is kept.
+
+    Raises:
+        ValueError: If no file can be named after the robot.
+    """
+    return config_folder() / "robots" / f"{checked_name(robot)}.toml"
+
+
+def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
+    """Read a robot's file.
+
+    Args:
+        path: The file.
+        spec: Says which channels there are; the Critterbot when None.
+
+    Raises:
+        BackendUnavailable: If it is missing or cannot be read.
+        ValueError: If it is no TOML, has an unknown key or channel, or a value that is none.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BackendUnavailable(f"there is no robot file {path}; `horde-robot check --save` writes one") from error
+    except OSError as error:
+        raise BackendUnavailable(f"the robot file {path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"the robot file {path} is no TOML: {error}") from error
+    try:
+        return _checked(table, spec or critterbot())
+    except ValueError as error:
+        raise ValueError(f"the robot file {path} is refused: {error}") from None
+
+
+def save(file: RobotFile, path: Path) -> None:
+    """Write a robot's file, whole or not at all; its folder need not exist.
+
+    Raises:
+        BackendUnavailable: If it cannot be written there.
+    """
+    lines = [f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")]
+    lines += ["", "[signs]  # 1 as specified, -1 where the wire runs the other way"]
+    lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
+    lines += ["", "[ranges]  # measured: lowest, highest, SI units"]
+    lines += [f"{name} = [{float(low)!r}, {float(high)!r}]" for name, (low, high) in file.ranges.items()]
+    try:
+        write_whole(path, "\n".join(lines) + "\n")
+    except OSError as error:
+        raise BackendUnavailable(f"the robot file {path} cannot be written: {error.strerror or error}") from error
+
+
+def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
+    """Return a file's table as a RobotFile."""
+    keys = [f.name for f in fields(RobotFile)]
+    for key in table:
+        if key not in keys:
+            raise ValueError(f"unknown key {key!r}; it may hold {', '.join(keys)}")
+    known = {channel.name for channel in spec.channels}
+    for section in ("signs", "ranges"):
+        if not isinstance(table.get(section, {}), dict):
+            raise ValueError(f"{section} must be a table, not {table[section]!r}")
+        for name in table.get(section, {}):
+            if name not in known:
+                raise ValueError(f"unknown channel {name!r} in [{section}]")
+    ranges = {name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()}
+    return RobotFile(**{**table, "ranges": ranges})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_range(pair: Any) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] <= pair[1]
+
+
+def _text(value: str | int) -> str:
+    """Return a value as TOML writes it; its texts are JSON's but for one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,144 @@
+"""All channels of a robot as text: a group to a row, each channel with its value, its unit and a bar within its range.
+
+Pure functions; nothing here draws anywhere. A block fits a terminal of 80 x 24.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from horde_env.robot import Floats, RobotSpec
+
+PER_ROW = 4
+TITLE, LABEL, VALUE = 20, 3, 7  # characters
+LONGEST_BAR = 12
+EIGHTHS = " ▏▎▍▌▋▊▉"
+RED, DIM, PLAIN = "\x1b[31m", "\x1b[2m", "\x1b[0m"
+SHORT = {
+    "bus_voltage": "bus",
+    "battery_voltage": "battery",
+    "rotational_velocity": "rotation",
+    "motor_temperature": "motor heat",
+}
+RATE_WINDOW = 20  # steps over which rates are taken
+
+
+@dataclass(frozen=True)
+class Style:
+    """How to draw.
+
+    Attributes:
+        width: Characters in a row, at least 80.
+        colour: Whether ANSI colours are understood.
+        blocks: Whether the terminal can show block characters; else bars are made of "#".
+    """
+
+    width: int = 80
+    colour: bool = False
+    blocks: bool = True
+
+
+class Tally:
+    """Counts what went wrong since the beginning, and the rate of packets over the last two seconds.
+
+    Attributes:
+        n_steps: Steps so far.
+        faults: Name of an info key -> how often, or how many.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self.n_steps = 0
+        self.faults = dict.fromkeys(("crc_errors", "gap", "stale", "clipped", "not applied"), 0)
+        self._period_s = period_s
+        self._packets: deque[int] = deque(maxlen=RATE_WINDOW)
+
+    def take(self, info: Mapping[str, Any]) -> None:
+        """Count one step's info."""
+        self.n_steps += 1
+        for key in ("crc_errors", "gap", "stale", "clipped"):
+            self.faults[key] += int(info[key])
+        self.faults["not applied"] += not info["applied"]
+        if "packets" in info:
+            self._packets.append(int(info["packets"]))
+
+    @property
+    def packets_per_s(self) -> float | None:
+        """Packets a second; None for a body that sends none."""
+        if not self._packets:
+            return None
+        return sum(self._packets) / (len(self._packets) * self._period_s)
+
+
+def block(title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spec: RobotSpec, style: Style) -> str:
+    """Return one picture of the robot: two rows about the connection, then all channels; no newline at the end.
+
+    Args:
+        title: What is being watched.
+        values: All channels in SI units, shape (n_channels,).
+        info: The step's info.
+        tally: What was counted so far.
+        spec: The robot.
+        style: How to draw.
+    """
+    rate = tally.packets_per_s
+    packets = "no packets" if rate is None else f"{rate:.0f} packets/s"
+    age = f"age {1000.0 * info['sensor_age_s']:.0f} ms"
+    rest = f" · t {info['t']:.1f} s · {packets} · {age}"
+    room = style.width - len(rest)
+    if len(title) > room:  # the ends of a robot's name and of its port tell most
+        title = f"{title[: room // 3]}...{title[-(room - room // 3 - 3) :]}"
+    faults = " · ".join(_painted(f"{name} {n}", n > 0, style) for name, n in tally.faults.items())
+    rows = [title + rest, f"faults: {faults}"]
+    for group in spec.groups:
+        rows += _rows(group, values, spec, style)
+    return "\n".join(rows)
+
+
+def _rows(group: str, values: Floats, spec: RobotSpec, style: Style) -> list[str]:
+    """Return the rows of one group, four channels to a row."""
+    where = spec.group(group)
+    channels = spec.channels[where]
+    unit = "" if channels[0].unit == "1" else f" {channels[0].unit}"
+    title = f"{SHORT.get(group, group)}{unit}"
+    n_cells = min((style.width - TITLE) // PER_ROW - LABEL - VALUE - 2, LONGEST_BAR)
+    cells = []
+    for i, channel in zip(range(where.start, where.stop), channels, strict=True):
+        label = channel.name.removeprefix(group).lstrip("_")
+        value = float(values[i])
+        share = (value - channel.low) / (channel.high - channel.low)
+        outside = not 0.0 <= share <= 1.0
+        text = f"{label:>{LABEL}.{LABEL}} {_number(value):>{VALUE - 1}}"
+        cells.append(f"{_painted(text, outside, style)} {_painted(_bar(share, n_cells, style), outside, style)} ")
+    chunks = [cells[k : k + PER_ROW] for k in range(0, len(cells), PER_ROW)]
+    return [f"{title if k == 0 else '':<{TITLE}}{''.join(chunk)}".rstrip() for k, chunk in enumerate(chunks)]
+
+
+def _bar(share: float, n_cells: int, style: Style) -> str:
+    """Return a bar of `n_cells` characters, filled up to `share` (0..1, cut off beyond; all "?" for no number)."""
+    if not np.isfinite(share):
+        return "?" * n_cells
+    eighths = round(8 * n_cells * min(max(share, 0.0), 1.0))
+    if not style.blocks:
+        return ("#" * round(eighths / 8)).ljust(n_cells, ".")
+    full, rest = divmod(eighths, 8)
+    bar = "█" * full + (EIGHTHS[rest] if rest else "")
+    empty = "·" * (n_cells - len(bar))
+    return bar + (f"{DIM}{empty}{PLAIN}" if style.colour and empty else empty)
+
+
+def _number(value: float) -> str:
+    """Return a number in six characters, in seven if it is absurd."""
+    if abs(value) >= 10_000.0:
+        return f"{value:.0e}"
+    if abs(value) >= 100.0:
+        return f"{value:.1f}"
+    return f"{value:.3f}" if abs(value) < 10.0 else f"{value:.2f}"
+
+
+def _painted(text: str, alarming: bool, style: Style) -> str:
+    return f"{RED}{text}{PLAIN}" if alarming and style.colour else text

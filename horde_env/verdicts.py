@@ -1,0 +1,230 @@
+"""What a few seconds of a robot's life say about its health: pure functions from frames to verdicts.
+
+Thresholds of the sensors are those of the real robot's log of October 2010: in each of its windows of 3 s every channel
+from acceleration to thermal took at least two values, at rest too. Those of motion are wide, for slip is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_env.hardware.safety import LOW_BUS_V, UNPLUGGED, Supervisor
+from horde_env.robot import Floats, RobotSpec
+
+
+class Verdict(StrEnum):
+    """What was found."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+    SKIP = "skip"
+
+
+class Line(NamedTuple):
+    """One verdict of a check."""
+
+    verdict: Verdict
+    subject: str
+    text: str
+
+
+class Moment(NamedTuple):
+    """One step: all channels in SI units, shape (n_channels,), its info, and why the robot was kept still, if so."""
+
+    values: Floats
+    info: Mapping[str, Any]
+    reason: str = ""
+
+
+# Groups that must flicker at rest, for they are noisy; a channel that does not is not connected, or its sensor hangs.
+# But infrared may see nothing at all, and a driver's drops have too few bits left for its noise.
+MAY_REST = ("ir_distance", "ir_light")
+LIVELY = ("acceleration", "magnetic", "rotational_velocity", "ir_distance", "ir_light", "light", "thermal")
+SOON_EMPTY_V, DEAD_V, UNBALANCED_V = 14.5, 8.0, 1.0  # below 14.5 V the dock charges even where charging is disabled
+TURNED_M_S, TURNED_RAD_S = 0.05, 0.2  # at rest below these
+ENOUGH, TOO_MUCH = 1 / 3, 2.0  # of a speed that was asked for
+STRAIGHT_RAD_S = 0.6  # turning while driving straight on
+
+
+def judge_link(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:
+    """Judge how frames and packets came."""
+    n = len(moments)
+    stale, gaps = (sum(bool(m.info[key]) for m in moments) for key in ("stale", "gap"))
+    ages = 1000.0 * np.array([m.info["sensor_age_s"] for m in moments])
+    verdict = _by_share((stale + gaps) / n, 0.0, 0.1)
+    seconds = n * spec.period_s
+    text = f"{n} in {seconds:.1f} s: {stale} stale, {gaps} gaps; age {np.median(ages):.0f}, max {ages.max():.0f} ms"
+    lines = [Line(verdict, "frames", text)]
+    expected = 1.0 / spec.packet_period_s
+    if all("packets" in m.info for m in moments):
+        rate = sum(m.info["packets"] for m in moments) / seconds
+        verdict = _by_share(abs(rate / expected - 1.0), 0.1, 0.5)
+        lines.append(Line(verdict, "packets", f"{rate:.1f} a second, where the robot sends {expected:.0f}"))
+    else:
+        lines.append(Line(Verdict.SKIP, "packets", "this body sends none"))
+    errors = sum(m.info["crc_errors"] for m in moments)
+    verdict = _by_share(errors / (expected * seconds), 0.0, 0.05)
+    return [*lines, Line(verdict, "checksums", f"{errors} packets were refused")]
+
+
+def judge_power(moments: Sequence[Moment], spec: RobotSpec) -> Line:
+    """Judge the bus and the batteries by their means."""
+    mean = _values(moments).mean(axis=0)
+    bus, batteries = float(mean[spec.index("bus_voltage")]), mean[spec.group("battery_voltage")]
+    text = f"bus {bus:.1f} V, batteries {' '.join(f'{v:.1f}' for v in batteries)} V"
+    if bus < LOW_BUS_V or batteries.min() < DEAD_V:
+        return Line(Verdict.FAIL, "power", f"{text}: too low to move; charge it")
+    if bus < SOON_EMPTY_V:
+        return Line(Verdict.WARN, "power", f"{text}: charge it soon")
+    if np.ptp(batteries) > UNBALANCED_V:
+        return Line(Verdict.WARN, "power", f"{text}: the batteries differ by {np.ptp(batteries):.1f} V")
+    return Line(Verdict.OK, "power", text)
+
+
+def judge_safety(moments: Sequence[Moment], spec: RobotSpec) -> Line:
+    """Judge whether the robot may move, by what the body says and by the readings."""
+    supervisor = Supervisor(spec)
+    judged = [supervisor.judge(moment.values, UNPLUGGED, moment.info["t"]) for moment in moments]
+    if reason := moments[-1].reason or judged[-1]:
+        return Line(Verdict.FAIL, "safety", reason)
+    if not moments[-1].info["applied"]:
+        return Line(Verdict.FAIL, "safety", "the robot takes no commands: is it charging?")
+    return Line(Verdict.OK, "safety", "it may move: cool, charged, and not charging")
+
+
+def judge_sensors(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:
+    """Judge each group of sensors, but for the voltages, by liveness and by range."""
+    values = _values(moments)
+    groups = [g for g in spec.groups if spec.channels[spec.group(g).start].is_sensor]
+    return [_judge_group(values, name, spec) for name in groups if name not in ("bus_voltage", "battery_voltage")]
+
+
+def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
+    where = spec.group(name)
+    seen, channels = values[:, where], spec.channels[where]
+    low, high, unit = channels[0].low, channels[0].high, channels[0].unit
+    slack = np.abs(spec.lsb[where]) + 1e-9
+    outside = ~((seen >= low - slack) & (seen <= high + slack))  # NaN is outside
+    frozen = (np.ptp(seen, axis=0) == 0.0) & (name in LIVELY)
+    broken = outside.mean(axis=0) > 0.5
+    span = f"{seen.min():.3g} .. {seen.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
+    faults = [f"{channels[i].name} is frozen at {seen[-1, i]:.4g}" for i in np.flatnonzero(frozen)]
+    faults += [f"{channels[i].name} reads {np.median(seen[:, i]):.4g}" for i in np.flatnonzero(broken & ~frozen)]
+    if faults:
+        harmless = name in MAY_REST and not broken.any()
+        return Line(Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}")
+    if outside.any():
+        return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
+    return Line(Verdict.OK, name, f"{span}, {'alive' if name in LIVELY else 'in range'}")
+
+
+def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
+    """Return the rim speeds (m/s, counter-clockwise positive) that a request asks of the wheels, shape (3,).
+
+    Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
+    """
+    drive = spec.drive
+    unit = drive["translation_unit"]
+    wire = np.asarray(request) / np.array([unit, -unit, drive["rotation_unit"]])
+    return np.asarray(np.array(drive["kinematics_1024"]) / 1024.0 @ wire * drive["wheel_unit"])
+
+
+def judge_motion(name: str, request: Floats, driven: Sequence[Moment], spec: RobotSpec) -> Line:
+    """Judge the end of a drive, at a steady speed, by the wheels and by the gyro."""
+    kept = [m for m in driven if not m.info["applied"]]
+    if kept:
+        return Line(Verdict.FAIL, name, f"the robot did not do it: {kept[-1].reason or 'charging, or too hot'}")
+    mean = _values(driven).mean(axis=0)
+    wheels, asked = mean[spec.group("motor_velocity")], expected_wheels(request, spec)
+    turn, wanted = float(mean[spec.index("rotational_velocity")]), float(request[2])
+    text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
+    names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group("motor_velocity")]]
+    faults = [
+        f"wheel {wheel} {fault}"
+        for wheel, got, goal in zip(names, wheels, asked, strict=True)
+        if (fault := _fault_of(got, goal, TURNED_M_S))
+    ]
+    if wanted and (fault := _fault_of(turn, wanted, TURNED_RAD_S)):
+        faults.append(f"the gyro {fault}")
+    if not wanted and abs(turn) > STRAIGHT_RAD_S:
+        faults.append("it turns while it should drive straight on")
+    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults]))
+
+
+def _fault_of(got: float, goal: float, still: float) -> str:
+    """Say what is wrong with a speed, "" if it is about the one asked for."""
+    share = got / goal
+    if abs(got) < still and share < ENOUGH:
+        return "does not turn (is something in the way?)"
+    if share < 0.0:
+        return "turns the wrong way"
+    if share < ENOUGH:
+        return f"reaches {share:.0%} of its speed"
+    return f"turns at {share:.0%} of its speed" if share > TOO_MUCH else ""
+
+
+def is_at_rest(moment: Moment, spec: RobotSpec) -> bool:
+    """Tell whether neither wheels nor body turn."""
+    wheels = np.abs(moment.values[spec.group("motor_velocity")])
+    return bool((wheels < TURNED_M_S).all() and abs(moment.values[spec.index("rotational_velocity")]) < TURNED_RAD_S)
+
+
+def judge_stops(seconds: Sequence[float | None]) -> Line:
+    """Judge how long the robot took to come to rest after each drive; None where it did not."""
+    if any(s is None for s in seconds):
+        return Line(Verdict.FAIL, "stop", "the robot still moved when it should long have come to rest")
+    slowest = max(s for s in seconds if s is not None)
+    return Line(Verdict.OK, "stop", f"at rest within {slowest:.1f} s of each stop")
+
+
+def judge_motor_readings(driven: Sequence[Moment], spec: RobotSpec) -> Line:
+    """Judge whether voltage and current of each motor showed that it was driven."""
+    values = _values(driven)
+    dead = [
+        spec.channels[i].name
+        for group in ("motor_voltage", "motor_current")
+        for i in range(spec.group(group).start, spec.group(group).stop)
+        if np.ptp(values[:, i]) == 0.0
+    ]
+    if dead:
+        return Line(Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives")
+    return Line(Verdict.OK, "motor readings", "voltage and current of each motor changed with the drives")
+
+
+def measured_signs(drives: Sequence[tuple[Floats, Moment]], spec: RobotSpec) -> dict[str, int]:
+    """Return for wheels and gyro 1, or -1 where it ran against the request; those that hardly moved are left out.
+
+    Args:
+        drives: A request and a moment of steady speed under it, several times.
+        spec: The robot.
+    """
+    wheels, gyro = spec.group("motor_velocity"), spec.index("rotational_velocity")
+    asked = np.array([[*expected_wheels(request, spec), request[2]] for request, _ in drives])
+    got = np.array([[*moment.values[wheels], moment.values[gyro]] for _, moment in drives])
+    names = [*(c.name for c in spec.channels[wheels]), spec.channels[gyro].name]
+    share = (asked * got).sum(axis=0) / (asked**2).sum(axis=0)
+    return {name: int(np.sign(s)) for name, s in zip(names, share, strict=True) if abs(s) > ENOUGH}
+
+
+def measured_ranges(moments: Sequence[Moment], spec: RobotSpec) -> dict[str, tuple[float, float]]:
+    """Return the lowest and highest value of each sensor, SI units."""
+    values = _values(moments)[:, : spec.n_sensors]
+    lowest, highest = values.min(axis=0), values.max(axis=0)
+    return {c.name: (float(lowest[i]), float(highest[i])) for i, c in enumerate(spec.channels[: spec.n_sensors])}
+
+
+def _values(moments: Sequence[Moment]) -> Floats:
+    return np.array([moment.values for moment in moments])
+
+
+def _by_share(share: float, warn_above: float, fail_above: float) -> Verdict:
+    return Verdict.FAIL if share > fail_above else Verdict.WARN if share > warn_above else Verdict.OK
+
+
+def _signed(numbers: Floats) -> str:
+    return " ".join(f"{number:+.2f}" for number in numbers)

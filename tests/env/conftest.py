@@ -1,0 +1,40 @@
+"""What tests of commands share: folders of their own, and a robot in the place of whatever is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from horde_env.env import PenEnv
+from horde_env.target import Target
+from tests.env.hardware.peers import Terminal
+from tests.env.healthy import Robot
+
+
+@pytest.fixture
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's own files."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Robot], Robot]:
+    """Put a robot in the place of whatever is asked for."""
+
+    def put(robot: Robot) -> Robot:
+        monkeypatch.setattr(Target, "make", lambda self, realtime: PenEnv(robot))
+        return robot
+
+    return put
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.unplug()

@@ -1,0 +1,98 @@
+"""What is known of one robot: what is written comes back, and a mistyped key is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.robot_file import BACKENDS, RobotFile, default_path, load, save
+from horde_env.robot import critterbot
+
+NAMES = st.sampled_from([channel.name for channel in critterbot().channels])
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+FILES = st.builds(
+    RobotFile,
+    backend=st.sampled_from(["", *BACKENDS]),
+    port=st.text(st.characters(codec="utf-8")),
+    parity=st.sampled_from(["odd", "even", "none"]),
+    baudrate=st.integers(1, 4_000_000),
+    signs=st.dictionaries(NAMES, st.sampled_from([1, -1])),
+    ranges=st.dictionaries(NAMES, st.tuples(FINITE, FINITE).map(lambda pair: (min(pair), max(pair)))),
+)
+
+
+@given(FILES)
+def test_what_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, file: RobotFile) -> None:
+    path = tmp_path_factory.mktemp("config") / "horde" / "robots" / "mine.toml"
+    save(file, path)
+    assert load(path) == file
+
+
+def test_a_file_may_say_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    assert load(tmp_path / "mine.toml") == RobotFile() == RobotFile("", "", "odd", 115_200, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('prot = "/dev/ttyS0"', "unknown key 'prot'; it may hold backend, port, parity, baudrate, signs, ranges"),
+        ('backend = "robot"', "backend must be one of"),
+        ("port = 3", "port must be a text"),
+        ('parity = "mark"', "parity must be one of odd, even, none, not 'mark'"),
+        ("baudrate = 0", "baudrate must be a positive whole number"),
+        ('baudrate = "fast"', "baudrate"),
+        ("baudrate = true", "baudrate"),
+        ("signs = 1", "signs must be a table"),
+        ("[signs]\nnose = 1", "unknown channel 'nose' in [signs]"),
+        ("[signs]\nrotational_velocity = 0", "signs.rotational_velocity must be 1 or -1"),
+        ("[ranges]\nlight_0 = [2, 1]", "ranges.light_0 must be [lowest, highest]"),
+        ("[ranges]\nlight_0 = 2", "ranges.light_0"),
+        ("[ranges]\nlight_0 = [1, nan]", "ranges.light_0"),
+        ("port = ", "is no TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="robot file") as refusal:
+        load(path)
+    assert said in str(refusal.value)
+    assert str(path) in str(refusal.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b'port = "\xff"')
+    with pytest.raises(ValueError, match="is no TOML"):
+        load(tmp_path / "mine.toml")
+
+
+def test_a_missing_file_says_who_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match="check --save"):
+        load(tmp_path / "mine.toml")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.toml"
+    save(RobotFile(port="old"), path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BackendUnavailable, match="No space left"):
+        save(RobotFile(port="new"), path)
+    assert load(path).port == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_each_robot_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert default_path("second") == tmp_path / "horde" / "robots" / "second.toml"
+    with pytest.raises(ValueError, match="a robot's name"):
+        default_path("../second")

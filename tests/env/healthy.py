@@ -1,0 +1,57 @@
+"""A robot that passes its check, and can be harmed. For tests only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from horde_env import verdicts
+from horde_env.backend import Frame
+from horde_env.robot import Floats, critterbot
+from tests.env.toy import ToyBody
+
+SPEC = critterbot()
+WHEELS = SPEC.group("motor_velocity")
+
+
+class Robot(ToyBody):
+    """The toy body with the readings of a healthy robot, and whatever `harm` does to a frame.
+
+    Args:
+        harm: Given the frame and the request, returns what the robot shows instead.
+        obeys: Turns the request into what the body does.
+    """
+
+    def __init__(
+        self,
+        harm: Callable[[Frame, Floats], Frame] = lambda frame, _: frame,
+        obeys: Callable[[Floats], Floats] = lambda request: request,
+    ) -> None:
+        super().__init__()
+        self.harm, self.obeys = harm, obeys
+        self.requests: list[Floats] = []
+        self.reason = ""
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        super().reset(rng)
+        return self._shown(self.place(0.0, 0.0, 0.0), np.zeros(3))
+
+    def exchange(self, command: Floats) -> Frame:
+        self.requests.append(command.copy())
+        return self._shown(super().exchange(self.obeys(command)), command)
+
+    def _shown(self, frame: Frame, command: Floats) -> Frame:
+        values = frame.values.copy()
+        values[SPEC.index("bus_voltage")] = 16.5
+        values[SPEC.group("battery_voltage")] = [16.7, 16.6, 16.6]
+        wheels = verdicts.expected_wheels(self.velocity, SPEC)
+        values[WHEELS] = wheels
+        values[SPEC.group("motor_voltage")] = wheels
+        values[SPEC.group("motor_current")] = 0.1 * np.abs(wheels)
+        values[SPEC.group("motor_temperature")] = 0.5
+        values[SPEC.group("ir_distance")] = 0.3
+        for name in verdicts.LIVELY:
+            values[SPEC.group(name)] += self._rng.normal(0.0, 1e-3, len(values[SPEC.group(name)]))
+        return self.harm(replace(frame, values=values, extras={"packets": 10}), command)

@@ -1,0 +1,235 @@
+"""A check finds what is wrong with a robot, says so in the line that is about it, and in no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env import verdicts
+from horde_env.backend import Frame
+from horde_env.check import Check
+from horde_env.env import PenEnv
+from horde_env.errors import BackendLost
+from horde_env.robot import Floats, critterbot
+from horde_env.verdicts import Line, Moment, Verdict
+from tests.env.healthy import Robot
+
+SPEC = critterbot()
+GYRO, WHEELS = SPEC.index("rotational_velocity"), SPEC.group("motor_velocity")
+
+
+def check(robot: Robot, may_move: str = "") -> tuple[dict[str, Line], Check]:
+    env = PenEnv(robot)
+    env.reset(seed=1)
+    done = Check(env, lambda: may_move)
+    lines = list(done.lines())
+    assert len({line.subject for line in lines}) == len(lines)
+    return {line.subject: line for line in lines}, done
+
+
+def failed(lines: dict[str, Line]) -> list[str]:
+    return [subject for subject, line in lines.items() if line.verdict is not Verdict.OK]
+
+
+def setting(**channels: float) -> Callable[[Frame, Floats], Frame]:
+    """Harm that holds channels at a value, in SI units."""
+
+    def harm(frame: Frame, request: Floats) -> Frame:
+        values = frame.values.copy()
+        for name, value in channels.items():
+            values[SPEC.index(name)] = value
+        return replace(frame, values=values)
+
+    return harm
+
+
+def test_a_healthy_robot_is_well() -> None:
+    lines, done = check(Robot())
+    assert failed(lines) == []
+    assert lines["packets"].text == "100.0 a second, where the robot sends 100"
+    assert list(lines)[-6:] == [
+        *("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"),
+        *("stop", "motor readings"),
+    ]
+    assert done.signs == {**dict.fromkeys([c.name for c in SPEC.channels[WHEELS]], 1), "rotational_velocity": 1}
+    assert len(done.ranges) == 53
+
+
+@pytest.mark.parametrize(
+    ("channels", "subject", "said"),
+    [
+        ({"thermal_3": 295.0}, "thermal", "thermal_3 is frozen at 295"),
+        ({"light_0": 0.0}, "light", "light_0 is frozen at 0"),
+        ({"bus_voltage": 14.0}, "power", "charge it soon"),
+        ({"battery_voltage_40": 15.0}, "power", "differ by 1.6 V"),
+        ({"motor_temperature_100": 0.98}, "motor_temperature", "motor_temperature_100 reads 0.98"),
+        ({"acceleration_z": np.nan}, "acceleration", "acceleration_z reads nan"),
+    ],
+)
+def test_a_bad_reading_is_found_in_its_line(channels: dict[str, float], subject: str, said: str) -> None:
+    lines, _ = check(Robot(setting(**channels)), may_move="not now")
+    assert failed(lines) == [subject, "movement"]
+    assert said in lines[subject].text
+
+
+def test_infrared_that_sees_nothing_is_a_warning() -> None:
+    """Of ten bits a driver's drops keep about eight: a sensor with nothing before it may give one value for 3 s."""
+    lines, _ = check(Robot(setting(ir_distance_9=0.0098)))
+    assert failed(lines) == ["ir_distance"]
+    assert lines["ir_distance"].verdict is Verdict.WARN
+    assert "ir_distance_9 is frozen at 0.0098" in lines["ir_distance"].text
+    lines, _ = check(Robot(setting(ir_distance_9=1.2)))
+    assert lines["ir_distance"].verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("channels", "subject"),
+    [
+        ({"bus_voltage": 12.4}, "power"),
+        ({"battery_voltage_160": 7.9}, "power"),
+        ({"motor_temperature_340": 0.24}, "safety"),
+        ({"overheating": 1.0}, "safety"),
+    ],
+)
+def test_a_robot_that_must_not_move_is_not_moved(channels: dict[str, float], subject: str) -> None:
+    robot = Robot(setting(**channels))
+    lines, _ = check(robot)
+    assert lines[subject].verdict is Verdict.FAIL
+    assert lines["movement"] == Line(Verdict.SKIP, "movement", "what is needed to move failed above")
+    assert not np.any(robot.requests)
+
+
+def test_nothing_moves_without_leave() -> None:
+    robot = Robot()
+    lines, done = check(robot, may_move="not wanted")
+    assert lines["movement"] == Line(Verdict.SKIP, "movement", "not wanted")
+    assert len(robot.requests) == 30
+    assert not np.any(robot.requests)
+    assert done.signs == {}
+
+
+def test_every_drive_ends_in_a_stop_that_is_waited_for() -> None:
+    robot = Robot()
+    check(robot)
+    asked = [tuple(request) for request in robot.requests]
+    assert asked[-1] == (0.0, 0.0, 0.0)
+    changes = [a for a, b in zip(asked, [None, *asked], strict=False) if a != b]
+    stop = (0.0, 0.0, 0.0)
+    drives = [SPEC.actions[k].request for k in range(4)]
+    assert changes == [stop, drives[0], stop, drives[1], stop, drives[2], stop, drives[3], stop]
+
+
+def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
+    def reversed_gyro(frame: Frame, _: Floats) -> Frame:
+        values = frame.values.copy()
+        values[GYRO] *= -1.0
+        return replace(frame, values=values)
+
+    lines, done = check(Robot(reversed_gyro))
+    assert failed(lines) == ["rotate_clockwise", "rotate_counterclockwise"]
+    assert "the gyro turns the wrong way" in lines["rotate_clockwise"].text
+    assert "wheel" not in lines["rotate_clockwise"].text.split(";", 1)[1]
+    assert done.signs["rotational_velocity"] == -1
+    assert done.signs["motor_velocity_100"] == 1
+
+    lines, done = check(Robot(obeys=lambda request: -request))
+    assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
+    assert set(done.signs.values()) == {-1}
+
+
+def test_a_stuck_wheel_is_named() -> None:
+    lines, done = check(Robot(setting(motor_velocity_220=0.0)))
+    assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
+    for subject in failed(lines):
+        assert lines[subject].text.count("does not turn") == 1
+        assert "wheel 220 does not turn" in lines[subject].text
+    assert "motor_velocity_220" not in done.signs
+
+
+def test_weak_and_wild_motors_fail() -> None:
+    lines, _ = check(Robot(obeys=lambda request: 0.3 * request))
+    assert "wheel 100 reaches 29% of its speed" in lines["forward"].text
+    lines, _ = check(Robot(obeys=lambda request: 2.5 * request))
+    assert "wheel 100 turns at 24" in lines["forward"].text
+
+
+def test_a_dead_current_sensor_is_found_by_driving() -> None:
+    lines, _ = check(Robot(setting(motor_current_340=0.0)))
+    assert failed(lines) == ["motor readings"]
+    assert "motor_current_340" in lines["motor readings"].text
+
+
+def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
+    robot = Robot(obeys=lambda request: np.array([0.3, 0.0, 0.0]))
+    lines, _ = check(robot)
+    assert lines["stop"].verdict is Verdict.FAIL
+    assert "forward" not in lines
+    assert not np.any(robot.requests)
+
+
+def test_a_drive_that_was_kept_from_the_robot_fails_with_the_bodys_reason() -> None:
+    def refuse(frame: Frame, request: Floats) -> Frame:
+        robot.reason = "the motors are too hot" if np.any(request) else ""
+        return replace(frame, applied=not np.any(request))
+
+    robot = Robot(refuse)
+    lines, _ = check(robot)
+    assert lines["forward"] == Line(Verdict.FAIL, "forward", "the robot did not do it: the motors are too hot")
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "verdict"),
+    [
+        ({"extras": {"packets": 4}}, "packets", Verdict.FAIL),
+        ({"extras": {"packets": 8}}, "packets", Verdict.WARN),
+        ({"crc_errors": 1}, "checksums", Verdict.FAIL),
+        ({"stale": True}, "frames", Verdict.FAIL),
+        ({"gap": True}, "frames", Verdict.FAIL),
+    ],
+)
+def test_a_bad_line_is_found(change: dict[str, Any], subject: str, verdict: Verdict) -> None:
+    lines, _ = check(Robot(lambda frame, _: replace(frame, **change)), may_move="not now")
+    assert failed(lines) == [subject, "movement"]
+    assert lines[subject].verdict is verdict
+
+
+def test_one_damaged_packet_in_three_seconds_is_a_warning() -> None:
+    lines, _ = check(Robot(lambda frame, _: replace(frame, crc_errors=int(frame.t == pytest.approx(1.0)))))
+    assert failed(lines) == ["checksums"]
+    assert lines["checksums"] == Line(Verdict.WARN, "checksums", "1 packets were refused")
+
+
+def test_a_robot_that_goes_away_ends_the_check() -> None:
+    class Vanishing(Robot):
+        def exchange(self, command: Floats) -> Frame:
+            if np.any(command):
+                raise BackendLost("/dev/robot", 1.0, 0.5, 300)
+            return super().exchange(command)
+
+    lines, _ = check(Vanishing())
+    assert lines["link"].verdict is Verdict.FAIL
+    assert "no frame from /dev/robot" in lines["link"].text
+    assert list(lines)[-1] == "link"
+
+
+def test_expected_wheels_are_the_firmwares() -> None:
+    """Golden: XYTHETA x = 20 makes wheel setpoints -19, 12, 6 (truncated); ours are not truncated."""
+    units = verdicts.expected_wheels(np.array([20 * 0.0176, 0.0, 0.0]), SPEC) / 0.0176
+    assert np.trunc(units).tolist() == [-19.0, 12.0, 6.0]
+    left = verdicts.expected_wheels(np.array([0.0, 0.1, 0.0]), SPEC)
+    assert left[2] > 0.0  # wheel 340, front right: leftward is counter-clockwise for it
+    assert left[0] < 0.0
+
+
+def test_only_steady_speed_counts() -> None:
+    """The mean of one wheel at its speed and one moment of standing is half of it: above a third, so well."""
+    values = np.zeros(SPEC.n_channels)
+    values[WHEELS] = verdicts.expected_wheels(np.array(SPEC.actions[0].request), SPEC)
+    moving, standing = Moment(values, {"applied": 1}), Moment(np.zeros(SPEC.n_channels), {"applied": 1})
+    request = np.array(SPEC.actions[0].request)
+    assert verdicts.judge_motion("forward", request, [moving, standing], SPEC).verdict is Verdict.OK
+    assert verdicts.judge_motion("forward", request, [moving] + [standing] * 3, SPEC).verdict is Verdict.FAIL

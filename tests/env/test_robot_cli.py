@@ -1,0 +1,310 @@
+"""The command horde-robot: what is wrong is said in one sentence; check and monitor show a robot as it is."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env import cli
+from horde_env import terminal as terminal_module
+from horde_env.backend import Frame
+from horde_env.env import PenEnv
+from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.hardware import robot_file
+from horde_env.hardware.latch import EmergencyLatch, default_path
+from horde_env.hardware.robot_file import BACKENDS, RobotFile
+from horde_env.robot import Floats, critterbot
+from horde_env.target import IDS, Target
+from tests.env.healthy import Robot
+from tests.env.recording import packets, write
+
+pytestmark = pytest.mark.usefixtures("own_folders")
+
+SPEC = critterbot()
+PORT = ["--backend", "serial", "--port", "/dev/robot"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    columns = packets(800)
+    columns |= {name: np.full(800, 165.0) for name in columns if name.startswith("B")}  # bus and batteries
+    columns |= {name: np.full(800, 128.0) for name in columns if name.startswith("MotorTemperature")}
+    return str(write(tmp_path / "log.csv", columns))
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "check | monitor | emulate | stop"),
+        ("look", "invalid choice: 'look'"),
+        ("check --bogus", "unrecognized arguments: --bogus; see horde-robot --help"),
+        ("check --backend robot", "invalid choice: 'robot'"),
+        ("check --port /dev/x", "--port /dev/x needs --backend serial or --backend drops"),
+        ("check --backend serial", "--backend serial needs --port"),
+        ("check --backend drops", "--backend drops needs --port: HOST or HOST:2330"),
+        ("check --backend simulator --port x", "--port belongs to --backend serial or drops, not to simulator"),
+        ("check --backend drops --port h:1 --parity odd", "--parity belongs to --backend serial, not to drops"),
+        ("check --backend serial --port x --baudrate 0", "baudrate must be a positive whole number, not 0"),
+        ("check --backend serial --port x --parity mark", "invalid choice: 'mark'"),
+        ("check --backend replay", "--backend replay needs --log"),
+        ("check --backend replay --log none.csv", "there is no recorded life at none.csv"),
+        ("check --log x.csv", "--log belongs to --backend replay, not to simulator"),
+        ("check --faults loss=1", "--faults belongs to --backend emulated"),
+        ("check --seed -1", "--seed must not be negative"),
+        ("check --seed one", "invalid int value: 'one'"),
+        ("check --robot ../me", "a robot's name is letters, digits, - and _"),
+        ("check --backend replay --log log.csv --save", "nothing to --save"),
+        ("monitor --robot a/b", "a robot's name"),
+        ("emulate --speed 0", "speed must be positive"),
+        ("emulate --faults nonsense=1", "unknown fault 'nonsense'"),
+        ("emulate --tcp nowhere", "an address is HOST:PORT or PORT"),
+        ("emulate --seed -1", "--seed must not be negative"),
+        ("stop --robot a/b", "a robot's name"),
+        ("stop --clear --port x", "--clear goes with --robot alone"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert said in err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_wrong_robot_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    path = robot_file.default_path()
+    path.parent.mkdir(parents=True)
+    path.write_text('prot = "/dev/ttyS0"')
+    assert cli.main(["check"]) == 2
+    err = capsys.readouterr().err
+    assert "unknown key 'prot'" in err
+    assert str(path) in err
+
+
+def test_a_body_that_cannot_be_opened_is_bad_input(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Absent(Robot):
+        def reset(self, rng: np.random.Generator) -> Frame:
+            raise BackendUnavailable("nothing comes from /dev/robot.")
+
+    robot = instead(Absent())
+    assert cli.main(["check", *PORT, "--yes"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "horde-robot: nothing comes from /dev/robot.\n")
+    assert robot.n_closed == 1
+
+
+def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help"], ["--version"], ["check", "--help"], ["monitor", "--help"], ["stop", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words)
+        assert end.value.code == 0
+    assert "horde-robot" in capsys.readouterr().out
+
+
+def test_every_backend_of_a_robot_file_has_an_environment() -> None:
+    assert set(IDS) == set(BACKENDS)
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_well_with_0_and_not_well_with_1(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = instead(Robot())
+    assert cli.main(["check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "critterbot · simulator"
+    assert lines[-1] == "well: 22 ok"
+    assert max(map(len, lines)) <= 80
+    assert robot.n_closed == 1
+
+    def dim(frame: Frame, _: Floats) -> Frame:
+        values = frame.values.copy()
+        values[SPEC.group("light")] = 0.1
+        return replace(frame, values=values)
+
+    instead(Robot(dim))
+    assert cli.main(["check"]) == 1
+    out = capsys.readouterr().out
+    assert "  FAIL  light" in out
+    assert out.splitlines()[-1] == "not well: 21 ok, 1 FAIL"
+
+
+@pytest.mark.parametrize(
+    ("answer", "moves"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_a_robot_that_weighs_something_moves_only_after_a_yes(
+    answer: str,
+    moves: bool,
+    instead: Callable[[Robot], Robot],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    robot = instead(Robot())
+    answering(monkeypatch, answer)
+    assert cli.main(["check", *PORT]) == 0
+    out = capsys.readouterr().out
+    assert "[y/N]" in out
+    assert bool(np.any(robot.requests)) is moves
+    assert ("skip  movement" in out) is not moves
+    assert ("--yes drives without asking" in out) is (answer == "")
+
+
+def test_yes_moves_it_without_asking(instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]) -> None:
+    robot = instead(Robot())
+    assert cli.main(["check", *PORT, "--yes"]) == 0
+    assert "[y/N]" not in capsys.readouterr().out
+    assert np.any(robot.requests)
+
+
+def test_save_keeps_what_was_said_and_measured(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    instead(Robot())
+    words = ["check", "--robot", "second", *PORT, "--parity", "none", "--baudrate", "9600", "--yes", "--save"]
+    assert cli.main(words) == 0
+    path = robot_file.default_path("second")
+    assert f"saved in {path}" in capsys.readouterr().out
+    file = robot_file.load(path)
+    assert (file.backend, file.port, file.parity, file.baudrate) == ("serial", "/dev/robot", "none", 9600)
+    assert file.signs["rotational_velocity"] == 1
+    assert file.ranges["bus_voltage"] == (16.5, 16.5)
+
+    assert cli.main(["monitor", "--robot", "second", "--once"]) == 0
+    assert capsys.readouterr().out.startswith("second · /dev/robot (serial)")
+
+
+def test_a_check_that_does_not_move_keeps_the_signs_measured_before(
+    instead: Callable[[Robot], Robot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = robot_file.default_path()
+    robot_file.save(RobotFile("serial", "/dev/robot", signs={"rotational_velocity": -1}), path)
+    instead(Robot())
+    answering(monkeypatch, "n\n")
+    assert cli.main(["check", "--save"]) == 0
+    assert robot_file.load(path).signs == {"rotational_velocity": -1}
+
+
+def test_what_is_said_goes_before_the_robots_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot_file.save(RobotFile("serial", "/dev/old", "none", 9600), robot_file.default_path())
+    made: list[Target] = []
+    monkeypatch.setattr(Target, "make", lambda self, realtime: made.append(self) or PenEnv(Robot()))
+    cli.main(["monitor", "--once"])
+    cli.main(["monitor", "--once", "--port", "/dev/new"])
+    cli.main(["monitor", "--once", "--backend", "simulator"])
+    assert [(t.backend, t.file.port, t.file.parity) for t in made] == [
+        ("serial", "/dev/old", "none"),
+        ("serial", "/dev/new", "none"),
+        ("simulator", "", "odd"),
+    ]
+
+
+def test_a_recorded_life_is_checked_but_not_driven(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["check", "--backend", "replay", "--log", log])
+    out = capsys.readouterr().out
+    assert "skip  movement                a recorded life cannot be driven" in out
+    assert "forward" not in out
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("words", ["simulator", "emulated", "emulated --link drops"])
+def test_the_simulated_and_the_emulated_robot_are_well(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--seed", "3", "--backend", *words.split()]) == 0
+    out = capsys.readouterr().out
+    for action in SPEC.actions:
+        assert f"  ok    {action.name.replace('_', ' ')}" in out
+
+
+# ---- monitor ---------------------------------------------------------------------------------------------------------
+
+
+def test_once_shows_one_frame(instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]) -> None:
+    robot = instead(Robot())
+    assert cli.main(["monitor", "--once"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("faults:") == 1
+    assert "100 packets/s" in out
+    assert "\x1b" not in out
+    assert len(robot.requests) == 1
+    assert not np.any(robot.requests)
+
+
+def test_where_there_is_no_terminal_a_block_comes_every_second(
+    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """800 packets are 80 frames, the first of them the reset's: 7 whole seconds, then the last frame."""
+    make = Target.make
+    monkeypatch.setattr(Target, "make", lambda self, realtime: make(self, realtime=False))
+    assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
+    assert capsys.readouterr().out.count("faults:") == 8
+
+
+def test_on_a_terminal_the_picture_is_drawn_in_place(
+    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = Target.make
+    monkeypatch.setattr(Target, "make", lambda self, realtime: make(self, realtime=False))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("\x1b[?25l\x1b[2J\x1b[H")
+    assert out.endswith("\x1b[?25h")
+    assert out.count("\x1b[2J") == 1
+    assert out.count("faults:") == out.count("\x1b[H") == 79
+
+
+def test_why_a_robot_is_kept_still_is_shown(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    instead(Robot()).reason = "the robot is charging"
+    assert cli.main(["monitor", "--once"]) == 0
+    assert "kept still: the robot is charging" in capsys.readouterr().out
+
+
+def test_an_emergency_stop_set_meanwhile_is_shown(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot: Any = instead(Robot())
+    robot.latch = EmergencyLatch(default_path())
+    robot.latch.set("smoke")
+    assert cli.main(["monitor", "--once"]) == 0
+    assert "kept still: emergency stop: smoke" in capsys.readouterr().out
+
+
+def test_a_robot_that_goes_away_ends_the_monitor(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Vanishing(Robot):
+        def exchange(self, command: Floats) -> Frame:
+            raise BackendLost("/dev/robot", 1.0, 0.5, 300)
+
+    robot = instead(Vanishing())
+    assert cli.main(["monitor"]) == 1
+    assert "no frame from /dev/robot" in capsys.readouterr().err
+    assert robot.n_closed == 1
+
+
+def test_blocks_are_drawn_only_where_they_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding, can in (("utf-8", True), ("ascii", False), ("latin-1", False)):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        assert terminal_module.has_blocks() is can

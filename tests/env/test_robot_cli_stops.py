@@ -1,0 +1,267 @@
+"""Whatever ends a command stops the robot; and horde-robot stop keeps it stopped."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env import cli
+from horde_env.backend import Frame
+from horde_env.emulator import Emulator
+from horde_env.hardware import robot_file
+from horde_env.hardware.control import COAST, FILL, HALT, encode_control
+from horde_env.hardware.latch import EmergencyLatch, default_path
+from horde_env.hardware.robot_file import RobotFile
+from horde_env.hardware.wire import RobotState, encode_state
+from horde_env.robot import Floats, critterbot
+from tests.env.hardware.peers import Terminal
+from tests.env.healthy import Robot
+
+pytestmark = pytest.mark.usefixtures("own_folders")
+
+SPEC = critterbot()
+PORT = ["--backend", "serial", "--port", "/dev/robot"]
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+
+
+class Interrupting(Robot):
+    """Raises signals in the middle of the first drive, and again while it is closed."""
+
+    def __init__(self, moving: int, *closing: int) -> None:
+        super().__init__()
+        self.moving, self.closing = moving, list(closing)
+
+    def exchange(self, command: Floats) -> Frame:
+        frame = super().exchange(command)
+        if np.any(command) and self.moving:
+            signal.raise_signal(self.moving)
+        return frame
+
+    def close(self) -> None:
+        while self.closing:
+            signal.raise_signal(self.closing.pop())
+        super().close()
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_moving_stops_the_robot(
+    signum: int, code: int, instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signum)
+    robot = instead(Interrupting(signum))
+    assert cli.main(["check", *PORT, "--yes"]) == code
+    assert robot.n_closed == 1
+    assert sum(bool(np.any(request)) for request in robot.requests) == 1
+    assert "the robot was told to stop" in capsys.readouterr().err
+    assert signal.getsignal(signum) is before
+    assert EmergencyLatch(default_path()).reason == ""
+
+
+def test_a_second_ctrl_c_sets_the_emergency_stop_and_does_not_disturb_the_first(
+    instead: Callable[[Robot], Robot],
+) -> None:
+    robot = instead(Interrupting(signal.SIGINT, signal.SIGINT))
+    assert cli.main(["check", *PORT, "--yes"]) == 130
+    assert robot.n_closed == 1
+    assert EmergencyLatch(default_path()).reason == "Ctrl-C was pressed twice"
+
+
+def test_a_second_ctrl_c_does_not_latch_what_weighs_nothing(instead: Callable[[Robot], Robot]) -> None:
+    instead(Interrupting(signal.SIGINT, signal.SIGINT))
+    assert cli.main(["check"]) == 130
+    assert EmergencyLatch(default_path()).reason == ""
+
+
+def test_a_signal_during_the_closing_waits_for_it(instead: Callable[[Robot], Robot]) -> None:
+    robot = instead(Interrupting(0, signal.SIGTERM))
+    assert cli.main(["check", *PORT, "--yes"]) == 143
+    assert robot.n_closed == 1
+
+
+def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Callable[[Robot], Robot]) -> None:
+    class Buggy(Robot):
+        def exchange(self, command: Floats) -> Frame:
+            if np.any(command):
+                raise ZeroDivisionError
+            return super().exchange(command)
+
+    robot = instead(Buggy())
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["check", *PORT, "--yes"])
+    assert robot.n_closed == 1
+
+
+def test_ctrl_c_ends_the_monitor_with_a_stop(instead: Callable[[Robot], Robot]) -> None:
+    class Watched(Robot):
+        def exchange(self, command: Floats) -> Frame:
+            if len(self.requests) == 25:
+                signal.raise_signal(signal.SIGINT)
+            return super().exchange(command)
+
+    robot = instead(Watched())
+    assert cli.main(["monitor"]) == 130
+    assert robot.n_closed == 1
+
+
+# ---- stop ------------------------------------------------------------------------------------------------------------
+
+
+def test_stop_holds_until_it_is_cleared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stop", "--reason", "smoke from motor 220"]) == 0
+    assert EmergencyLatch(default_path()).reason == "smoke from motor 220"
+    assert cli.main(["stop"]) == 0
+    assert EmergencyLatch(default_path("second")).reason == ""
+    capsys.readouterr()
+    assert cli.main(["stop", "--clear"]) == 0
+    assert capsys.readouterr().out == "cleared; it was set: smoke from motor 220\n"
+    assert EmergencyLatch(default_path()).reason == ""
+    assert cli.main(["stop", "--clear"]) == 0
+    assert capsys.readouterr().out == "no emergency stop was set\n"
+
+
+def test_the_stop_of_another_robot_says_how_it_is_cleared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stop", "--robot", "second"]) == 0
+    assert "`horde-robot stop --clear --robot second` ends it" in capsys.readouterr().out
+    assert EmergencyLatch(default_path()).reason == ""
+
+
+def test_a_stop_whose_port_is_not_there_is_set_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stop", "--port", "/dev/none"]) == 1
+    assert "there is no port /dev/none" in capsys.readouterr().err
+    assert EmergencyLatch(default_path()).reason
+
+
+def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("horde_env.hardware.latch.write_whole", refuse)
+    assert cli.main(["stop"]) == 1
+    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(COAST)
+    assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("velocity", "code"), [(0, 0), (20, 1)])
+def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
+    velocity: int, code: int, terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Duty 0 ends even the runaway of a robot in WHEEL_VOLTAGE; velocity 0, twice, is what stays."""
+    raw = np.zeros(SPEC.n_channels)
+    raw[SPEC.index("bus_voltage")] = 160
+    raw[SPEC.index("motor_velocity_220")] = velocity
+    coast, halt = encode_control(COAST), encode_control(HALT)
+    heard = b""
+
+    def answer() -> None:
+        nonlocal heard
+        heard = terminal.hear(len(FILL) + 27)
+        terminal.say(encode_state(RobotState(raw)))
+
+    robot = threading.Thread(target=answer)
+    robot.start()
+    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
+    robot.join()
+    assert heard == FILL + coast + halt + halt
+    out, err = capsys.readouterr()
+    assert ("its wheels are at rest" in out) is (code == 0)
+    assert ("switch the robot off" in err) is (code == 1)
+
+
+def test_a_stop_to_a_silent_robot_says_that_nothing_answers(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
+    assert cli.main(["stop"]) == 1
+    assert "nothing answers there" in capsys.readouterr().err
+
+
+# ---- emulate ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_emulated_robot_is_played_until_a_signal(
+    signum: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def serve(**words: Any) -> dict[str, int]:
+        asked.update(words)
+        words["say"]("serial   /dev/pts/7")
+        signal.raise_signal(signum)
+        assert words["stop"].is_set()
+        return {"loss": 3, "flip": 0}
+
+    monkeypatch.setattr("horde_env.emulator.serve", serve)
+    assert cli.main(["emulate", "--drops", "--faults", "loss=1", "--speed", "2", "--seed", "5"]) == code
+    assert capsys.readouterr().out == "serial   /dev/pts/7\nfaults: loss 3\n"
+    assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")
+    assert (asked["speed"], asked["seed"], asked["battery_scale"]) == (2.0, 5, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
+    """The whole way, in real time: a process that drives over a pseudo terminal is told to end in its first drive."""
+    with Emulator(seed=0) as robot:
+        words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity", "none", "--yes"]
+        robot.start()
+        with process_of(words) as process:
+            assert process.stdout is not None
+            while "forward" not in process.stdout.readline():  # which is printed after the first drive
+                pass
+            assert wait_until(lambda: speed_of(robot) > 0.1), "the second drive never came"
+            process.send_signal(signum)
+            assert process.wait(timeout=30) == code
+            assert wait_until(lambda: speed_of(robot) < 0.02)
+            assert process.stderr is not None
+            assert "the robot was told to stop" in process.stderr.read()
+
+
+def process_of(words: list[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "horde_env.cli", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    end = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def speed_of(robot: Emulator) -> float:
+    motion = robot.robot.machine.body.motion
+    return math.hypot(motion.vx, motion.vy)
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+def test_an_emulated_robot_in_a_process_of_its_own_is_stopped_and_ended() -> None:
+    with process_of(["emulate", "--tcp", "0", "--faults", "heat=5"]) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().split()[1]
+        assert process.stdout.readline().split()[1].startswith("socket://127.0.0.1:")
+        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 1  # at its console it does not answer
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 143, err
+    assert out.startswith("faults: heat ")
