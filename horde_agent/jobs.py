@@ -73,10 +73,7 @@ class Job:
     def emergency_stop(self, reason: str) -> bool:
         """Stop the body for good, until somebody clears it, where it can be; return whether it can."""
         stop = getattr(self.env.unwrapped, "emergency_stop", None)
-        if stop is None:
-            return False
-        stop(reason)
-        return True
+        return stop is not None and bool(stop(reason))
 
     def stop(self) -> None:
         """Ask the job to end cleanly; safe to call from a signal handler."""

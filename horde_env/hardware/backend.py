@@ -70,6 +70,7 @@ class SerialBody(Backend):
         notes: What a reader of results from this body must know.
     """
 
+    can_be_placed = False
     dialect: Dialect = SERIAL
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
@@ -163,6 +164,19 @@ class SerialBody(Backend):
         link, self._link, self._framing = self._link, None, None
         if link is not None:
             link.close()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the motors now and, where there is a latch, until somebody clears it; return whether there is one.
+
+        Raises:
+            BackendUnavailable: If the latch cannot be written; it holds in this process all the same.
+        """
+        if self._link is not None:
+            self._link.command(HALT)
+        if self.latch is None:
+            return False
+        self.latch.set(reason)
+        return True
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after each reset); the robot cannot move while it is charged.

@@ -372,6 +372,27 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     body.close()
 
 
+def test_a_body_stops_at_once_and_for_good_when_it_is_told_to(robot: VirtualRobot, tmp_path: Path) -> None:
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 3)
+    assert body.emergency_stop("smoke") is True
+    robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
+    assert robot.controls()[-1] == HALT
+    assert latch.reason == "smoke"
+    assert marks(life(body, 2)) == ["n", "n"]
+    body.close()
+
+
+def test_a_body_without_a_latch_says_that_the_stop_will_not_last(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 3)
+    assert body.emergency_stop("smoke") is False
+    robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
+    assert robot.controls()[-1] == HALT
+
+
 def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body: SerialBody) -> None:
     """A control packet has no reply, and this one is lost three times; the deadlines are kept."""
     body.reset(RNG)
