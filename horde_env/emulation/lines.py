@@ -232,6 +232,7 @@ class SocketLine(Ends):
         self.unplug()
 
     def _put(self, data: bytes) -> int:
+        self._accept()
         if self._client is None:
             return 0
         try:

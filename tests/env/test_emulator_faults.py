@@ -148,7 +148,7 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     assert stuck.raw[VELOCITY][wheel] == 0
     assert stuck.raw[SPEC.group("motor_current")][wheel] > 12
     gyro = SPEC.index("rotational_velocity")
-    assert stuck.raw[gyro] < 0.6 * free.raw[gyro]
+    assert stuck.raw[gyro] < 0.8 * free.raw[gyro]
     cycles(it, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
     assert it.machine.stuck is None
     assert decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel] > 8
@@ -158,10 +158,10 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
 
 
 def test_faults_come_at_their_rates() -> None:
-    """Poisson: 0.5 a second for 200 s is 100 +- 10 of each; those that last overlap themselves and count less."""
-    it, faults = faulty(loss=0.5, flip=0.5, burst=0.5, stall=0.05)
+    """Poisson: 2 a second for 50 s is 100 +- 10 of each; a stall of 0.4 s in which another begins counts as one."""
+    it, faults = faulty(loss=2.0, flip=2.0, burst=2.0, stall=0.2)
     it.cycle = lambda look=True: setattr(it, "n_cycles", it.n_cycles + 1) or bytes(83)  # type: ignore[method-assign]
-    cycles(it, faults, 20_000)
+    cycles(it, faults, 5_000)
     for kind in ("loss", "flip", "burst"):
         assert faults.counts[kind] == pytest.approx(100, abs=40)
     assert faults.counts["stall"] == pytest.approx(10, abs=8)
@@ -170,7 +170,7 @@ def test_faults_come_at_their_rates() -> None:
 
 def test_a_parser_survives_every_fault_and_accepts_no_bad_packet() -> None:
     """What the parser accepts is what the robot said, in that order, though hundreds of bytes were lost or changed."""
-    it, faults = faulty(loss=5.0, flip=5.0, burst=5.0, stall=0.5, low_battery=0.2, heat=0.2, stuck_wheel=0.2)
+    it, faults = faulty(loss=5.0, flip=5.0, burst=5.0, stall=0.5, low_battery=0.5, heat=0.5, stuck_wheel=0.5)
     said, heard = [], []
     parser = StateParser()
     for _ in range(2_000):

@@ -1,4 +1,4 @@
-"""Where hosts plug in, in real time: pseudo terminals, sockets, drops; one host at a time; whoever waits has a limit."""
+"""Where hosts plug in, in real time: pseudo terminals, sockets, drops. Whoever waits here has a limit."""
 
 from __future__ import annotations
 
@@ -167,17 +167,18 @@ def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
 
 @pytest.mark.parametrize("make", [SocketLine, lambda host, port: DropsLine(host, port, lambda: 0.0)])
 def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None:
-    line = make("127.0.0.1", 0)
-    with socket.create_connection(address(line.url)) as first, socket.create_connection(address(line.url)) as second:
-        line.write(GOLDEN)
-        second.settimeout(LIMIT_S)
-        assert second.recv(1) == b""
-        assert first.recv(16)
-    line.read()  # notices that the first has left
-    with socket.create_connection(address(line.url)) as third:
-        until(lambda: line.write(GOLDEN) or line._client is not None)
-        assert third.recv(16)
-    line.close()
+    with contextlib.closing(make("127.0.0.1", 0)) as line:
+        with socket.create_connection(address(line.url)) as first:
+            until(lambda: (line._accept(), line._client)[1])
+            with socket.create_connection(address(line.url)) as second:
+                line.write(GOLDEN)
+                second.settimeout(LIMIT_S)
+                assert second.recv(1) == b""
+            assert first.recv(16)
+        until(lambda: (line.read(), line._client is None)[1])
+        with socket.create_connection(address(line.url)) as third:
+            until(lambda: (line.write(GOLDEN), line._client)[1])
+            assert third.recv(16)
 
 
 def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
@@ -193,11 +194,10 @@ def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
 @pytest.fixture
 def driver() -> Iterator[tuple[DropsLine, socket.socket]]:
     line = DropsLine("127.0.0.1", 0, lambda: 1_286_293_951.25)
-    with socket.create_connection(address(line.url)) as host:
+    with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
         host.settimeout(LIMIT_S)
-        until(lambda: (line.write(b""), line._client)[1])
+        until(lambda: (line._accept(), line._client)[1])
         yield line, host
-    line.close()
 
 
 def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: tuple[DropsLine, socket.socket]) -> None:
@@ -346,7 +346,6 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
     url = lines[2].split()[1]
     with Port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
         port.handshake(wake=b"", listen_s=LIMIT_S)
-    until(lambda: True)
     stop.set()
     thread.join(LIMIT_S)
     assert not thread.is_alive()

@@ -12,7 +12,9 @@ from horde_env.clock import Clock
 from horde_env.emulator import Emulator, FaultRates
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops
+from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import MI_ON, Control, drive, encode_control
+from horde_env.hardware.link import LinkSettings
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.lockstep import LockstepClock
@@ -143,12 +145,9 @@ def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
         port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
-        steps = port.rouse(wake=MI_ON)
-        with pytest.raises(StopIteration) as done:
-            while True:
-                next(steps)
-                clock.sleep(0.01)
-        assert done.value.value.state.raw[0] == pytest.approx(165, abs=3)
+        for _ in port.rouse(wake=MI_ON):
+            clock.sleep(0.01)
+        assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
         assert emulator.t == pytest.approx(0.13, abs=0.03)  # 0.1 s of listening, then two lines at the console
         port.close()
 
@@ -208,3 +207,37 @@ def test_other_ports_and_second_hosts_are_refused() -> None:
 def test_a_period_must_be_whole_cycles() -> None:
     with Emulator() as emulator, pytest.raises(ValueError, match=r"multiple of 0\.01 s, not 0\.025"):
         LockstepClock(emulator, 0.025)
+
+
+def test_a_whole_life_through_faults_is_the_same_twice() -> None:
+    """The real body on top: reconnections, console, supervisor; every frame alike, no bad packet, and it lives on."""
+    rates = FaultRates.parse("all=0.1,loss=2,flip=2,burst=2")
+
+    def life() -> tuple[list[Any], Any]:
+        with Emulator(seed=6, faults=rates) as emulator:
+            clock = LockstepClock(emulator)
+            body = SerialBody(
+                PortConfig(emulator.open_pty(), parity="none"),
+                clock,
+                settings=LinkSettings(threaded=False),
+                monotonic=clock.monotonic,
+                sleep=clock.sleep,
+                connect=clock.connect,
+            )
+            body.reset(np.random.default_rng(0))
+            frames = []
+            for k in range(250):
+                clock.begin()
+                frame = body.exchange(SPEC.requests[k // 8 % 5])
+                clock.wait()
+                frames.append((frame.values.tobytes(), frame.t, frame.gap, frame.stale, frame.applied))
+            stats = body.stats
+            body.close()
+            return frames, (stats, emulator.fault_counts)
+
+    frames, (stats, counts) = life()
+    assert life() == (frames, (stats, counts))
+    assert stats.crc_errors > 10
+    assert stats.reconnects == stats.losses > 0
+    assert counts["unplug"] > 0
+    assert sum(applied for *_, applied in frames) > 100
