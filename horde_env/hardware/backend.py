@@ -99,6 +99,7 @@ class SerialBody(Backend):
         self._link: Link | None = None
         self._framing: Framing | None = None
         self._n_stale, self._charging_wanted = 0, False
+        self._objection = ""  # the supervisor's
         self.reason = ""
 
     @property
@@ -131,7 +132,10 @@ class SerialBody(Backend):
         self._await_rest(self._link)
         self._framing = Framing(self.spec, self._link)
         self.clock.start()  # opening took its time
-        return self._judged(self._framing.frame(np.zeros(3), self._monotonic(), applied=True))
+        frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
+        self._judge(frame)
+        self._keep_still(self._objection)
+        return replace(frame, applied=frame.applied and not self.reason)
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) until the clock's deadline and return the newest frame.
@@ -147,9 +151,9 @@ class SerialBody(Backend):
         if self._link is None or self._framing is None:
             raise BackendUnavailable("the robot is not connected: call reset() first.")
         link = self._link
-        latched = "" if self.latch is None else self.latch.reason
-        held = latched or self.reason
-        obeyed = link.command(HALT if held else control) and not held and not link.lapsed
+        stop = "" if self.latch is None else self.latch.reason
+        self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
+        obeyed = link.command(HALT if self.reason else control) and not self.reason and not link.lapsed
         if not self.settings.threaded:
             link.tend()
         self._settle_charging(link)
@@ -157,7 +161,8 @@ class SerialBody(Backend):
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
         frame = self._framing.frame(share, self._monotonic(), applied=obeyed and link.is_open)
         self._watch(link, frame)
-        return self._judged(frame)
+        self._judge(frame)
+        return frame
 
     def close(self) -> None:
         """Stop the motors and let go of the robot. Closing twice does nothing."""
@@ -224,18 +229,21 @@ class SerialBody(Backend):
             self.close()
             raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets)
 
-    def _judged(self, frame: Frame) -> Frame:
+    def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""
-        if self._framing is None or self._link is None or frame.stale:
-            return frame
-        reason = ""
-        if not is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
-            charge_state = self._framing.mark.newest.state.charge_state
-            reason = self.supervisor.judge(frame.values, charge_state, frame.t)
+        if frame.stale or self._framing is None or self._link is None:
+            return
+        if is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
+            self._objection = ""
+            return
+        charge_state = self._framing.mark.newest.state.charge_state
+        self._objection = self.supervisor.judge(frame.values, charge_state, frame.t)
+
+    def _keep_still(self, reason: str) -> None:
+        """Keep the robot still for a reason, or let it move where there is none; say so when that changes."""
         if reason != self.reason:
-            _log.warning("%s", f"the robot stops: {reason}" if reason else "the robot may move again")
+            _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
         self.reason = reason
-        return frame
 
 
 class DropsBody(SerialBody):

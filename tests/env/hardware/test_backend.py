@@ -335,6 +335,7 @@ def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: S
     assert robot.controls()[-1] == HALT
     robot.raw[SPEC.group("motor_temperature")] = 75  # inside the margin
     assert marks(life(body, 2)) == ["n", "n"]
+    assert not body.reset(RNG).applied
     robot.raw[SPEC.group("motor_temperature")] = 90
     frames = life(body, 3)
     assert marks(frames)[-1] == ""
@@ -360,6 +361,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     frames = life(body, 3)
 
     assert marks(frames) == ["n", "n", "n"]
+    assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
     n = len(robot.heard)
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
