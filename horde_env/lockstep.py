@@ -51,6 +51,9 @@ class LockstepClock:
 
     Attributes:
         missed: Always 0: virtual time is never late.
+
+    Raises:
+        ValueError: If the emulator was started, or `period_s` is no multiple of 0.01 s.
     """
 
     missed = 0
@@ -63,6 +66,8 @@ class LockstepClock:
         look_last: int | None = 2,
         opener: Callable[..., Any] = serial_for_url,
     ) -> None:
+        if emulator.is_running:
+            raise ValueError("this emulator runs in its own thread; one in lockstep is not started")
         self.emulator, self.period_s = emulator, period_s
         self._n_cycles = round(period_s / TICK_S)
         if not math.isclose(self._n_cycles * TICK_S, period_s) or self._n_cycles < 1:

@@ -204,6 +204,13 @@ def test_other_ports_and_second_hosts_are_refused() -> None:
             host.clock.connect(host.url)
 
 
+def test_an_emulator_that_runs_by_itself_is_refused() -> None:
+    with Emulator() as emulator:
+        emulator.start()
+        with pytest.raises(ValueError, match="runs in its own thread"):
+            LockstepClock(emulator)
+
+
 def test_a_period_must_be_whole_cycles() -> None:
     with Emulator() as emulator, pytest.raises(ValueError, match=r"multiple of 0\.01 s, not 0\.025"):
         LockstepClock(emulator, 0.025)
