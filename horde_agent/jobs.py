@@ -162,6 +162,8 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample
         "sensor_age_ms": life.sensor_age_s.summary_ms(),
         "overrun_ms": life.overrun_s.summary_ms(),
         "n_not_applied": life.n_not_applied,
+        "n_dockings": life.dockings.n_done,
+        "n_dockings_failed": life.dockings.n_failed,
     }
     outcomes = list(errors.outcomes())
     variance = results.variances(outcomes, horde.n_demons)

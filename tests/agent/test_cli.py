@@ -145,7 +145,7 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", cli.ENDING)
 def test_a_signal_ends_the_run_with_its_report(
     number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
