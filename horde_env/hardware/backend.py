@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -59,6 +59,7 @@ class SerialBody(Backend):
         clock: Who waits for the end of a period: the environment's own clock, which calls `begin` before an exchange.
         spec: The robot; the Critterbot when None.
         settings: How long to hold a command, and how long to try to reconnect.
+        signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
         supervisor: Stops the robot for heat, bus voltage and charging; `Supervisor(spec)` when None.
         monotonic: The time in seconds.
@@ -81,6 +82,7 @@ class SerialBody(Backend):
         spec: RobotSpec | None = None,
         *,
         settings: LinkSettings | None = None,
+        signs: Mapping[str, int] | None = None,
         latch: EmergencyLatch | None = None,
         supervisor: Supervising | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -92,6 +94,9 @@ class SerialBody(Backend):
         # A write that waits for room must not cost more than half a period.
         self.config = replace(config, write_timeout_s=min(config.write_timeout_s, 0.5 * self.period_s))
         self.clock, self.latch = clock, latch
+        self._signs = np.ones(self.spec.n_channels)
+        for name, sign in (signs or {}).items():
+            self._signs[self.spec.index(name)] = sign
         self.settings = LinkSettings() if settings is None else settings
         self.supervisor: Supervising = Supervisor(self.spec) if supervisor is None else supervisor
         self._monotonic, self._sleep = monotonic, sleep
@@ -130,7 +135,7 @@ class SerialBody(Backend):
         self._link.command(HALT)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
-        self._framing = Framing(self.spec, self._link)
+        self._framing = Framing(self.spec, self._link, self._signs)
         self.clock.start()  # opening took its time
         frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
         self._judge(frame)

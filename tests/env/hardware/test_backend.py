@@ -14,6 +14,7 @@ from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.robot import critterbot
 from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import VirtualRobot
@@ -393,6 +394,16 @@ def test_a_body_without_a_latch_says_that_the_stop_will_not_last(robot: VirtualR
     assert body.emergency_stop("smoke") is False
     robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
     assert robot.controls()[-1] == HALT
+
+
+def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot) -> None:
+    body, gyro = serial_body(robot, signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
+    body.reset(RNG)
+    frame = life(body, 2)[-1]
+    plain = critterbot().to_si(body._link.last_two()[-1].state.raw)  # type: ignore[union-attr]
+    assert frame.values[gyro] == -plain[gyro] != 0.0
+    assert frame.values[gyro + 1 :][:5].tolist() == plain[gyro + 1 :][:5].tolist()
+    body.close()
 
 
 def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body: SerialBody) -> None:
