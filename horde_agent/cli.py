@@ -30,6 +30,8 @@ from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_
 from horde_agent.report import write_report
 from horde_agent.run_folder import own_version
 
+# SIGHUP comes where the terminal goes away; Windows has none.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 BODY_GONE, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
 
@@ -250,7 +252,7 @@ def reported(job: Job) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt(job: Job) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the job cleanly, with its report; a second one breaks it off."""
+    """Let the first Ctrl-C, SIGTERM or SIGHUP end the job cleanly, with its report; a second one breaks it off."""
 
     def stop(signum: int, frame: object) -> None:  # noqa: ARG001
         if job.is_stopped:
@@ -261,7 +263,7 @@ def stop_on_interrupt(job: Job) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in ENDING}
     try:
         yield
     finally:

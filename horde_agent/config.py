@@ -36,8 +36,8 @@ class LearnConfig:
     Attributes:
         backend: The body: `simulator` (the Critterbot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
-        port: Port of a real robot: a device (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT for
-            serial, HOST:2330 for drops.
+        port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
+            (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         log: The log to replay.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
@@ -153,9 +153,6 @@ def _check_body(config: LearnConfig) -> None:
     _one_of("backend", config.backend, BACKENDS)
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
-    if config.port is None and config.backend in WITH_PORT:
-        example = "/dev/serial/by-id/..." if config.backend == "serial" else "HOST:2330"
-        raise BadInput(f"--backend {config.backend} needs --port, where the robot is, as in --port {example}")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

@@ -73,10 +73,7 @@ class Job:
     def emergency_stop(self, reason: str) -> bool:
         """Stop the body for good, until somebody clears it, where it can be; return whether it can."""
         stop = getattr(self.env.unwrapped, "emergency_stop", None)
-        if stop is None:
-            return False
-        stop(reason)
-        return True
+        return stop is not None and bool(stop(reason))
 
     def stop(self) -> None:
         """Ask the job to end cleanly; safe to call from a signal handler."""
@@ -135,7 +132,7 @@ def live(job: Job) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         with life:
-            life.run(job.config.steps)
+            life.run(max(job.config.steps - life.steps, 0))  # a robot has driven to the middle already
     finally:
         wall_s = time.perf_counter() - began
         progress.stop()
@@ -165,6 +162,8 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample
         "sensor_age_ms": life.sensor_age_s.summary_ms(),
         "overrun_ms": life.overrun_s.summary_ms(),
         "n_not_applied": life.n_not_applied,
+        "n_dockings": life.dockings.n_done,
+        "n_dockings_failed": life.dockings.n_failed,
     }
     outcomes = list(errors.outcomes())
     variance = results.variances(outcomes, horde.n_demons)

@@ -8,6 +8,7 @@ So the time from observation to action does not depend on how many demons there 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -119,13 +120,14 @@ class Life:
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
         self._is_seen = False
+        self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(self.interface.coder.n_inputs, np.nan, dtype=np.float32)
 
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""
         if not self._has_begun:
             self._has_begun = True
-            self._reset(seed=int(self.rng.integers(2**31)))
+            self._drive(Phase.CENTRE, seed=int(self.rng.integers(2**31)))
 
     def stop(self) -> None:
         """Ask the life to end after the current step, or a stay at the dock early; safe from a signal handler."""
@@ -150,16 +152,16 @@ class Life:
         if steps < 0:
             raise ValueError(f"steps must not be negative, got {steps}")
         self.begin()
-        end = self.steps + steps
-        while self.steps < end and not self._is_stopped:
+        self._end = self.steps + steps
+        while self.steps < self._end and not self._is_stopped:
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
-                self._dock(end)
+                self._dock()
                 continue
             began = time.perf_counter()
             choice = self.excursions.choose(self.behaviour, self.rng, broken=bool(self._flags & BROKEN))
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
-                self._drive(end, Phase.CENTRE, {"manoeuvre": "centre"})
+                self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
@@ -202,7 +204,7 @@ class Life:
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
-            self._reset()
+            self._drive(Phase.CENTRE)
 
     def _time(self, info: Mapping[str, Any]) -> None:
         """Count how late the step was and how old its packet, where the body tells."""
@@ -219,25 +221,28 @@ class Life:
         self._flags |= Flag.GAP
         return info
 
-    def _dock(self, end: int) -> None:
+    def _dock(self) -> None:
         """Go to the dock and charge, for as long as the life still lasts; end the life where that is in vain."""
         self._depart(Choice(Phase.DOCK, NO_ACTION, np.nan))
         self.excursions.cancel()
-        left_s = (end - self.steps) * self.interface.period_s
-        self._drive(end, Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
-        if self.steps < end:  # a stay that the end of the run cut short says nothing about the dock
+        left_s = (self._end - self.steps) * self.interface.period_s
+        self._drive(Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
+        if self.steps < self._end:  # a stay that the end of the run cut short says nothing about the dock
             self.dockings.return_at(self.steps)
         if self.dockings.is_hopeless:
             _log.warning("%s", self.dockings.complaint(self.steps))
             self._is_stopped = True
 
-    def _drive(self, end: int, phase: Phase, options: dict[str, Any]) -> None:
-        """Let the body drive; its frames count as steps, up to `end`, and are recorded but not learned from."""
+    def _drive(self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None) -> None:
+        """Reset; where the body drives, its frames count as steps, up to the end of the run, but nothing is learned.
+
+        A real robot drives in every reset, one that can be placed only where the options say so.
+        """
         before = self.steps
-        info = self._reset(options=options)
+        info = self._reset(seed, options)
         body: Any = self.env.unwrapped
-        frames = body.manoeuvre_frames
-        self.steps = min(end, before + info.get("manoeuvre_steps", len(frames)))
+        frames = getattr(body, "manoeuvre_frames", [])
+        self.steps = min(self._end, before + info.get("manoeuvre_steps", len(frames)))
         observations = getattr(body, "manoeuvre_observations", [])
         at = getattr(body, "manoeuvre_at", range(1, len(frames) + 1))
         for k, frame in enumerate(frames[:-1]):

@@ -44,7 +44,10 @@ class Frame:
 
 
 class Backend(Protocol):
-    """A robot body, simulated or physical: nobody above this line can tell which."""
+    """A robot body, simulated or physical: nobody above this line can tell which.
+
+    A physical body says `can_be_placed = False`: a reset finds it where it stands, and so the environment drives it.
+    """
 
     period_s: float
 

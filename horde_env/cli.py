@@ -151,13 +151,14 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
 
 
 def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, float]]) -> None:
-    """Write the robot's file; signs measured earlier stay where none were measured now."""
+    """Write the robot's file; what was measured was put right by the signs of the file before, which go into it."""
     if not ranges:
         print("nothing was measured, so nothing is saved")
         return
     file = target.file
     path = robot_file.default_path(target.robot)
-    kept = robot_file.RobotFile(file.backend, file.port, file.parity, file.baudrate, signs or file.signs, ranges)
+    signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in signs.items()}
+    kept = robot_file.RobotFile(file.backend, file.port, file.parity, file.baudrate, signs, ranges)
     robot_file.save(kept, path)
     print(f"saved in {path}")
 

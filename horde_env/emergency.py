@@ -11,7 +11,7 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.running import UNWELL, WELL, BadInput, answered
-from horde_env.target import ON_A_PORT, Target, saved_file
+from horde_env.target import ON_A_PORT, Target
 from horde_env.terminal import complain
 
 
@@ -31,7 +31,7 @@ def stop_robot(words: argparse.Namespace) -> int:
     except BackendUnavailable as error:  # then the robot itself is told all the more
         code = complain(str(error), UNWELL)
     with answered():
-        file = saved_file(words.robot)
+        file = robot_file.known(words.robot)
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
         parity = words.parity or file.parity

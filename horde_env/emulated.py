@@ -167,6 +167,10 @@ class EmulatedBody(Backend):
         """Exchange with the robot, as `SerialBody` does."""
         return self._posed(self.body.exchange(command))
 
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the motors, as `SerialBody` does; return whether there is a latch that keeps them stopped."""
+        return self.body.emergency_stop(reason)
+
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not."""
         self.body.enable_charging(enabled)

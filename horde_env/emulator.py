@@ -13,42 +13,27 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
-from numpy.random import Generator
 
+from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.faults import FaultRates, Faults
-from horde_env.emulation.lines import DropsLine, Line, PtyLine, SocketLine
+from horde_env.emulation.jitter import packet_delays
+from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
+from horde_env.emulation.sockets import SocketLine
 from horde_env.hardware.drops import ROBOT_PORT
 from horde_env.robot import RobotSpec
 from horde_env.sim.backend import START_M
 from horde_env.sim.motors import TICK_S
 from horde_env.sim.pen import Pen
 
-__all__ = ["Emulator", "FaultRates", "Microcontroller", "packet_delays", "serve"]
-
-# When packets come, in ms after their 10 ms instants, fitted to the gaps in the real robot's log: most a little late,
-# some late by half a cycle (the log's host was busy), and none sooner after the last than the line can carry it.
-# Log against this model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
-LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
+__all__ = ["Emulator", "FaultRates", "Microcontroller", "serve"]
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
-
-
-def packet_delays(rng: Generator) -> Iterator[float]:
-    """Yield how long after its 10 ms instant each packet comes, in seconds, for ever; jitter as in the log."""
-    last_ms = 0.0  # since the instant of the packet before
-    while True:
-        late_ms = np.where(
-            rng.random(256) < LATE_SHARE, rng.uniform(*LATE_MS, 256), abs(rng.normal(0, LATE_SD_MS, 256))
-        )
-        for wait_ms in late_ms.tolist():
-            last_ms = max(wait_ms, last_ms + LINE_MS - 1e3 * TICK_S)
-            yield 1e-3 * last_ms
 
 
 class Emulator:
@@ -150,6 +135,11 @@ class Emulator:
             self._faults.inject(kind, for_s)
 
     # ---- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread of its own lets its time pass."""
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def t(self) -> float:
@@ -265,7 +255,7 @@ def serve(
 ) -> dict[str, int]:
     """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
 
-    There is always a pseudo terminal where the machine has them; `say` tells its path first.
+    There is always a pseudo terminal; `say` tells its path first, then the addresses.
 
     Args:
         tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
@@ -279,7 +269,7 @@ def serve(
 
     Raises:
         ValueError: If an argument makes no sense.
-        BackendUnavailable: If PyBullet is missing or an address cannot be listened on.
+        BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
     """
     rates = FaultRates.parse(faults)
     addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}

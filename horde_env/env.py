@@ -111,7 +111,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
-        can_do = list(MANOEUVRES) if isinstance(backend, Chargeable) else ["centre"]
+        can_do = [name for name in MANOEUVRES if name != "dock" or isinstance(backend, Chargeable)]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
@@ -134,9 +134,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; with `options={"manoeuvre": name}` by a drive of the body from where it stands.
 
+        A physical body cannot be placed: a reset without options drives it to the middle, and only "stay" does not.
+
         Args:
             seed: Seeds all randomness of this environment and its body.
-            options: None, or {"manoeuvre": "centre" or "dock"}, the latter also with {"charge_s": seconds}.
+            options: None, or {"manoeuvre": "centre", "dock" or "stay"}, "dock" also with {"charge_s": seconds}.
 
         Returns:
             The first observation, and info with `gap` 1 and `manoeuvre_steps`.
@@ -152,8 +154,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
         self.fault = None
         frame = self._frame
-        if frame is None or frame.last or manoeuvre is None or seed is not None:
+        if frame is None or frame.last or manoeuvre in (None, "stay") or seed is not None:
             frame = self._start()
+        if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
+            manoeuvre = "centre"
         arrival, told = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
         if manoeuvre == "centre":
             arrival, told = self._centre(arrival)
@@ -166,6 +170,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Ask a stay at the dock that is under way in `reset` to end early; safe to call from a signal handler."""
         if self._stay is not None:
             self._stay.end()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so."""
+        stop = getattr(self.backend, "emergency_stop", None)
+        return stop is not None and bool(stop(reason))
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Send the action's request at once, let one period pass, and return what the body then senses.

@@ -14,7 +14,7 @@ from horde_env.robot import Floats, RobotSpec
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
-MANOEUVRES = ("centre", "dock")
+MANOEUVRES = ("centre", "dock", "stay")
 OPTIONS = ("manoeuvre", "charge_s")
 
 

@@ -51,6 +51,9 @@ class LockstepClock:
 
     Attributes:
         missed: Always 0: virtual time is never late.
+
+    Raises:
+        ValueError: If the emulator was started, or `period_s` is no multiple of 0.01 s.
     """
 
     missed = 0
@@ -63,6 +66,8 @@ class LockstepClock:
         look_last: int | None = 2,
         opener: Callable[..., Any] = serial_for_url,
     ) -> None:
+        if emulator.is_running:
+            raise ValueError("this emulator runs in its own thread; one in lockstep is not started")
         self.emulator, self.period_s = emulator, period_s
         self._n_cycles = round(period_s / TICK_S)
         if not math.isclose(self._n_cycles * TICK_S, period_s) or self._n_cycles < 1:
@@ -147,11 +152,10 @@ class LockstepPort:
         Raises:
             LockstepLost: If it does not come.
         """
-        with self._changed:
-            if self.is_closed or self._lost_line():
-                return
-            n = self._n_written
-        if self.line.n_received < n and not self.line.await_received(n, PATIENCE_S) and not self._lost_line():
+        n = self._n_written
+        if self.line.n_received >= n or self.is_closed or self._lost_line():
+            return
+        if not self.line.await_received(n, PATIENCE_S):
             raise LockstepLost(f"{n} bytes were written to {self.line.url}, only {self.line.n_received} came through")
 
     def hand_over(self) -> None:
@@ -183,20 +187,16 @@ class LockstepPort:
 
     @property
     def in_waiting(self) -> int:
-        """Bytes that can be read at once."""
+        """Bytes that can be read at once; waits for them, as `read` would, so that it reads them all in one go."""
         with self._changed:
-            return self._n_ready - self._n_read
+            return self._await_bytes()
 
     def read(self, size: int = 1) -> bytes:
         """Return what is there, `size` bytes at most, or nothing after the port's timeout."""
         with self._changed:
-            self._reading = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._port.timeout)
-            n, gone = min(size, self._n_ready - self._n_read), self._is_gone
-            self._reading = False
-        if not n and not gone:
-            return b""
+            n = min(size, self._await_bytes())
+            if not n and not self._is_gone:
+                return b""
         try:
             data = bytes(self._port.read(n or 1))
         except BaseException:
@@ -205,6 +205,15 @@ class LockstepPort:
         with self._changed:
             self._n_read += len(data)
         return data
+
+    def _await_bytes(self) -> int:
+        """Say that all that was read is dealt with, and return how many bytes can be read now."""
+        if self._n_ready == self._n_read and not self._is_gone:
+            self._reading = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._port.timeout)
+            self._reading = False
+        return self._n_ready - self._n_read
 
     def write(self, data: bytes) -> int | None:
         """Send bytes; they count as written once the operating system has them."""

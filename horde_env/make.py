@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from horde_env.hardware.backend import SerialBody
     from horde_env.hardware.latch import EmergencyLatch
     from horde_env.hardware.link import LinkSettings
+    from horde_env.hardware.robot_file import RobotFile
     from horde_env.hardware.settings import PortConfig
 
 
@@ -54,9 +56,11 @@ def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -
 
 def make_serial_env(
     *,
-    port: str,
-    parity: Literal["odd", "even", "none"] = "odd",
-    baudrate: int = 115_200,
+    port: str | None = None,
+    parity: Literal["odd", "even", "none"] | None = None,
+    baudrate: int | None = None,
+    robot: str = "critterbot",
+    signs: Mapping[str, int] | None = None,
     latch: EmergencyLatch | None = None,
     settings: LinkSettings | None = None,
     **kwargs: Any,
@@ -64,41 +68,61 @@ def make_serial_env(
     """Return the real Critterbot at the end of a serial line ("CritterbotSerial-v0"). It is opened by the first reset.
 
     Args:
-        port: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT" or "rfc2217://HOST:PORT".
+        port: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT" or "rfc2217://HOST:PORT". This and the next two
+            are those of the robot's file (`horde_env.hardware.robot_file`) when None.
         parity: The robot's is odd; a pseudo terminal may take "none" alone.
         baudrate: Bits per second.
-        latch: The emergency stop; the Critterbot's own (`horde_env.hardware.latch`) when None.
+        robot: Name of the robot.
+        signs: Channel -> -1 where its readings run against the specification; those of its file when None.
+        latch: The emergency stop; the robot's own (`horde_env.hardware.latch`) when None.
         settings: How long commands are held and reconnection is tried.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
         ValueError: If an argument is out of range or unknown.
     """
+    from horde_env.hardware import robot_file
     from horde_env.hardware.backend import SerialBody
     from horde_env.hardware.settings import PortConfig
 
-    return _physical_env(SerialBody, PortConfig(port, baudrate, parity), latch, settings, kwargs)
+    file = robot_file.known(robot)
+    config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, parity or file.parity)  # type: ignore[arg-type]
+    body = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
+    return _physical_env(SerialBody, config, robot, body, kwargs)
 
 
 def make_drops_env(
-    *, port: str, latch: EmergencyLatch | None = None, settings: LinkSettings | None = None, **kwargs: Any
+    *,
+    port: str | None = None,
+    robot: str = "critterbot",
+    signs: Mapping[str, int] | None = None,
+    latch: EmergencyLatch | None = None,
+    settings: LinkSettings | None = None,
+    **kwargs: Any,
 ) -> PenEnv:
     """Return the real Critterbot behind its on-board driver ("CritterbotDrops-v0"). It is opened by the first reset.
 
     Args:
-        port: "HOST:PORT"; the driver's own port, 2330, where none is said. The original simulator's is 2324.
-        latch: The emergency stop; the Critterbot's own when None.
+        port: "HOST:PORT"; the driver's own port, 2330, where none is said. The original simulator's is 2324. That of
+            the robot's file when None.
+        robot: Name of the robot.
+        signs: As for `make_serial_env`.
+        latch: The emergency stop; the robot's own when None.
         settings: How long commands are held and reconnection is tried.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
         ValueError: If an argument is out of range or unknown.
     """
+    from horde_env.hardware import robot_file
     from horde_env.hardware.backend import DropsBody
     from horde_env.hardware.drops import url_of
     from horde_env.hardware.settings import PortConfig
 
-    return _physical_env(DropsBody, PortConfig(url_of(port)), latch, settings, kwargs)
+    file = robot_file.known(robot)
+    config = PortConfig(url_of(_port_of("drops", port, robot, file)))
+    body = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
+    return _physical_env(DropsBody, config, robot, body, kwargs)
 
 
 def make_emulated_env(
@@ -146,19 +170,26 @@ def make_emulated_env(
     return PenEnv(body, body.clock, spec=body.spec, pen=body.pen, **kwargs)
 
 
+def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str:
+    """Return where a robot is: what was said, else what its file says of this backend."""
+    port = port or (file.port if file.backend == backend else "")
+    if not port:
+        raise ValueError(
+            f"no port is known for the robot {robot!r}: say where it is (--port), or let `horde-robot check --backend "
+            f"{backend} --port ... --save` keep it"
+        )
+    return port
+
+
 def _physical_env(
-    kind: type[SerialBody],
-    config: PortConfig,
-    latch: EmergencyLatch | None,
-    settings: LinkSettings | None,
-    kwargs: dict[str, Any],
+    kind: type[SerialBody], config: PortConfig, robot: str, body: dict[str, Any], kwargs: dict[str, Any]
 ) -> PenEnv:
-    from horde_env.hardware.latch import EmergencyLatch
+    from horde_env.hardware.latch import EmergencyLatch, default_path
 
     spec = critterbot()
     clock = RealTimeClock(spec.period_s)
-    body = kind(config, clock, spec, latch=latch or EmergencyLatch(), settings=settings)
-    return PenEnv(body, clock, spec=spec, **kwargs)
+    body["latch"] = body["latch"] or EmergencyLatch(default_path(robot))
+    return PenEnv(kind(config, clock, spec, **body), clock, spec=spec, **kwargs)
 
 
 def _clock(spec: RobotSpec, realtime: bool) -> Clock:

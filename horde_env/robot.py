@@ -7,6 +7,7 @@ they are data here and are used by the simulator (to quantise) and by `hardware/
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-
-from horde_env.scaling import scale_to_unit
 
 Floats = NDArray[np.float64]
 Observation = NDArray[np.float32]
@@ -103,6 +102,7 @@ class RobotSpec:
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
         self._span = self.high - self.low
+        self._to_unit: Callable[..., int] | None = None
         self._slices = {name: self._slice(name) for name in self._groups}
 
     low: Floats
@@ -180,8 +180,12 @@ class RobotSpec:
             The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
             reading that is not finite counts as clipped and becomes 0.
         """
+        if self._to_unit is None:  # not before: whoever only looks at the robot needs no compiler
+            from horde_env.scaling import scale_to_unit
+
+            self._to_unit = scale_to_unit
         observation = np.empty(self.n_channels, dtype=np.float32)
-        n_clipped: int = scale_to_unit(values, self.low, self._span, observation)
+        n_clipped: int = self._to_unit(values, self.low, self._span, observation)
         return observation, n_clipped
 
     def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:

@@ -59,7 +59,7 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
         try:
             try:
                 with answered():
-                    env.reset(seed=target.seed)
+                    env.reset(seed=target.seed, options={"manoeuvre": "stay"})
                 yield env
             finally:
                 signals.deferred = True

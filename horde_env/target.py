@@ -87,7 +87,7 @@ class Target:
         """
         options = dict(self.options)
         if self.backend in ON_A_PORT:
-            options |= {"port": self.file.port, "latch": self.latch}
+            options |= {"port": self.file.port, "latch": self.latch, "signs": self.file.signs}
             if self.backend == "serial":
                 options |= {"parity": self.file.parity, "baudrate": self.file.baudrate}
         elif realtime:
@@ -116,7 +116,7 @@ def target_of(words: argparse.Namespace) -> Target:
         ValueError: If the words contradict each other, or say too little.
         BackendUnavailable: If the robot's file cannot be read.
     """
-    known = saved_file(words.robot)
+    known = robot_file.known(words.robot)
     backend = words.backend or known.backend or ("" if words.port else "simulator")
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
@@ -138,17 +138,6 @@ def target_of(words: argparse.Namespace) -> Target:
     options = {"log": words.log, "link": words.link, "faults": words.faults}
     given = {key: value for key, value in options.items() if value is not None}
     return Target(words.robot, backend, file, given, words.seed)
-
-
-def saved_file(robot: str) -> RobotFile:
-    """Return what is known of a robot: nothing where it has no file.
-
-    Raises:
-        ValueError: If the name is none, or the file is wrong.
-        BackendUnavailable: If the file cannot be read.
-    """
-    path = robot_file.default_path(robot)
-    return robot_file.load(path) if path.exists() else RobotFile()
 
 
 def _check_belonging(words: argparse.Namespace, backend: str) -> None:

@@ -26,6 +26,9 @@ from horde_env.robot import Floats, RobotSpec, critterbot
 INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
 
 
+STAY = {"manoeuvre": "stay"}  # a real robot drives in any other reset
+
+
 class BackendContract:
     """What every body promises, and what the environment makes of it.
 
@@ -151,7 +154,7 @@ class BackendContract:
     def test_only_a_reset_makes_a_gap(self) -> None:
         """While nothing is lost, every other frame follows from the last one, and the body did as asked."""
         with self.environment() as env:
-            _, info = env.reset(seed=0)
+            _, info = env.reset(seed=0, options=STAY)
             assert (info["gap"], info["manoeuvre_steps"]) == (1, 0)
             for i in range(self.n_steps):
                 _, _, _, _, info = env.step(i % 5)
@@ -170,13 +173,13 @@ class BackendContract:
             assert info["t"] >= t
             if frames:
                 assert np.array_equal(observation, env.robot.scale(frames[-1].values)[0])
-            env.reset(seed=1)
+            env.reset(seed=1, options=STAY)
             assert env.manoeuvre_frames == []
 
     def test_a_refused_action_sends_nothing(self) -> None:
         """The next step goes on as if it had not been asked for."""
         with self.environment() as env:
-            _, info = env.reset(seed=0)
+            _, info = env.reset(seed=0, options=STAY)
             for action in (5, -1, 0.5, None):
                 _assert_raises(ValueError, env.step, action)
             assert 0.0 < env.step(4)[4]["t"] - info["t"] < 1.5 * env.robot.period_s
@@ -196,7 +199,7 @@ class BackendContract:
         clock = RealTimeClock(spec.period_s, monotonic=hand.monotonic, sleep=hand.sleep)
         env = PenEnv(self.make_backend(), clock, spec=spec)
         try:
-            env.reset(seed=0)
+            env.reset(seed=0, options=STAY)
             for _ in range(3):
                 env.step(0)
             assert np.isclose(hand.now_s, 3 * spec.period_s)

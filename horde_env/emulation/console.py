@@ -1,7 +1,7 @@
 """The microcontroller's text console, which it shows after a reset: lines end in CR alone, nothing is echoed.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c). The commands that only look at a
-chip, or flash it, answer with nothing here.
+Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c). Commands that look at a
+chip, flash it, or move the robot by itself answer with a prompt here and do nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,21 @@ HELP = {
     "amp": "amp [0|1]",
     "reset": "reset now",
 }
-SILENT = ("set_led", "get_led", "stat_led", "clearall", "setall", "get_accel", "get_adcspi", "mode", "pid", "recharge")
+SILENT = frozenset(
+    [
+        "set_led",
+        "get_led",
+        "stat_led",
+        "clearall",
+        "setall",
+        "get_accel",
+        "get_adcspi",
+        "mode",
+        "pid",
+        "recharge",
+        "bootloader",
+    ]
+)
 
 
 def banner() -> bytes:

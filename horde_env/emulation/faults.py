@@ -100,6 +100,7 @@ class Faults:
         self.rates, self.counts = rates, dict.fromkeys(KINDS, 0)
         self._robot, self._rng = robot, rng
         self._share = [getattr(rates, kind) * motors.TICK_S for kind in KINDS]
+        self._is_random = any(self._share)
         self._due: list[str] = []  # damage that waits for traffic
         self._ends: dict[str, int] = {}  # cycle at which a lasting fault is over
         self._heat = [0.0, 0.0, 0.0]
@@ -143,10 +144,11 @@ class Faults:
 
     def tick(self) -> None:
         """End what is over and draw what begins, before a cycle."""
-        for kind in [kind for kind, end in self._ends.items() if self._robot.n_cycles >= end]:
-            del self._ends[kind]
-            self._end(kind)
-        if any(self._share):
+        for kind, end in list(self._ends.items()):
+            if self._robot.n_cycles >= end:
+                del self._ends[kind]
+                self._end(kind)
+        if self._is_random:
             for kind, draw, share in zip(KINDS, self._rng.random(len(KINDS)).tolist(), self._share, strict=True):
                 if draw < share:
                     self.inject(kind)

@@ -193,7 +193,7 @@ class Microcontroller:
 
     def _obey(self) -> None:
         """Read all that has come; the last complete control packet acts, the others are lost."""
-        controls = self._parser.feed(bytes(self._ring))
+        controls = self._parser.feed(bytes(self._ring)) if self._ring else []
         self._ring.clear()
         if not controls:
             return

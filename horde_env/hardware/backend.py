@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -59,6 +59,7 @@ class SerialBody(Backend):
         clock: Who waits for the end of a period: the environment's own clock, which calls `begin` before an exchange.
         spec: The robot; the Critterbot when None.
         settings: How long to hold a command, and how long to try to reconnect.
+        signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
         supervisor: Stops the robot for heat, bus voltage and charging; `Supervisor(spec)` when None.
         monotonic: The time in seconds.
@@ -70,6 +71,7 @@ class SerialBody(Backend):
         notes: What a reader of results from this body must know.
     """
 
+    can_be_placed = False
     dialect: Dialect = SERIAL
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
@@ -80,6 +82,7 @@ class SerialBody(Backend):
         spec: RobotSpec | None = None,
         *,
         settings: LinkSettings | None = None,
+        signs: Mapping[str, int] | None = None,
         latch: EmergencyLatch | None = None,
         supervisor: Supervising | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -91,6 +94,9 @@ class SerialBody(Backend):
         # A write that waits for room must not cost more than half a period.
         self.config = replace(config, write_timeout_s=min(config.write_timeout_s, 0.5 * self.period_s))
         self.clock, self.latch = clock, latch
+        self._signs = np.ones(self.spec.n_channels)
+        for name, sign in (signs or {}).items():
+            self._signs[self.spec.index(name)] = sign
         self.settings = LinkSettings() if settings is None else settings
         self.supervisor: Supervising = Supervisor(self.spec) if supervisor is None else supervisor
         self._monotonic, self._sleep = monotonic, sleep
@@ -98,6 +104,7 @@ class SerialBody(Backend):
         self._link: Link | None = None
         self._framing: Framing | None = None
         self._n_stale, self._charging_wanted = 0, False
+        self._objection = ""  # the supervisor's
         self.reason = ""
 
     @property
@@ -128,9 +135,12 @@ class SerialBody(Backend):
         self._link.command(HALT)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
-        self._framing = Framing(self.spec, self._link)
+        self._framing = Framing(self.spec, self._link, self._signs)
         self.clock.start()  # opening took its time
-        return self._judged(self._framing.frame(np.zeros(3), self._monotonic(), applied=True))
+        frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
+        self._judge(frame)
+        self._keep_still(self._objection)
+        return replace(frame, applied=frame.applied and not self.reason)
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) until the clock's deadline and return the newest frame.
@@ -146,9 +156,9 @@ class SerialBody(Backend):
         if self._link is None or self._framing is None:
             raise BackendUnavailable("the robot is not connected: call reset() first.")
         link = self._link
-        latched = "" if self.latch is None else self.latch.reason
-        held = latched or self.reason
-        obeyed = link.command(HALT if held else control) and not held and not link.lapsed
+        stop = "" if self.latch is None else self.latch.reason
+        self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
+        obeyed = link.command(HALT if self.reason else control) and not self.reason and not link.lapsed
         if not self.settings.threaded:
             link.tend()
         self._settle_charging(link)
@@ -156,13 +166,27 @@ class SerialBody(Backend):
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
         frame = self._framing.frame(share, self._monotonic(), applied=obeyed and link.is_open)
         self._watch(link, frame)
-        return self._judged(frame)
+        self._judge(frame)
+        return frame
 
     def close(self) -> None:
         """Stop the motors and let go of the robot. Closing twice does nothing."""
         link, self._link, self._framing = self._link, None, None
         if link is not None:
             link.close()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the motors now and, where there is a latch, until somebody clears it; return whether there is one.
+
+        Raises:
+            BackendUnavailable: If the latch cannot be written; it holds in this process all the same.
+        """
+        if self._link is not None:
+            self._link.command(HALT)
+        if self.latch is None:
+            return False
+        self.latch.set(reason)
+        return True
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after each reset); the robot cannot move while it is charged.
@@ -210,18 +234,21 @@ class SerialBody(Backend):
             self.close()
             raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets)
 
-    def _judged(self, frame: Frame) -> Frame:
+    def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""
-        if self._framing is None or self._link is None or frame.stale:
-            return frame
-        reason = ""
-        if not is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
-            charge_state = self._framing.mark.newest.state.charge_state
-            reason = self.supervisor.judge(frame.values, charge_state, frame.t)
+        if frame.stale or self._framing is None or self._link is None:
+            return
+        if is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
+            self._objection = ""
+            return
+        charge_state = self._framing.mark.newest.state.charge_state
+        self._objection = self.supervisor.judge(frame.values, charge_state, frame.t)
+
+    def _keep_still(self, reason: str) -> None:
+        """Keep the robot still for a reason, or let it move where there is none; say so when that changes."""
         if reason != self.reason:
-            _log.warning("%s", f"the robot stops: {reason}" if reason else "the robot may move again")
+            _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
         self.reason = reason
-        return frame
 
 
 class DropsBody(SerialBody):

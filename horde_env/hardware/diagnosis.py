@@ -76,9 +76,18 @@ def explain_loss(error: Exception) -> str:
     """Say how an open port was lost."""
     if _number(error) == errno.EIO or "returned no data" in str(error) or "Errno 5]" in str(error):
         return "the device went away (unplugged, or switched off?)"
-    if "socket disconnected" in str(error):
+    hung_up = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
+    if "socket disconnected" in str(error) or any(
+        _number(error) == number or f"Errno {number}]" in str(error) for number in hung_up
+    ):
         return "the other side closed the connection"
     return f"{type(error).__name__}: {error}"
+
+
+def explain_parting(url: str, reason: str) -> str:
+    """Say that a port went away before the robot had answered, as a server does that serves one client at a time."""
+    rival = " Does another program drive the robot already?" if url.startswith("socket://") else ""
+    return f"{url} went away before the robot answered: {reason}.{rival}"
 
 
 def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:

@@ -29,18 +29,19 @@ class Framing:
     Args:
         spec: The robot.
         link: Where readings come from, with two of them there.
+        signs: 1, or -1 where this robot's channel runs against the specification, shape (n_channels,).
 
     Attributes:
         mark: The newest reading used.
     """
 
-    def __init__(self, spec: RobotSpec, link: Link) -> None:
-        self._spec, self._link = spec, link
+    def __init__(self, spec: RobotSpec, link: Link, signs: Floats) -> None:
+        self._spec, self._link, self._signs = spec, link, signs
         self._request = spec.group("last_request")
         before, newest = link.last_two()
         self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
         self._t0 = newest.t
-        self._values = spec.to_si(aggregate((before, newest), spec))
+        self._values = signs * spec.to_si(aggregate((before, newest), spec))
         self._beacon = _beacon(before, newest, spec, np.zeros(8))
 
     def frame(self, share: Floats, now: float, *, applied: bool) -> Frame:
@@ -56,7 +57,7 @@ class Framing:
         fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
         if fresh:
             before, newest = readings
-            self._values = self._spec.to_si(aggregate(readings, self._spec))
+            self._values = self._signs * self._spec.to_si(aggregate(readings, self._spec))
             self._beacon = _beacon(before, newest, self._spec, self._beacon)
             self.mark = Mark(epoch, newest, stats)
         else:

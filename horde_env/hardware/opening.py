@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import diagnosis
 from horde_env.hardware.control import COAST, HALT, Control, MotorMode
 from horde_env.hardware.dialect import Dialect, is_original_simulator
 from horde_env.hardware.port import Port
@@ -47,7 +48,7 @@ def open_port(
             yield
     except PortLost as lost:
         port.close()
-        raise BackendUnavailable(f"{port.config.url} went away before the robot answered: {lost.reason}.") from lost
+        raise BackendUnavailable(diagnosis.explain_parting(port.config.url, lost.reason)) from lost
     except BaseException:
         port.close()
         raise

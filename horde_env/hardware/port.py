@@ -235,7 +235,7 @@ class Port:
                     return reading
         except PortLost as lost:
             self.close()
-            raise BackendUnavailable(f"{self.config.url} went away before the robot answered: {lost.reason}.") from lost
+            raise BackendUnavailable(diagnosis.explain_parting(self.config.url, lost.reason)) from lost
         self.close()
         raise BackendUnavailable(diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake)))
 

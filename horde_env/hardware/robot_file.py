@@ -106,6 +106,17 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         raise ValueError(f"the robot file {path} is refused: {error}") from None
 
 
+def known(robot: str = ROBOT) -> RobotFile:
+    """Return what is known of a robot: nothing where it has no file.
+
+    Raises:
+        ValueError: If the name is none, or the file is wrong.
+        BackendUnavailable: If the file cannot be read.
+    """
+    path = default_path(robot)
+    return load(path) if path.exists() else RobotFile()
+
+
 def save(file: RobotFile, path: Path) -> None:
     """Write a robot's file, whole or not at all; its folder need not exist.
 

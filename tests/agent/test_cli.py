@@ -31,9 +31,11 @@ REAL_LOG = (
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder."""
+def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, of a user who has no robot."""
     monkeypatch.chdir(tmp_path)
+    for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(folder, str(tmp_path_factory.mktemp("home")))
     return tmp_path
 
 
@@ -59,8 +61,9 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("words", "said"),
     [
         ("learn --backend simulatr", "unknown backend 'simulatr'"),
-        ("learn --backend serial", "--backend serial needs --port"),
-        ("learn --backend drops", "--backend drops needs --port"),
+        ("learn --backend serial", "no port is known"),
+        ("learn --backend drops", "no port is known"),
+        ("learn --backend serial --port /dev/no_such_robot", "there is no port /dev/no_such_robot"),
         ("learn --steps -1", "--steps must be at least 1"),
         ("learn --steps abc", "--steps"),
         ("learn --bogus 1", "Unrecognized options: --bogus"),
@@ -145,7 +148,7 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", cli.ENDING)
 def test_a_signal_ends_the_run_with_its_report(
     number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,8 +179,9 @@ def test_a_second_ctrl_c_sets_the_emergency_stop_before_the_body_is_closed(
             signal.raise_signal(signal.SIGINT)
 
     class Robot(ToyBody):
-        def emergency_stop(self, reason: str) -> None:
+        def emergency_stop(self, reason: str) -> bool:
             told.append(reason)
+            return True
 
         def close(self) -> None:
             told.append("closed")

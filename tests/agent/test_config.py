@@ -21,8 +21,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "words"),
     [
         ({"backend": "simulater"}, "unknown backend 'simulater'.*did you mean 'simulator'"),
-        ({"backend": "serial"}, "--backend serial needs --port.*/dev/serial/by-id"),
-        ({"backend": "drops"}, "--backend drops needs --port.*HOST:2330"),
         ({"backend": "emulated", "port": "/dev/x"}, "--port belongs to a real robot"),
         ({"backend": "replay"}, "needs --log"),
         ({"backend": "replay", "log": Path("nowhere.csv")}, "there is no log nowhere.csv"),

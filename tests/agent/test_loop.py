@@ -337,6 +337,22 @@ def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> No
     assert (life.gaps, life.crc_errors) == (0, 3)
 
 
+def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() -> None:
+    """It drives four steps before its life and four more after the truncation at age 10."""
+
+    class Robot(ToyBody):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return super().reset(seed=seed, options=options or {"manoeuvre": "centre"})
+
+    body, recorder = Robot({10: {"truncated": 1}}), Recorder(3)
+    with toy_life(body, SpyHorde(toy_questions()), recorder=recorder) as life:
+        life.run(8)
+
+    assert body.drives == [0, 10]
+    assert life.steps == 4 + 8
+    assert recorder.stream().rows["step"].tolist() == [1, 2, 3, *range(4, 10), 10, 11, 12]
+
+
 def test_negative_steps_are_refused() -> None:
     with toy_life(ToyBody(), SpyHorde(toy_questions())) as life, pytest.raises(ValueError, match="steps must not"):
         life.run(-1)

@@ -257,12 +257,12 @@ def test_a_drive_that_finds_no_dock_is_over_after_a_minute() -> None:
 def test_only_what_can_be_charged_can_dock(tmp_path: Any) -> None:
     """A recorded life cannot; it says so before anything happens, and its metadata does not offer it."""
     env = PenEnv(RecordedLife(write(tmp_path / "life.csv", packets())))
-    assert env.metadata["manoeuvres"] == ["centre"]
+    assert env.metadata["manoeuvres"] == ["centre", "stay"]
     env.reset(seed=0)
     with pytest.raises(ValueError, match="this body cannot dock"):
         env.reset(options={"manoeuvre": "dock"})
     env.step(0)
-    assert PenEnv(DockedBody()).metadata["manoeuvres"] == ["centre", "dock"]
+    assert PenEnv(DockedBody()).metadata["manoeuvres"] == ["centre", "dock", "stay"]
 
 
 @pytest.mark.parametrize(

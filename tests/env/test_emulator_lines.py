@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from horde_env.emulation.lines import DropsLine, PtyLine, SocketLine
-from horde_env.emulator import LATE_MS, Emulator, packet_delays, serve
+from horde_env.emulation.driver import DropsLine
+from horde_env.emulation.jitter import LATE_MS, packet_delays
+from horde_env.emulation.lines import PtyLine
+from horde_env.emulation.sockets import SocketLine
+from horde_env.emulator import Emulator, serve
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control

@@ -283,3 +283,47 @@ def test_every_public_name_exists() -> None:
     assert set(horde_env.__all__) <= set(dir(horde_env))
     with pytest.raises(AttributeError, match="horde_env has no 'Robot'"):
         _ = horde_env.Robot
+
+
+class StandingBody(ToyBody):
+    """A body that nobody can place, as a real robot: it goes on from where it stands."""
+
+    can_be_placed = False
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        if not self.log:
+            return super().reset(rng)
+        self.log.append("reset")
+        return self.place(*self.pose)
+
+
+def test_a_real_robot_drives_to_the_middle_in_every_reset_and_stays_only_on_request() -> None:
+    body = StandingBody()
+    env = PenEnv(body)
+    _, info = env.reset(seed=1)
+    assert info["manoeuvre_steps"] == body.log.count("exchange") > 0
+    assert np.hypot(*body.pose[:2]) < 0.3
+
+    body.place(-0.6, 0.5, 1.0)
+    _, info = env.reset(options={"manoeuvre": "stay"})
+    assert (info["manoeuvre_steps"], info["gap"]) == (0, 1)
+    assert body.pose.tolist() == [-0.6, 0.5, 1.0]
+    assert env.reset()[1]["manoeuvre_steps"] > 0
+
+
+def test_a_body_that_can_be_placed_does_not_drive_unasked() -> None:
+    env = PenEnv(ToyBody())
+    assert env.reset(seed=1)[1]["manoeuvre_steps"] == 0
+
+
+def test_an_emergency_stop_reaches_the_body_that_has_one() -> None:
+    told: list[str] = []
+
+    class Latched(ToyBody):
+        def emergency_stop(self, reason: str) -> bool:
+            told.append(reason)
+            return True
+
+    assert PenEnv(ToyBody()).emergency_stop("smoke") is False
+    assert PenEnv(Latched()).emergency_stop("smoke") is True
+    assert told == ["smoke"]

@@ -12,7 +12,9 @@ from horde_env.clock import Clock
 from horde_env.emulator import Emulator, FaultRates
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops
+from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import MI_ON, Control, drive, encode_control
+from horde_env.hardware.link import LinkSettings
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.lockstep import LockstepClock
@@ -202,6 +204,47 @@ def test_other_ports_and_second_hosts_are_refused() -> None:
             host.clock.connect(host.url)
 
 
+def test_an_emulator_that_runs_by_itself_is_refused() -> None:
+    with Emulator() as emulator:
+        emulator.start()
+        with pytest.raises(ValueError, match="runs in its own thread"):
+            LockstepClock(emulator)
+
+
 def test_a_period_must_be_whole_cycles() -> None:
     with Emulator() as emulator, pytest.raises(ValueError, match=r"multiple of 0\.01 s, not 0\.025"):
         LockstepClock(emulator, 0.025)
+
+
+def test_a_whole_life_through_faults_is_the_same_twice() -> None:
+    """The real body on top: reconnections, console, supervisor; every frame alike, no bad packet, and it lives on."""
+    rates = FaultRates.parse("all=0.1,loss=2,flip=2,burst=2")
+
+    def life() -> tuple[list[Any], Any]:
+        with Emulator(seed=6, faults=rates) as emulator:
+            clock = LockstepClock(emulator)
+            body = SerialBody(
+                PortConfig(emulator.open_pty(), parity="none"),
+                clock,
+                settings=LinkSettings(threaded=False),
+                monotonic=clock.monotonic,
+                sleep=clock.sleep,
+                connect=clock.connect,
+            )
+            body.reset(np.random.default_rng(0))
+            frames = []
+            for k in range(250):
+                clock.begin()
+                frame = body.exchange(SPEC.requests[k // 8 % 5])
+                clock.wait()
+                frames.append((frame.values.tobytes(), frame.t, frame.gap, frame.stale, frame.applied))
+            stats = body.stats
+            body.close()
+            return frames, (stats, emulator.fault_counts)
+
+    frames, (stats, counts) = life()
+    assert life() == (frames, (stats, counts))
+    assert stats.crc_errors > 10
+    assert stats.reconnects == stats.losses > 0
+    assert counts["unplug"] > 0
+    assert sum(applied for *_, applied in frames) > 100

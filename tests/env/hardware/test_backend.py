@@ -14,6 +14,7 @@ from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.robot import critterbot
 from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import VirtualRobot
@@ -335,6 +336,7 @@ def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: S
     assert robot.controls()[-1] == HALT
     robot.raw[SPEC.group("motor_temperature")] = 75  # inside the margin
     assert marks(life(body, 2)) == ["n", "n"]
+    assert not body.reset(RNG).applied
     robot.raw[SPEC.group("motor_temperature")] = 90
     frames = life(body, 3)
     assert marks(frames)[-1] == ""
@@ -360,6 +362,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     frames = life(body, 3)
 
     assert marks(frames) == ["n", "n", "n"]
+    assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
     n = len(robot.heard)
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
@@ -369,6 +372,37 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     latch.clear()
     body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
+    body.close()
+
+
+def test_a_body_stops_at_once_and_for_good_when_it_is_told_to(robot: VirtualRobot, tmp_path: Path) -> None:
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 3)
+    assert body.emergency_stop("smoke") is True
+    robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
+    assert robot.controls()[-1] == HALT
+    assert latch.reason == "smoke"
+    assert marks(life(body, 2)) == ["n", "n"]
+    body.close()
+
+
+def test_a_body_without_a_latch_says_that_the_stop_will_not_last(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 3)
+    assert body.emergency_stop("smoke") is False
+    robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
+    assert robot.controls()[-1] == HALT
+
+
+def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot) -> None:
+    body, gyro = serial_body(robot, signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
+    body.reset(RNG)
+    frame = life(body, 2)[-1]
+    plain = critterbot().to_si(body._link.last_two()[-1].state.raw)  # type: ignore[union-attr]
+    assert frame.values[gyro] == -plain[gyro] != 0.0
+    assert frame.values[gyro + 1 :][:5].tolist() == plain[gyro + 1 :][:5].tolist()
     body.close()
 
 

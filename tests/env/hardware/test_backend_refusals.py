@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,19 @@ def test_what_is_not_a_driver(instead: bytes, sentence: str) -> None:
         body.reset(RNG)
     assert "8O1" not in str(refusal.value)
     driver.line.close()
+
+
+@pytest.mark.parametrize("make", [horde_env.make_serial_env, horde_env.make_drops_env])
+def test_a_second_client_where_one_is_served(make: Any) -> None:
+    """The server takes the connection and ends it at once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        env = make(port=f"socket://127.0.0.1:{server.getsockname()[1]}")
+        served = threading.Thread(target=lambda: server.accept()[0].close())
+        served.start()
+        with pytest.raises(BackendUnavailable, match=r"closed the connection\. Does another program drive the robot"):
+            env.reset()
+        served.join()
+        env.close()
 
 
 def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> None:

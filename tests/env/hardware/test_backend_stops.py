@@ -92,6 +92,7 @@ def stood_still_at(robot: VirtualRobot, after: float) -> float:
     return moving[-1] + 0.01
 
 
+@pytest.mark.slow  # in real time
 def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
     """Repeated at 10 Hz or more, stopped 0.35 s after the last exchange, at rest 0.2 s later: within 0.6 s."""
     clock = RealTimeClock(SPEC.period_s)
@@ -115,6 +116,7 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
     body.close()
 
 
+@pytest.mark.slow  # in real time
 def test_deadlines_are_kept_while_the_robot_is_away(robot: VirtualRobot) -> None:
     clock = RealTimeClock(SPEC.period_s)
     body = SerialBody(config(robot.line.url), clock)
@@ -143,6 +145,8 @@ SLOWLY = ("end", "raise", "SIGTERM", "SIGKILL")
 SCRIPT = """
 import os, signal, sys
 import horde_env
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background hands down that it is ignored
 
 env = horde_env.make_serial_env(port=sys.argv[1], parity="none")
 env.reset()
