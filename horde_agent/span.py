@@ -158,6 +158,7 @@ class SpanGTD:
             place=integers(hands, 2),
             features=integers(hands, n),
             first_run=integers(hands, n + 1),
+            next_run=integers(hands, n),
             runs=np.zeros((hands, 0), dtype=np.int32),
         )
         return memory, past_, zeros(span.N_ROWS, lanes), work
@@ -441,7 +442,17 @@ class SpanGTD:
             rows.append(np.zeros((0, width), dtype=self.dtype))
         is_alive = self._memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
         flat = [r.ravel() for r in rows]  # views
-        span.read_tile(b, self._places, self._past, self._lanes, self._work, self.history.arrays, *flat, is_alive)
+        span.read_tile(
+            b,
+            self._places,
+            self._past,
+            self._lanes,
+            self._work,
+            self.history.arrays,
+            self.history.tiles,
+            *flat,
+            is_alive,
+        )
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:

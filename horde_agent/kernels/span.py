@@ -123,6 +123,7 @@ class Work(NamedTuple):
     place: Integers  # (hands, times)
     features: Integers  # (hands, n): features to write
     first_run: Integers  # (hands, n + 1)
+    next_run: Integers  # (hands, n)
     runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
 
 
@@ -171,10 +172,10 @@ def carried_by(b: int, tiles: Tiles, memory: Memory, past_: Past) -> Reals:
 @inner_kernel
 def move_base(rows: Reals, origin: int, width: int, history: History, step: int, tiles: Integers, out: Reals) -> None:
     """Move `out` from the rows at time `step` - 1 to those at `step`, at `tiles`; from scratch where that is less."""
-    row = step % 2
-    n_gained, n_lost = history.n_gained[row], history.n_lost[row]
-    if n_gained + n_lost < tiles.shape[0]:
-        move_rows(rows, origin, width, history.gained[row], n_gained, history.lost[row], n_lost, out)
+    gained, lost = history.changed[step % 2, past.GAINED], history.changed[step % 2, past.LOST]
+    n_changed = history.clock[past.N_CHANGED + 2 * (step % 2) :]
+    if n_changed[past.GAINED] + n_changed[past.LOST] < tiles.shape[0]:
+        move_rows(rows, origin, width, gained, n_changed[past.GAINED], lost, n_changed[past.LOST], out)
     else:
         sum_afresh(rows, origin, width, tiles, out)
 
@@ -238,7 +239,7 @@ def find_q(
 ) -> None:
     """Write w_t.phi_t: the rows as written, and what is owed to them."""
     start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
-    book, base, origin = past_.book[b], lanes[BASE_W, start:stop], history.phi.shape[0] * start
+    book, base, origin = past_.book[b], lanes[BASE_W, start:stop], history.features.shape[1] * start
     if book[W_AT] == now - 2:
         move_base(memory.w, origin, stop - start, history, now - 1, tiles_t, base)
     elif book[W_AT] != now - 1:
@@ -265,7 +266,7 @@ def look_ahead(
     The present of `history` is phi_{t+1} already.
     """
     start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
-    n, width, base_e = history.phi.shape[0], stop - start, lanes[BASE_E, start:stop]
+    n, width, base_e = history.features.shape[1], stop - start, lanes[BASE_E, start:stop]
     move_base(memory.theta, n * start, width, history, now, tiles_tp1, lanes[BASE, start:stop])
     lanes[X_TP1, start:stop] = 0
     if past_.book[b, IS_CARRYING]:
@@ -375,10 +376,13 @@ def look_for_unbounded(
     start, stop = tiles.start[b], tiles.start[b + 1]
     theta, bound = rows_of(memory.theta, start, stop, n_features), lanes[BOUND, start:stop]
     for f in range(rules.first_row, rules.last_row):
-        row = theta[f]
+        row, n_within = theta[f], 0
         for i in range(row.shape[0]):
-            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
-                work.flags[start + i] |= UNBOUNDED
+            n_within += abs(row[i]) <= bound[i]  # NaN is not
+        if n_within < row.shape[0]:
+            for i in range(row.shape[0]):
+                if not abs(row[i]) <= bound[i]:
+                    work.flags[start + i] |= UNBOUNDED
 
 
 # ---- writing what is owed -----------------------------------------------------------------------------------------
@@ -408,32 +412,49 @@ def number_times(b: int, hand: int, past_: Past, work: Work, now: int) -> tuple[
 
 
 @inner_kernel
-def list_runs(hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], work: Work, history: History) -> int:
-    """List the features that were on since `first`, with their runs as places in the table; return how many."""
-    features, first_run, runs, place = work.features[hand], work.first_run[hand], work.runs[hand], work.place[hand]
+def list_runs(
+    hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], work: Work, history: History, tiles_now: Integers
+) -> int:
+    """List the features that were on since `first`, with their runs as places in the table; return how many.
+
+    A feature in the carried trace is listed too. Runs are sorted by feature: counted, then put in their places.
+    """
+    features, first_run, next_run = work.features[hand], work.first_run[hand], work.next_run[hand]
+    runs, place, log = work.runs[hand], work.place[hand], history.log
+    start = first - history.clock[past.ORIGIN]
+    n_log = history.clock[past.N_LOG]
+    oldest = n_log
+    while oldest > 0 and log[oldest - 1, past.END] > start:
+        oldest -= 1
+    next_run[:] = 0
+    for k in range(oldest, n_log):
+        if place[max(log[k, past.START] - start, 0)] < place[log[k, past.END] - start]:
+            next_run[log[k, past.FEATURE]] += log[k, past.COUNT]
+    for i in range(tiles_now.shape[0]):
+        if place[max(history.features[past.SINCE, tiles_now[i]] - first, 0)] < n_times:
+            next_run[tiles_now[i]] += 1
     n_listed, n_runs = 0, 0
-    for f in range(history.phi.shape[0]):
-        n_before = n_runs
-        if history.phi[f] > 0:
-            since = place[max(history.since[f], first) - first]
-            if since < n_times:
-                for _ in range(history.phi[f]):
-                    runs[2 * n_runs], runs[2 * n_runs + 1] = since, n_times
-                    n_runs += 1
-        if history.last_end[f] > first:
-            k = history.last[f]
-            while k >= 0 and history.log[k, past.END] > first:
-                since = place[max(history.log[k, past.START], first) - first]
-                until = place[history.log[k, past.END] - first]
-                if since < until:
-                    for _ in range(history.log[k, past.COUNT]):
-                        runs[2 * n_runs], runs[2 * n_runs + 1] = since, until
-                        n_runs += 1
-                k = history.log[k, past.PREVIOUS]
-        if n_runs > n_before or (is_alive.shape[0] > 0 and is_alive[f]):
-            features[n_listed], first_run[n_listed] = f, n_before
+    for f in range(next_run.shape[0]):
+        n = next_run[f]
+        if n > 0 or (is_alive.shape[0] > 0 and is_alive[f]):
+            features[n_listed], first_run[n_listed] = f, n_runs
             n_listed += 1
+        next_run[f] = n_runs
+        n_runs += n
     first_run[n_listed] = n_runs
+    for k in range(oldest, n_log):
+        since, until = place[max(log[k, past.START] - start, 0)], place[log[k, past.END] - start]
+        if since < until:
+            f = log[k, past.FEATURE]
+            for _ in range(log[k, past.COUNT]):
+                runs[2 * next_run[f]], runs[2 * next_run[f] + 1] = since, until
+                next_run[f] += 1
+    for i in range(tiles_now.shape[0]):
+        f = tiles_now[i]
+        since = place[max(history.features[past.SINCE, f] - first, 0)]
+        if since < n_times:
+            runs[2 * next_run[f]], runs[2 * next_run[f] + 1] = since, n_times
+            next_run[f] += 1
     return n_listed
 
 
@@ -559,6 +580,7 @@ def write_owed(
     lanes: Reals,
     work: Work,
     history: History,
+    tiles_now: Integers,
     origin: int,
     theta: Reals,
     w: Reals,
@@ -572,7 +594,7 @@ def write_owed(
     """
     start, stop = tiles.start[b], tiles.start[b + 1]
     first, n_times = number_times(b, hand, past_, work, history.clock[past.NOW])
-    n_listed = list_runs(hand, first, n_times, is_alive, work, history)
+    n_listed = list_runs(hand, first, n_times, is_alive, work, history, tiles_now)
     features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
     has_m, has_e, stride = m.shape[0] > 0, e.shape[0] > 0, stop - start
     n_kinds = 2 + has_m + has_e
@@ -651,18 +673,20 @@ def settle(
     tiles_now: Integers,
 ) -> None:
     """Write what a tile owes into its weights, and begin anew from the weights as written."""
-    start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], past_.book[b]
+    start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.features.shape[1], past_.book[b]
     theta, w, m = memory.theta, memory.w, memory.m
     if book[CARRIES] >= 0:
         e, is_alive = memory.carried[book[CARRIES]], memory.is_alive[book[CARRIES]]
-        n_listed = write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, e, is_alive)
+        n_listed = write_owed(
+            b, hand, tiles, past_, lanes, work, history, tiles_now, n * start, theta, w, m, e, is_alive
+        )
         rows = carried_by(b, tiles, memory, past_)
         book[IS_CARRYING] = renew_carried(hand, n_listed, rows, is_alive, rules.drop_carried, work)
         sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, 0, tiles, past_)
     else:
         nobody = work.is_aside[:0]
-        write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, theta[:0], nobody)
+        write_owed(b, hand, tiles, past_, lanes, work, history, tiles_now, n * start, theta, w, m, theta[:0], nobody)
         n_tail = tail_of(b, tiles, past_, lanes, work, hand, rules.drop_below)
         work.wants_carry[b] = n_tail > rules.keep_at_most
         keep_tail(b, n_tail, tiles, past_)
@@ -693,7 +717,7 @@ def learn_tile(
 ) -> None:
     """Let one tile learn from a transition."""
     is_busy = tell(b, tiles, signals, lanes, work)
-    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.phi.shape[0])
+    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.features.shape[1])
     if is_busy or rules.every_step:
         find_q(b, tiles, memory, past_, lanes, history, tiles_t)
     look_ahead(b, hand, tiles, memory, past_, lanes, work, history, tiles_tp1)
@@ -797,6 +821,7 @@ def read_tile(
     lanes: Reals,
     work: Work,
     history: History,
+    tiles_now: Integers,
     theta: Reals,
     w: Reals,
     m: Reals,
@@ -804,7 +829,7 @@ def read_tile(
     is_alive: NDArray[np.uint8],
 ) -> None:
     """Add what a tile owes to flat copies of its rows, so that reading changes nothing."""
-    write_owed(b, 0, tiles, past_, lanes, work, history, 0, theta, w, m, e, is_alive)
+    write_owed(b, 0, tiles, past_, lanes, work, history, tiles_now, 0, theta, w, m, e, is_alive)
 
 
 @kernel
@@ -822,7 +847,7 @@ def predict(
     sums: Reals,
 ) -> None:
     """Write theta.phi at any feature vector into sums[4], for some tiles; `overlap` are its overlaps with the past."""
-    n = history.phi.shape[0]
+    n = history.features.shape[1]
     for b in range(first_tile, last_tile):
         start, stop = tiles.start[b], tiles.start[b + 1]
         x, total, spent, turned, v = (
