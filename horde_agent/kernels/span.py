@@ -29,41 +29,46 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
-from horde_agent.kernels.gtd import NOT_FINITE, UNBOUNDED, Signals
+from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.history import History
-from horde_agent.kernels.vectors import follow, move_rows, weigh, write_runs
+from horde_agent.kernels.lanes import (
+    ALPHA,
+    ALPHA_W,
+    BASE,
+    BASE_E,
+    BASE_W,
+    BOUND,
+    C_TP1,
+    CLIPS,
+    DECAYS,
+    EVERY_STEP,
+    GAMMA_T,
+    GAMMA_TP1,
+    LAM_T,
+    LAM_TP1,
+    MOST,
+    NORM,
+    NORM_TP1,
+    ON,
+    ONE_OVER_TAU,
+    RHO_T,
+    SICK,
+    SPENT,
+    SUM,
+    TOP,
+    TURNED,
+    X_TP1,
+    Q,
+    V,
+    X,
+    Y,
+    Z,
+)
+from horde_agent.kernels.vectors import follow, move_rows, take_busy_step, take_idle_step, weigh, write_runs
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-# One number per lane: rows of the array `lanes`, shape (N_ROWS, L).
-V = 0  # theta_t.phi_t, the prediction
-Q = 1  # w_t.phi_t
-X = 2  # e_{t-1}.phi_t
-Y = 3  # e_{t-1}.w_t
-Z = 4  # |e_{t-1}|^2
-TOP = 5  # no entry of e_{t-1} is larger; equal to the largest where a feature was on since the trace began
-MAX_E = 6  # the largest TOP so far
-DELTA = 7
-S = 8  # scalar MSPBE trace
-GAMMA_T = 9
-LAM_T = 10
-ALPHA = 11
-ALPHA_W = 12
-BOUND = 13  # |theta| that no answer can need
-BASE = 14  # theta.phi at the present, theta as written
-BASE_W = 15  # w.phi at time W_AT, w as written
-BASE_E = 16  # e.phi at the present, e as carried
-SUM = 17  # sum delta_k x_k at the present
-SPENT = 18  # sum q_k G(k, now)
-TURNED = 19  # sum h_k G(k + 1, now)
-X_TP1 = 20  # e_{t-1}.phi_{t+1}
-RHO_T = 21
-GAMMA_TP1 = 22
-LAM_TP1 = 23
-C_TP1 = 24  # with the outcome: c + (1 - gamma) z
-N_ROWS = 25
 
 # One whole number per tile: columns of the array `book`, shape (T, N_COLUMNS).
 N_KEPT = 0  # steps in `trace` and `times`: the tail, then the steps owed
@@ -115,10 +120,10 @@ class Work(NamedTuple):
     """Who is not well, and each hand's scratch paper."""
 
     is_aside: NDArray[np.uint8]  # (L,)
-    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
     wants_carry: NDArray[np.uint8]  # (T,): its tail is too long
     overlaps: Reals  # (hands, 3, C): at the steps kept, after them, at the steps spent
     table: Reals  # (hands, 4 LANES_AT_ONCE (most times + 1)), and room for a tail
+    numbers: Reals  # (hands, N_NUMBERS): see `lanes.py`
     ends: Reals  # (hands, 3, LANES_AT_ONCE): what reaches back beyond the first step kept
     place: Integers  # (hands, times)
     features: Integers  # (hands, n): features to write
@@ -278,66 +283,29 @@ def look_ahead(
 
 @inner_kernel
 def learn_lanes(
-    b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, history: History, rules: Rules, is_busy: bool
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    is_busy: bool,
 ) -> None:
-    """Let a tile's lanes take their step: the numbers that close on themselves, and one more step to be owed.
-
-    With e_t = rho (phi_t + g e_{t-1}):
-
-        e_t.w_t       = rho (q + g e_{t-1}.w_t)
-        e_t.w_{t+1}   = e_t.w_t + alpha_w (delta |e_t|^2 - q e_t.phi_t)
-        |e_t|^2       = rho^2 (|phi_t|^2 + 2 g e_{t-1}.phi_t + g^2 |e_{t-1}|^2)
-        e_t.phi_{t+1} = rho (phi_t.phi_{t+1} + g e_{t-1}.phi_{t+1})
-    """
-    clock, start, stop, book = history.clock, tiles.start[b], tiles.start[b + 1], past_.book[b]
-    n_kept, n_owed, period = book[N_KEPT], book[N_OWED], past_.spent_times.shape[1]
-    trace, owed = (
-        pairs_of(past_.trace, start, stop, past_.times.shape[1])[min(n_kept, past_.times.shape[1] - 1)],
-        pairs_of(past_.owed, start, stop, period)[min(n_owed, period - 1)],
-    )
-    spent = rows_of(past_.spent, start, stop, period)[min(book[N_SPENT], period - 1)]
-    norm, norm_tp1, most = clock[past.NORM_BEFORE], clock[past.NORM], clock[past.MOST_BEFORE]
-    on = history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]  # phi_t.phi_{t+1}
-    for i in range(start, stop):
-        gamma, alpha, alpha_w = lanes[GAMMA_TP1, i], lanes[ALPHA, i], lanes[ALPHA_W, i]
-        v = lanes[BASE, i] + alpha * (lanes[SUM, i] - lanes[TURNED, i])
-        delta = lanes[C_TP1, i] + gamma * v - lanes[V, i]
-        if not np.isfinite(delta):
-            work.flags[i] |= NOT_FINITE
-            delta = 0.0
-        lanes[DELTA, i] = delta
-        q, y, x, h = lanes[Q, i], 0.0, 0.0, 0.0
-        if is_busy:
-            rho = lanes[RHO_T, i]
-            g = lanes[GAMMA_T, i] * lanes[LAM_T, i] if book[WAS_BUSY] else 0.0
-            if rules.clip_lambda and rho > 1:
-                lanes[LAM_TP1, i] /= rho
-            y = rho * (q + g * lanes[Y, i])
-            z = rho * rho * (norm + g * (2 * lanes[X, i] + g * lanes[Z, i]))
-            e_phi = rho * (norm + g * lanes[X, i])
-            x = rho * (on + g * lanes[X_TP1, i])
-            h = gamma * (1 - lanes[LAM_TP1, i]) * y
-            if not rules.every_step:
-                q *= rho
-            lanes[Y, i] = y + alpha_w * (delta * z - q * e_phi)
-            lanes[Z, i] = z
-            lanes[TOP, i] = rho * (most + g * lanes[TOP, i])
-            lanes[MAX_E, i] = max(lanes[MAX_E, i], lanes[TOP, i])
-            trace[0, i - start], trace[1, i - start] = rho, g
-            owed[0, i - start], owed[1, i - start] = delta, h
-        else:
-            lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0
-        lanes[X, i] = x
-        lanes[SUM, i] += delta * x
-        lanes[TURNED, i] += h * norm_tp1
-        if is_busy or rules.every_step:
-            spent[i - start] = q
-            lanes[SPENT, i] += q * on
-        lanes[V, i] = v + alpha * (delta * x - h * norm_tp1)
-        lanes[S, i] += rules.one_over_tau * (delta * y - lanes[S, i])
-        lanes[GAMMA_T, i], lanes[LAM_T, i] = gamma, lanes[LAM_TP1, i]
-        if not np.isfinite(lanes[V, i]):
-            work.flags[i] |= NOT_FINITE
+    """Let a tile's lanes take their step (`lanes.py`), and keep what it owes."""
+    clock, start, book, number = history.clock, tiles.start[b], past_.book[b], work.numbers[hand]
+    width, n_places, period = tiles.start[b + 1] - start, past_.times.shape[1], past_.spent_times.shape[1]
+    number[NORM], number[NORM_TP1] = clock[past.NORM_BEFORE], clock[past.NORM]
+    number[MOST], number[ON] = clock[past.MOST_BEFORE], history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]
+    number[DECAYS], number[ONE_OVER_TAU] = book[WAS_BUSY], rules.one_over_tau
+    number[EVERY_STEP], number[CLIPS] = rules.every_step, rules.clip_lambda
+    to_spent = period * start + min(book[N_SPENT], period - 1) * width
+    if is_busy:
+        to_trace, to_owed = 2 * (n_places * start + book[N_KEPT] * width), 2 * (period * start + book[N_OWED] * width)
+        take_busy_step(lanes, start, width, number, past_.trace, to_trace, past_.owed, to_owed, past_.spent, to_spent)
+    else:
+        take_idle_step(lanes, start, width, number, past_.spent, to_spent)
 
 
 @inner_kernel
@@ -382,7 +350,7 @@ def look_for_unbounded(
         if n_within < row.shape[0]:
             for i in range(row.shape[0]):
                 if not abs(row[i]) <= bound[i]:
-                    work.flags[start + i] |= UNBOUNDED
+                    lanes[SICK, start + i] = 1
 
 
 # ---- writing what is owed -----------------------------------------------------------------------------------------
@@ -721,7 +689,7 @@ def learn_tile(
     if is_busy or rules.every_step:
         find_q(b, tiles, memory, past_, lanes, history, tiles_t)
     look_ahead(b, hand, tiles, memory, past_, lanes, work, history, tiles_tp1)
-    learn_lanes(b, tiles, past_, lanes, work, history, rules, is_busy)
+    learn_lanes(b, hand, tiles, past_, lanes, work, history, rules, is_busy)
     note(b, past_, history, rules, is_busy)
     n_spent, now = past_.book[b, N_SPENT], history.clock[past.NOW]
     if n_spent >= past_.book[b, LIMIT] or (n_spent > 0 and now - past_.spent_times[b, 0] >= rules.longest_wait):
