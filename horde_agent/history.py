@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,27 +27,16 @@ class SharedHistory:
     """
 
     def __init__(self, n_features: int, n_times: int = _FIRST_TIMES) -> None:
-        def zeros(*shape: int) -> NDArray[np.int64]:
-            return np.zeros(shape, dtype=np.int64)
-
-        n = n_features
         self.arrays = kernels.History(
-            phi=zeros(n),
-            since=zeros(n),
-            fresh=zeros(n),
-            last=np.full(n, -1, dtype=np.int64),
-            last_end=zeros(n),
-            log=zeros(0, 4),
-            overlap=zeros(n_times),
-            steps=zeros(n_times + 1),
-            gained=zeros(2, 0),
-            lost=zeros(2, 0),
-            n_gained=zeros(2),
-            n_lost=zeros(2),
-            clock=zeros(kernels.N_CLOCK),
+            features=np.zeros((3, n_features), dtype=np.int64),
+            rows=np.zeros((n_features, n_times), dtype=np.uint8),
+            log=np.zeros((0, 4), dtype=np.int32),
+            overlap=np.zeros(n_times, dtype=np.int64),
+            changed=np.zeros((2, 2, 0), dtype=np.int64),
+            clock=np.zeros(kernels.N_CLOCK, dtype=np.int64),
         )
         self.arrays.clock[kernels.NOW] = -1
-        self.tiles = zeros(0)
+        self.tiles = np.zeros(0, dtype=np.int64)
 
     @property
     def now(self) -> int:
@@ -67,33 +58,26 @@ class SharedHistory:
     def _make_room(self, n_active: int) -> None:
         """Make room for one more time at which all of `n_active` features change."""
         arrays, clock = self.arrays, self.arrays.clock
-        if arrays.gained.shape[1] < n_active:
-            self.arrays = arrays = arrays._replace(
-                gained=_widened(arrays.gained, n_active), lost=_widened(arrays.lost, n_active)
-            )
+        if arrays.changed.shape[2] < n_active:
+            self.arrays = arrays = arrays._replace(changed=_widened(arrays.changed, n_active))
         n_times, capacity = arrays.overlap.size, arrays.log.shape[0]
-        n_used = self.now + 1 - int(clock[kernels.ORIGIN])
-        if n_used < n_times and clock[kernels.N_LOG] + n_active <= capacity:
+        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] < n_times and clock[kernels.N_LOG] + n_active <= capacity:
             return
-        kernels.forget(arrays, np.empty(capacity, dtype=np.int64))
-        n_used = self.now + 1 - int(clock[kernels.ORIGIN])
-        if n_used > n_times // 2:  # else there would soon be something to forget again
-            arrays = arrays._replace(
-                overlap=_lengthened(arrays.overlap, 2 * n_times), steps=np.zeros(2 * n_times + 1, np.int64)
-            )
+        kernels.forget(arrays)
+        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] > n_times // 2:  # else there would soon be more to forget
+            longer = np.zeros(2 * n_times, dtype=np.int64)
+            longer[:n_times] = arrays.overlap
+            arrays = arrays._replace(overlap=longer, rows=_widened(arrays.rows, 2 * n_times))
         needed = int(clock[kernels.N_LOG]) + n_active
         if needed > capacity // 2:
-            arrays = arrays._replace(log=_lengthened(arrays.log, 4 * needed))
+            log = np.zeros((4 * needed, 4), dtype=np.int32)
+            log[:capacity] = arrays.log
+            arrays = arrays._replace(log=log)
         self.arrays = arrays
 
 
-def _lengthened(array: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return a copy with n rows, the new ones zero."""
-    out = np.zeros((n, *array.shape[1:]), dtype=np.int64)
-    out[: array.shape[0]] = array
+def _widened(array: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return a copy whose last dimension is n, the new entries zero."""
+    out = np.zeros((*array.shape[:-1], n), dtype=array.dtype)
+    out[..., : array.shape[-1]] = array
     return out
-
-
-def _widened(array: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return a copy with n columns, the new ones zero."""
-    return np.ascontiguousarray(_lengthened(np.ascontiguousarray(array.T), n).T)

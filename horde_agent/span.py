@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import history as past
+from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels import span
 from horde_agent.kernels.gtd import Signals
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig
@@ -112,9 +113,9 @@ class SpanGTD:
         self.history = SharedHistory(n_features)
         self._places = span.Tiles(self.layout.group, self.layout.demon, self.layout.start)
         self._memory, self._past, self._lanes, self._work = self._allocate()
-        self._lanes[span.ALPHA, self.layout.lane] = alpha
-        self._lanes[span.ALPHA_W, self.layout.lane] = alpha_w
-        self._lanes[span.BOUND] = np.inf
+        self._lanes[of_lane.ALPHA, self.layout.lane] = alpha
+        self._lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
+        self._lanes[of_lane.BOUND] = np.inf
         self._m_scale, self._next_row = 1.0, 0
         self._n_places = 0  # of carried traces in use
 
@@ -150,17 +151,18 @@ class SpanGTD:
         past_.book[:, span.W_AT], past_.book[:, span.CARRIES] = -9, -1
         work = span.Work(
             is_aside=np.zeros(lanes, dtype=np.uint8),
-            flags=np.zeros(lanes, dtype=np.uint8),
             wants_carry=np.zeros(tiles, dtype=np.uint8),
             overlaps=zeros(hands, 3, kept),
             table=zeros(hands, 4 * widest * (most_times + 1)),
+            numbers=zeros(hands, of_lane.N_NUMBERS),
             ends=zeros(hands, 3, widest),
             place=integers(hands, 2),
             features=integers(hands, n),
             first_run=integers(hands, n + 1),
+            next_run=integers(hands, n),
             runs=np.zeros((hands, 0), dtype=np.int32),
         )
-        return memory, past_, zeros(span.N_ROWS, lanes), work
+        return memory, past_, zeros(of_lane.N_ROWS, lanes), work
 
     def _observe(self, tiles: Tiles) -> None:
         """Move the present on to `tiles`, and make room for what that may bring."""
@@ -205,8 +207,8 @@ class SpanGTD:
             self.history.tiles,
             predictions,
         )
-        self._lanes[span.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
-        self._lanes[span.LAM_T] = np.append(lam, 0.0)[self.layout.group]
+        self._lanes[of_lane.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
+        self._lanes[of_lane.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         return predictions
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
@@ -345,17 +347,18 @@ class SpanGTD:
 
     def newly_broken(self) -> NDArray[np.int64]:
         """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound."""
-        if not self._work.flags.any():
+        sick = self._lanes[of_lane.SICK]
+        if not sick.any():
             return np.zeros(0, dtype=np.int64)
-        is_new = (self._work.flags != 0) & (self._work.is_aside == 0)
-        self._work.flags.fill(0)
+        is_new = (sick != 0) & (self._work.is_aside == 0)
+        sick.fill(0)
         return np.flatnonzero(is_new[self.layout.lane])
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good; its siblings are not touched."""
         lane = int(self.layout.lane[demon])
         b = int(np.searchsorted(self.layout.start, lane, side="right")) - 1
-        kept = [span.ALPHA, span.ALPHA_W, span.BOUND, span.MAX_E]
+        kept = [of_lane.ALPHA, of_lane.ALPHA_W, of_lane.BOUND, of_lane.MAX_E]
         keep = self._lanes[kept, lane].copy()
         for rows in (*self._rows(b), self._past_rows(self._past.trace, b), self._past_rows(self._past.owed, b)):
             rows[:, lane - int(self.layout.start[b])] = 0
@@ -366,19 +369,19 @@ class SpanGTD:
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
-        self._lanes[span.BOUND, self.layout.lane] = bound
+        self._lanes[of_lane.BOUND, self.layout.lane] = bound
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
-        return self._of_demons(self._lanes[span.DELTA])
+        return self._of_demons(self._lanes[of_lane.DELTA])
 
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate s, signed, shape (n_demons,)."""
-        return self._of_demons(self._lanes[span.S])
+        return self._of_demons(self._lanes[of_lane.S])
 
     @property
     def max_trace(self) -> Floats:
@@ -386,7 +389,7 @@ class SpanGTD:
 
         It is the sum of the trace's coefficients, and so the largest |e| itself where a feature is always on (a bias).
         """
-        return self._of_demons(self._lanes[span.MAX_E])
+        return self._of_demons(self._lanes[of_lane.MAX_E])
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).
@@ -441,7 +444,17 @@ class SpanGTD:
             rows.append(np.zeros((0, width), dtype=self.dtype))
         is_alive = self._memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
         flat = [r.ravel() for r in rows]  # views
-        span.read_tile(b, self._places, self._past, self._lanes, self._work, self.history.arrays, *flat, is_alive)
+        span.read_tile(
+            b,
+            self._places,
+            self._past,
+            self._lanes,
+            self._work,
+            self.history.arrays,
+            self.history.tiles,
+            *flat,
+            is_alive,
+        )
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:
@@ -465,4 +478,4 @@ class SpanGTD:
             self._settle(b)
             self._rows(b)[0][:] = lanes[start:stop].T
             base = lanes[start:stop][:, self.history.tiles].sum(axis=1)
-            self._lanes[span.BASE, start:stop] = self._lanes[span.V, start:stop] = base
+            self._lanes[of_lane.BASE, start:stop] = self._lanes[of_lane.V, start:stop] = base

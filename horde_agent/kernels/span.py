@@ -29,41 +29,46 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
-from horde_agent.kernels.gtd import NOT_FINITE, UNBOUNDED, Signals
+from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.history import History
-from horde_agent.kernels.vectors import follow, move_rows, weigh, write_runs
+from horde_agent.kernels.lanes import (
+    ALPHA,
+    ALPHA_W,
+    BASE,
+    BASE_E,
+    BASE_W,
+    BOUND,
+    C_TP1,
+    CLIPS,
+    DECAYS,
+    EVERY_STEP,
+    GAMMA_T,
+    GAMMA_TP1,
+    LAM_T,
+    LAM_TP1,
+    MOST,
+    NORM,
+    NORM_TP1,
+    ON,
+    ONE_OVER_TAU,
+    RHO_T,
+    SICK,
+    SPENT,
+    SUM,
+    TOP,
+    TURNED,
+    X_TP1,
+    Q,
+    V,
+    X,
+    Y,
+    Z,
+)
+from horde_agent.kernels.vectors import follow, move_rows, take_busy_step, take_idle_step, weigh, write_runs
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-# One number per lane: rows of the array `lanes`, shape (N_ROWS, L).
-V = 0  # theta_t.phi_t, the prediction
-Q = 1  # w_t.phi_t
-X = 2  # e_{t-1}.phi_t
-Y = 3  # e_{t-1}.w_t
-Z = 4  # |e_{t-1}|^2
-TOP = 5  # no entry of e_{t-1} is larger; equal to the largest where a feature was on since the trace began
-MAX_E = 6  # the largest TOP so far
-DELTA = 7
-S = 8  # scalar MSPBE trace
-GAMMA_T = 9
-LAM_T = 10
-ALPHA = 11
-ALPHA_W = 12
-BOUND = 13  # |theta| that no answer can need
-BASE = 14  # theta.phi at the present, theta as written
-BASE_W = 15  # w.phi at time W_AT, w as written
-BASE_E = 16  # e.phi at the present, e as carried
-SUM = 17  # sum delta_k x_k at the present
-SPENT = 18  # sum q_k G(k, now)
-TURNED = 19  # sum h_k G(k + 1, now)
-X_TP1 = 20  # e_{t-1}.phi_{t+1}
-RHO_T = 21
-GAMMA_TP1 = 22
-LAM_TP1 = 23
-C_TP1 = 24  # with the outcome: c + (1 - gamma) z
-N_ROWS = 25
 
 # One whole number per tile: columns of the array `book`, shape (T, N_COLUMNS).
 N_KEPT = 0  # steps in `trace` and `times`: the tail, then the steps owed
@@ -115,14 +120,15 @@ class Work(NamedTuple):
     """Who is not well, and each hand's scratch paper."""
 
     is_aside: NDArray[np.uint8]  # (L,)
-    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
     wants_carry: NDArray[np.uint8]  # (T,): its tail is too long
     overlaps: Reals  # (hands, 3, C): at the steps kept, after them, at the steps spent
     table: Reals  # (hands, 4 LANES_AT_ONCE (most times + 1)), and room for a tail
+    numbers: Reals  # (hands, N_NUMBERS): see `lanes.py`
     ends: Reals  # (hands, 3, LANES_AT_ONCE): what reaches back beyond the first step kept
     place: Integers  # (hands, times)
     features: Integers  # (hands, n): features to write
     first_run: Integers  # (hands, n + 1)
+    next_run: Integers  # (hands, n)
     runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
 
 
@@ -171,10 +177,10 @@ def carried_by(b: int, tiles: Tiles, memory: Memory, past_: Past) -> Reals:
 @inner_kernel
 def move_base(rows: Reals, origin: int, width: int, history: History, step: int, tiles: Integers, out: Reals) -> None:
     """Move `out` from the rows at time `step` - 1 to those at `step`, at `tiles`; from scratch where that is less."""
-    row = step % 2
-    n_gained, n_lost = history.n_gained[row], history.n_lost[row]
-    if n_gained + n_lost < tiles.shape[0]:
-        move_rows(rows, origin, width, history.gained[row], n_gained, history.lost[row], n_lost, out)
+    gained, lost = history.changed[step % 2, past.GAINED], history.changed[step % 2, past.LOST]
+    n_changed = history.clock[past.N_CHANGED + 2 * (step % 2) :]
+    if n_changed[past.GAINED] + n_changed[past.LOST] < tiles.shape[0]:
+        move_rows(rows, origin, width, gained, n_changed[past.GAINED], lost, n_changed[past.LOST], out)
     else:
         sum_afresh(rows, origin, width, tiles, out)
 
@@ -238,7 +244,7 @@ def find_q(
 ) -> None:
     """Write w_t.phi_t: the rows as written, and what is owed to them."""
     start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
-    book, base, origin = past_.book[b], lanes[BASE_W, start:stop], history.phi.shape[0] * start
+    book, base, origin = past_.book[b], lanes[BASE_W, start:stop], history.features.shape[1] * start
     if book[W_AT] == now - 2:
         move_base(memory.w, origin, stop - start, history, now - 1, tiles_t, base)
     elif book[W_AT] != now - 1:
@@ -265,7 +271,7 @@ def look_ahead(
     The present of `history` is phi_{t+1} already.
     """
     start, stop, now = tiles.start[b], tiles.start[b + 1], history.clock[past.NOW]
-    n, width, base_e = history.phi.shape[0], stop - start, lanes[BASE_E, start:stop]
+    n, width, base_e = history.features.shape[1], stop - start, lanes[BASE_E, start:stop]
     move_base(memory.theta, n * start, width, history, now, tiles_tp1, lanes[BASE, start:stop])
     lanes[X_TP1, start:stop] = 0
     if past_.book[b, IS_CARRYING]:
@@ -277,66 +283,29 @@ def look_ahead(
 
 @inner_kernel
 def learn_lanes(
-    b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, history: History, rules: Rules, is_busy: bool
+    b: int,
+    hand: int,
+    tiles: Tiles,
+    past_: Past,
+    lanes: Reals,
+    work: Work,
+    history: History,
+    rules: Rules,
+    is_busy: bool,
 ) -> None:
-    """Let a tile's lanes take their step: the numbers that close on themselves, and one more step to be owed.
-
-    With e_t = rho (phi_t + g e_{t-1}):
-
-        e_t.w_t       = rho (q + g e_{t-1}.w_t)
-        e_t.w_{t+1}   = e_t.w_t + alpha_w (delta |e_t|^2 - q e_t.phi_t)
-        |e_t|^2       = rho^2 (|phi_t|^2 + 2 g e_{t-1}.phi_t + g^2 |e_{t-1}|^2)
-        e_t.phi_{t+1} = rho (phi_t.phi_{t+1} + g e_{t-1}.phi_{t+1})
-    """
-    clock, start, stop, book = history.clock, tiles.start[b], tiles.start[b + 1], past_.book[b]
-    n_kept, n_owed, period = book[N_KEPT], book[N_OWED], past_.spent_times.shape[1]
-    trace, owed = (
-        pairs_of(past_.trace, start, stop, past_.times.shape[1])[min(n_kept, past_.times.shape[1] - 1)],
-        pairs_of(past_.owed, start, stop, period)[min(n_owed, period - 1)],
-    )
-    spent = rows_of(past_.spent, start, stop, period)[min(book[N_SPENT], period - 1)]
-    norm, norm_tp1, most = clock[past.NORM_BEFORE], clock[past.NORM], clock[past.MOST_BEFORE]
-    on = history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]  # phi_t.phi_{t+1}
-    for i in range(start, stop):
-        gamma, alpha, alpha_w = lanes[GAMMA_TP1, i], lanes[ALPHA, i], lanes[ALPHA_W, i]
-        v = lanes[BASE, i] + alpha * (lanes[SUM, i] - lanes[TURNED, i])
-        delta = lanes[C_TP1, i] + gamma * v - lanes[V, i]
-        if not np.isfinite(delta):
-            work.flags[i] |= NOT_FINITE
-            delta = 0.0
-        lanes[DELTA, i] = delta
-        q, y, x, h = lanes[Q, i], 0.0, 0.0, 0.0
-        if is_busy:
-            rho = lanes[RHO_T, i]
-            g = lanes[GAMMA_T, i] * lanes[LAM_T, i] if book[WAS_BUSY] else 0.0
-            if rules.clip_lambda and rho > 1:
-                lanes[LAM_TP1, i] /= rho
-            y = rho * (q + g * lanes[Y, i])
-            z = rho * rho * (norm + g * (2 * lanes[X, i] + g * lanes[Z, i]))
-            e_phi = rho * (norm + g * lanes[X, i])
-            x = rho * (on + g * lanes[X_TP1, i])
-            h = gamma * (1 - lanes[LAM_TP1, i]) * y
-            if not rules.every_step:
-                q *= rho
-            lanes[Y, i] = y + alpha_w * (delta * z - q * e_phi)
-            lanes[Z, i] = z
-            lanes[TOP, i] = rho * (most + g * lanes[TOP, i])
-            lanes[MAX_E, i] = max(lanes[MAX_E, i], lanes[TOP, i])
-            trace[0, i - start], trace[1, i - start] = rho, g
-            owed[0, i - start], owed[1, i - start] = delta, h
-        else:
-            lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0
-        lanes[X, i] = x
-        lanes[SUM, i] += delta * x
-        lanes[TURNED, i] += h * norm_tp1
-        if is_busy or rules.every_step:
-            spent[i - start] = q
-            lanes[SPENT, i] += q * on
-        lanes[V, i] = v + alpha * (delta * x - h * norm_tp1)
-        lanes[S, i] += rules.one_over_tau * (delta * y - lanes[S, i])
-        lanes[GAMMA_T, i], lanes[LAM_T, i] = gamma, lanes[LAM_TP1, i]
-        if not np.isfinite(lanes[V, i]):
-            work.flags[i] |= NOT_FINITE
+    """Let a tile's lanes take their step (`lanes.py`), and keep what it owes."""
+    clock, start, book, number = history.clock, tiles.start[b], past_.book[b], work.numbers[hand]
+    width, n_places, period = tiles.start[b + 1] - start, past_.times.shape[1], past_.spent_times.shape[1]
+    number[NORM], number[NORM_TP1] = clock[past.NORM_BEFORE], clock[past.NORM]
+    number[MOST], number[ON] = clock[past.MOST_BEFORE], history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]
+    number[DECAYS], number[ONE_OVER_TAU] = book[WAS_BUSY], rules.one_over_tau
+    number[EVERY_STEP], number[CLIPS] = rules.every_step, rules.clip_lambda
+    to_spent = period * start + min(book[N_SPENT], period - 1) * width
+    if is_busy:
+        to_trace, to_owed = 2 * (n_places * start + book[N_KEPT] * width), 2 * (period * start + book[N_OWED] * width)
+        take_busy_step(lanes, start, width, number, past_.trace, to_trace, past_.owed, to_owed, past_.spent, to_spent)
+    else:
+        take_idle_step(lanes, start, width, number, past_.spent, to_spent)
 
 
 @inner_kernel
@@ -375,10 +344,13 @@ def look_for_unbounded(
     start, stop = tiles.start[b], tiles.start[b + 1]
     theta, bound = rows_of(memory.theta, start, stop, n_features), lanes[BOUND, start:stop]
     for f in range(rules.first_row, rules.last_row):
-        row = theta[f]
+        row, n_within = theta[f], 0
         for i in range(row.shape[0]):
-            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
-                work.flags[start + i] |= UNBOUNDED
+            n_within += abs(row[i]) <= bound[i]  # NaN is not
+        if n_within < row.shape[0]:
+            for i in range(row.shape[0]):
+                if not abs(row[i]) <= bound[i]:
+                    lanes[SICK, start + i] = 1
 
 
 # ---- writing what is owed -----------------------------------------------------------------------------------------
@@ -408,32 +380,49 @@ def number_times(b: int, hand: int, past_: Past, work: Work, now: int) -> tuple[
 
 
 @inner_kernel
-def list_runs(hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], work: Work, history: History) -> int:
-    """List the features that were on since `first`, with their runs as places in the table; return how many."""
-    features, first_run, runs, place = work.features[hand], work.first_run[hand], work.runs[hand], work.place[hand]
+def list_runs(
+    hand: int, first: int, n_times: int, is_alive: NDArray[np.uint8], work: Work, history: History, tiles_now: Integers
+) -> int:
+    """List the features that were on since `first`, with their runs as places in the table; return how many.
+
+    A feature in the carried trace is listed too. Runs are sorted by feature: counted, then put in their places.
+    """
+    features, first_run, next_run = work.features[hand], work.first_run[hand], work.next_run[hand]
+    runs, place, log = work.runs[hand], work.place[hand], history.log
+    start = first - history.clock[past.ORIGIN]
+    n_log = history.clock[past.N_LOG]
+    oldest = n_log
+    while oldest > 0 and log[oldest - 1, past.END] > start:
+        oldest -= 1
+    next_run[:] = 0
+    for k in range(oldest, n_log):
+        if place[max(log[k, past.START] - start, 0)] < place[log[k, past.END] - start]:
+            next_run[log[k, past.FEATURE]] += log[k, past.COUNT]
+    for i in range(tiles_now.shape[0]):
+        if place[max(history.features[past.SINCE, tiles_now[i]] - first, 0)] < n_times:
+            next_run[tiles_now[i]] += 1
     n_listed, n_runs = 0, 0
-    for f in range(history.phi.shape[0]):
-        n_before = n_runs
-        if history.phi[f] > 0:
-            since = place[max(history.since[f], first) - first]
-            if since < n_times:
-                for _ in range(history.phi[f]):
-                    runs[2 * n_runs], runs[2 * n_runs + 1] = since, n_times
-                    n_runs += 1
-        if history.last_end[f] > first:
-            k = history.last[f]
-            while k >= 0 and history.log[k, past.END] > first:
-                since = place[max(history.log[k, past.START], first) - first]
-                until = place[history.log[k, past.END] - first]
-                if since < until:
-                    for _ in range(history.log[k, past.COUNT]):
-                        runs[2 * n_runs], runs[2 * n_runs + 1] = since, until
-                        n_runs += 1
-                k = history.log[k, past.PREVIOUS]
-        if n_runs > n_before or (is_alive.shape[0] > 0 and is_alive[f]):
-            features[n_listed], first_run[n_listed] = f, n_before
+    for f in range(next_run.shape[0]):
+        n = next_run[f]
+        if n > 0 or (is_alive.shape[0] > 0 and is_alive[f]):
+            features[n_listed], first_run[n_listed] = f, n_runs
             n_listed += 1
+        next_run[f] = n_runs
+        n_runs += n
     first_run[n_listed] = n_runs
+    for k in range(oldest, n_log):
+        since, until = place[max(log[k, past.START] - start, 0)], place[log[k, past.END] - start]
+        if since < until:
+            f = log[k, past.FEATURE]
+            for _ in range(log[k, past.COUNT]):
+                runs[2 * next_run[f]], runs[2 * next_run[f] + 1] = since, until
+                next_run[f] += 1
+    for i in range(tiles_now.shape[0]):
+        f = tiles_now[i]
+        since = place[max(history.features[past.SINCE, f] - first, 0)]
+        if since < n_times:
+            runs[2 * next_run[f]], runs[2 * next_run[f] + 1] = since, n_times
+            next_run[f] += 1
     return n_listed
 
 
@@ -559,6 +548,7 @@ def write_owed(
     lanes: Reals,
     work: Work,
     history: History,
+    tiles_now: Integers,
     origin: int,
     theta: Reals,
     w: Reals,
@@ -572,7 +562,7 @@ def write_owed(
     """
     start, stop = tiles.start[b], tiles.start[b + 1]
     first, n_times = number_times(b, hand, past_, work, history.clock[past.NOW])
-    n_listed = list_runs(hand, first, n_times, is_alive, work, history)
+    n_listed = list_runs(hand, first, n_times, is_alive, work, history, tiles_now)
     features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
     has_m, has_e, stride = m.shape[0] > 0, e.shape[0] > 0, stop - start
     n_kinds = 2 + has_m + has_e
@@ -651,18 +641,20 @@ def settle(
     tiles_now: Integers,
 ) -> None:
     """Write what a tile owes into its weights, and begin anew from the weights as written."""
-    start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.phi.shape[0], past_.book[b]
+    start, stop, n, book = tiles.start[b], tiles.start[b + 1], history.features.shape[1], past_.book[b]
     theta, w, m = memory.theta, memory.w, memory.m
     if book[CARRIES] >= 0:
         e, is_alive = memory.carried[book[CARRIES]], memory.is_alive[book[CARRIES]]
-        n_listed = write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, e, is_alive)
+        n_listed = write_owed(
+            b, hand, tiles, past_, lanes, work, history, tiles_now, n * start, theta, w, m, e, is_alive
+        )
         rows = carried_by(b, tiles, memory, past_)
         book[IS_CARRYING] = renew_carried(hand, n_listed, rows, is_alive, rules.drop_carried, work)
         sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, 0, tiles, past_)
     else:
         nobody = work.is_aside[:0]
-        write_owed(b, hand, tiles, past_, lanes, work, history, n * start, theta, w, m, theta[:0], nobody)
+        write_owed(b, hand, tiles, past_, lanes, work, history, tiles_now, n * start, theta, w, m, theta[:0], nobody)
         n_tail = tail_of(b, tiles, past_, lanes, work, hand, rules.drop_below)
         work.wants_carry[b] = n_tail > rules.keep_at_most
         keep_tail(b, n_tail, tiles, past_)
@@ -693,11 +685,11 @@ def learn_tile(
 ) -> None:
     """Let one tile learn from a transition."""
     is_busy = tell(b, tiles, signals, lanes, work)
-    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.phi.shape[0])
+    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.features.shape[1])
     if is_busy or rules.every_step:
         find_q(b, tiles, memory, past_, lanes, history, tiles_t)
     look_ahead(b, hand, tiles, memory, past_, lanes, work, history, tiles_tp1)
-    learn_lanes(b, tiles, past_, lanes, work, history, rules, is_busy)
+    learn_lanes(b, hand, tiles, past_, lanes, work, history, rules, is_busy)
     note(b, past_, history, rules, is_busy)
     n_spent, now = past_.book[b, N_SPENT], history.clock[past.NOW]
     if n_spent >= past_.book[b, LIMIT] or (n_spent > 0 and now - past_.spent_times[b, 0] >= rules.longest_wait):
@@ -797,6 +789,7 @@ def read_tile(
     lanes: Reals,
     work: Work,
     history: History,
+    tiles_now: Integers,
     theta: Reals,
     w: Reals,
     m: Reals,
@@ -804,7 +797,7 @@ def read_tile(
     is_alive: NDArray[np.uint8],
 ) -> None:
     """Add what a tile owes to flat copies of its rows, so that reading changes nothing."""
-    write_owed(b, 0, tiles, past_, lanes, work, history, 0, theta, w, m, e, is_alive)
+    write_owed(b, 0, tiles, past_, lanes, work, history, tiles_now, 0, theta, w, m, e, is_alive)
 
 
 @kernel
@@ -822,7 +815,7 @@ def predict(
     sums: Reals,
 ) -> None:
     """Write theta.phi at any feature vector into sums[4], for some tiles; `overlap` are its overlaps with the past."""
-    n = history.phi.shape[0]
+    n = history.features.shape[1]
     for b in range(first_tile, last_tile):
         start, stop = tiles.start[b], tiles.start[b + 1]
         x, total, spent, turned, v = (

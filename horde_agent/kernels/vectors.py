@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001 - numba finds an intrinsic's arguments by their number
+# ruff: noqa: ARG001, D103 - numba counts an intrinsic's arguments; its docstring is its plain twin's
 """Sums over rows of lanes, written in LLVM's vectors, each beside its plain twin.
 
 A loop over 64 lanes is too short for numba's own: before each it checks whether its arrays overlap, and its sums go
@@ -18,6 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from horde_agent.kernels import lanes as formulas
 
 Reals = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -80,7 +82,7 @@ def write_runs_plain(
     n_features: int,
     runs: NDArray[np.int32],
 ) -> None:
-    """Add to each feature's row of each kind what the table, (times, n_kinds, width), gained over the feature's runs."""
+    """Add to each feature's row of each kind what the table, (times, n_kinds, width), gained over its runs."""
     for j in range(n_features):
         at = origin + features[j] * stride
         for kind in range(len(kinds)):
@@ -89,6 +91,49 @@ def write_runs_plain(
                 since = (runs[2 * r] * n_kinds + first_kind + kind) * width
                 until = (runs[2 * r + 1] * n_kinds + first_kind + kind) * width
                 row += table[until : until + width] - table[since : since + width]
+
+
+class _PlainLanes:
+    """Numbers of lanes as NumPy rows."""
+
+    maximum, choose, is_finite = staticmethod(np.maximum), staticmethod(np.where), staticmethod(np.isfinite)
+
+    def __init__(self, rows: list[Reals]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> Reals:
+        return self._rows[row].copy()
+
+    def __setitem__(self, row: int, values: Any) -> None:
+        self._rows[row][:] = values
+
+
+def take_busy_step_plain(
+    lanes: Reals,
+    start: int,
+    width: int,
+    numbers: Reals,
+    trace: Reals,
+    to_trace: int,
+    owed: Reals,
+    to_owed: int,
+    spent: Reals,
+    to_spent: int,
+) -> None:
+    """Let `width` lanes take a step (`lanes.py`), which leaves its rows behind at the places given."""
+    rows = [row[start : start + width] for row in lanes]
+    for array, at in ((trace, to_trace), (trace, to_trace + width), (owed, to_owed), (owed, to_owed + width)):
+        rows.append(array[at : at + width])
+    with np.errstate(all="ignore"):
+        formulas.busy_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
+
+
+def take_idle_step_plain(lanes: Reals, start: int, width: int, numbers: Reals, spent: Reals, to_spent: int) -> None:
+    """Let `width` lanes pass a step in which they learn nothing."""
+    rows = [row[start : start + width] for row in lanes]
+    rows += [np.empty(width, lanes.dtype)] * 4
+    with np.errstate(all="ignore"):
+        formulas.idle_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
 
 
 # ---- the same in vectors ------------------------------------------------------------------------------------------
@@ -191,11 +236,106 @@ def _in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int,
         start = stop
 
 
+class _Number:
+    """Sixteen lanes' numbers, as an LLVM vector that can be reckoned with."""
+
+    N = 16
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.builder, self.value = builder, value
+
+    def _with(self, other: Any) -> Any:
+        if isinstance(other, _Number):
+            return other.value
+        return ir.Constant(self.value.type, [float(other)] * self.N)
+
+    def _new(self, operation: Any, left: Any, right: Any) -> _Number:
+        return _Number(self.builder, operation(left, right, flags=["contract"]))
+
+    def __add__(self, other: Any) -> _Number:
+        return self._new(self.builder.fadd, self.value, self._with(other))
+
+    def __sub__(self, other: Any) -> _Number:
+        return self._new(self.builder.fsub, self.value, self._with(other))
+
+    def __rsub__(self, other: Any) -> _Number:
+        return self._new(self.builder.fsub, self._with(other), self.value)
+
+    def __mul__(self, other: Any) -> _Number:
+        return self._new(self.builder.fmul, self.value, self._with(other))
+
+    def __truediv__(self, other: Any) -> _Number:
+        return self._new(self.builder.fdiv, self.value, self._with(other))
+
+    def __gt__(self, other: Any) -> _Number:
+        return _Number(self.builder, self.builder.fcmp_ordered(">", self.value, self._with(other)))
+
+
+class _VectorLanes:
+    """Numbers of lanes as LLVM vectors: `places` are the pointer and the element at which each row begins."""
+
+    def __init__(self, builder: Any, real: Any, places: list[tuple[Any, Any]]) -> None:
+        self._builder, self._places, self._vector = builder, places, ir.VectorType(real, _Number.N)
+        self._size = 4 if isinstance(real, ir.FloatType) else 8
+
+    def _pointer(self, row: int) -> Any:
+        data, at = self._places[row]
+        return self._builder.bitcast(self._builder.gep(data, [at]), self._vector.as_pointer())
+
+    def __getitem__(self, row: int) -> _Number:
+        value = self._builder.load(self._pointer(row))
+        value.align = self._size
+        return _Number(self._builder, value)
+
+    def __setitem__(self, row: int, number: Any) -> None:
+        value = number.value if isinstance(number, _Number) else ir.Constant(self._vector, [number] * _Number.N)
+        self._builder.store(value, self._pointer(row)).align = self._size
+
+    def maximum(self, a: _Number, b: Any) -> _Number:
+        """Return the larger of both; `b` where `a` is not a number."""
+        return self.choose(a > b, a, b)
+
+    def choose(self, condition: _Number, a: Any, b: Any) -> _Number:
+        """Return `a` where the condition holds, else `b`."""
+        number = a if isinstance(a, _Number) else b
+        return _Number(self._builder, self._builder.select(condition.value, number._with(a), number._with(b)))
+
+    def is_finite(self, a: _Number) -> _Number:
+        """Return where a number is neither infinite nor NaN: a - a is then 0."""
+        zero = self._builder.fsub(a.value, a.value)
+        return _Number(self._builder, self._builder.fcmp_ordered("==", zero, zero))
+
+
+def _write_step(
+    builder: Any, real: Any, start: Any, width: Any, rows: list[tuple[Any, Any]], numbers: Any, formula: Any
+) -> None:
+    """Write the code of a formula, over `width` lanes: the first lane of each row is given."""
+    zero = _INT32(0)
+    nothing = ir.Constant(ir.VectorType(real, _Number.N), ir.Undefined)
+    spread = ir.Constant(ir.VectorType(_INT32, _Number.N), [0] * _Number.N)
+    everywhere = []
+    for i in range(formulas.N_NUMBERS):
+        first = builder.insert_element(nothing, _item(builder, numbers, _INT64(i)), zero)
+        everywhere.append(_Number(builder, builder.shuffle_vector(first, nothing, spread)))
+    with cgutils.for_range_slice(builder, _INT64(0), width, _INT64(_Number.N), intp=_INT64) as (lane, _):
+        places = [(data, builder.add(at, lane)) if data else (None, None) for data, at in rows]
+        formula(_VectorLanes(builder, real, places), everywhere)
+
+
+def _rows_of(context: Any, builder: Any, lanes_type: Any, lanes: Any, start: Any) -> list[tuple[Any, Any]]:
+    """Return where each row of `lanes`, (N_ROWS, L), has the lane `start`."""
+    array = context.make_array(lanes_type)(context, builder, lanes)
+    n_lanes = builder.extract_value(array.shape, 1)
+    return [(array.data, builder.add(builder.mul(_INT64(r), n_lanes), start)) for r in range(formulas.N_ROWS)]
+
+
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     move_rows: Any = move_rows_plain
     follow: Any = follow_plain
     weigh: Any = weigh_plain
     write_runs: Any = write_runs_plain
+    take_busy_step: Any = take_busy_step_plain
+    take_idle_step: Any = take_idle_step_plain
 else:
 
     @intrinsic
@@ -365,3 +505,47 @@ else:
             return context.get_dummy_value()
 
         return types.void(kinds, intp, intp, table, intp, intp, intp, features, first_run, intp, runs), generate
+
+    @intrinsic
+    def take_busy_step(
+        typing_context: Any,
+        lanes: Any,
+        start: Any,
+        width: Any,
+        numbers: Any,
+        trace: Any,
+        to_trace: Any,
+        owed: Any,
+        to_owed: Any,
+        spent: Any,
+        to_spent: Any,
+    ) -> Any:
+        intp = types.intp
+
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            lanes_, start_, width_, numbers_, trace_, to_trace_, owed_, to_owed_, spent_, to_spent_ = arguments
+            past, debts, q = (_data(context, b, t, a) for t, a in ((trace, trace_), (owed, owed_), (spent, spent_)))
+            rows = _rows_of(context, b, lanes, lanes_, start_)
+            rows += [(past, to_trace_), (past, b.add(to_trace_, width_))]
+            rows += [(debts, to_owed_), (debts, b.add(to_owed_, width_)), (q, to_spent_)]
+            real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
+            _write_step(b, real, start_, width_, rows, _data(context, b, numbers, numbers_), formulas.busy_step)
+            return context.get_dummy_value()
+
+        return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp), generate
+
+    @intrinsic
+    def take_idle_step(
+        typing_context: Any, lanes: Any, start: Any, width: Any, numbers: Any, spent: Any, to_spent: Any
+    ) -> Any:
+        intp = types.intp
+
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            lanes_, start_, width_, numbers_, spent_, to_spent_ = arguments
+            rows = _rows_of(context, b, lanes, lanes_, start_)
+            rows += [(None, None)] * 4 + [(_data(context, b, spent, spent_), to_spent_)]
+            real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
+            _write_step(b, real, start_, width_, rows, _data(context, b, numbers, numbers_), formulas.idle_step)
+            return context.get_dummy_value()
+
+        return types.void(lanes, intp, intp, numbers, spent, intp), generate
