@@ -1,9 +1,10 @@
 """Train a light-seeking controller with PPO while a Horde learns, off-policy, what other policies would bring.
 
-The Horde's b is PPO's own probability of the action that it drew. Run it: python examples/train_ppo.py [steps]
+The Horde's b is PPO's own probability of the action that it drew. Run it:
+python examples/train_ppo.py [steps] [--backend simulator|emulated|serial|drops]
 """
 
-import sys
+import argparse
 
 import gymnasium as gym
 from stable_baselines3 import PPO
@@ -11,15 +12,20 @@ from stable_baselines3 import PPO
 from horde_agent import Horde, Interface, questions
 from horde_agent.sb3 import HordeCallback
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+BODIES = {"simulator": "Pen", "emulated": "Emulated", "serial": "Serial", "drops": "Drops"}
 
-env = gym.make("horde_env:CritterbotPen-v0", task="light", max_episode_steps=500)
+parser = argparse.ArgumentParser()
+parser.add_argument("steps", nargs="?", type=int, default=20_000)
+parser.add_argument("--backend", choices=BODIES, default="simulator")
+asked = parser.parse_args()
+
+env = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", task="light", max_episode_steps=500)
 face = Interface.of(env)
 horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
 callback = HordeCallback(horde, face)
 
 controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
-controller.learn(STEPS, callback=callback)
+controller.learn(asked.steps, callback=callback)
 
 print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")
 for policy in face.actions:

@@ -18,18 +18,21 @@ SAYS = {
 }
 
 
+ON_THE_EMULATOR = ("--backend", "emulated")
+
+
 def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(SAYS)
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("name", SAYS)
-def test_the_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "options"), [*((name, ()) for name in SAYS), ("train_ppo.py", ON_THE_EMULATOR)])
+def test_the_example_runs_and_says_what_it_found(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
     if name == "train_ppo.py":
         pytest.importorskip("stable_baselines3")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        [sys.executable, ROOT / "examples" / name, "260"],
+        [sys.executable, ROOT / "examples" / name, "260", *options],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

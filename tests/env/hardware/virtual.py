@@ -38,10 +38,12 @@ class Line:
         self.url = str(folder / "robot")
         self.parser = ControlParser()
         self._ends: tuple[int, ...] = ()
+        self.n_plugs = 0
         self.plug()
 
     def plug(self) -> None:
         """Give the path a new terminal."""
+        self.n_plugs += 1
         self._ends = os.openpty()
         tty.setraw(self._ends[1])
         os.set_blocking(self._ends[0], False)
@@ -159,7 +161,7 @@ class VirtualRobot:
         self.speeds: list[tuple[float, tuple[int, ...]]] = []
         self.spoil: Callable[[bytes], bytes] = lambda packet: packet
         self.now, self._cycles = 0.0, 0
-        self._sent = 0
+        self._sent = self._n_heard = self._plugged = 0
         self._reading = threading.Condition()
         self._reader: _Counting | None = None
 
@@ -185,7 +187,8 @@ class VirtualRobot:
     def connect(self, url: str, **settings: Any) -> Any:
         """Open the port as pyserial does, and watch what is read."""
         self._reader = _Counting(serial_for_url(url, **settings), self._reading)
-        self._sent = 0
+        self._sent = self._n_heard = 0
+        self._plugged = self.line.n_plugs if isinstance(self.line, Line) else 0
         return self._reader
 
     @property
@@ -209,7 +212,7 @@ class VirtualRobot:
 
     def _cycle(self) -> None:
         there = self.line.is_there
-        data = self.line.hear() if there else b""
+        data = self._hear() if there else b""
         self.awake = self.awake or MI_ON in data
         controls = self.line.controls(data)
         if controls and self.awake:
@@ -218,6 +221,16 @@ class VirtualRobot:
         self.speeds.append((self.now, self.setpoints))
         if there and self.awake and not self.silent:
             self._send(self.spoil(self.line.say(self._state(), self.now)))
+
+    def _hear(self) -> bytes:
+        """Return what the host has sent, all of it: a pseudo terminal hands bytes on in its own time."""
+        data, reader, limit = self.line.hear(), self._reader, time.monotonic() + LIMIT_S
+        if isinstance(self.line, Line) and reader is not None and self._plugged == self.line.n_plugs:
+            while not (reader.closed or reader.failed) and self._n_heard + len(data) < reader.n_written:
+                assert time.monotonic() < limit, f"{reader.n_written} bytes were written, {self._n_heard} came"
+                data += self.line.hear()
+        self._n_heard += len(data)
+        return data
 
     def _obey(self, control: Control) -> None:
         self.heard.append((self.now, control))
@@ -273,11 +286,17 @@ class _Counting:
         self._port, self._changed = port, changed
         self.handled = self._returned = 0
         self.closed = self.failed = False
+        self.n_written = 0
         self.thread: threading.Thread | None = None
         self._is_socket = "socket" in type(port).__module__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
+
+    def write(self, data: bytes) -> Any:
+        n = self._port.write(data)
+        self.n_written += len(data)
+        return n
 
     def read(self, n: int) -> bytes:
         self.thread = threading.current_thread()
@@ -297,9 +316,6 @@ class _Counting:
             raise
         self._returned += len(data)
         return bytes(data)
-
-    def write(self, data: bytes) -> Any:
-        return self._port.write(data)
 
     def close(self) -> None:
         self._port.close()
