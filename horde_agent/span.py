@@ -117,6 +117,8 @@ class SpanGTD:
         self._lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[of_lane.BOUND] = np.inf
         self._m_scale, self._next_row = 1.0, 0
+        self._is_sick = False
+        self._last_rules: span.Rules | None = None
         self._n_places = 0  # of carried traces in use
 
     def _allocate(self) -> tuple[span.Memory, span.Past, Reals, span.Work]:
@@ -142,8 +144,7 @@ class SpanGTD:
             trace=zeros(2 * kept * lanes),
             owed=zeros(2 * self.period * lanes),
             spent=zeros(self.period * lanes),
-            times=integers(tiles, kept),
-            spent_times=integers(tiles, self.period),
+            times=integers(tiles, 2, kept),
             m_steps=np.zeros((tiles, self.period)),
             book=integers(tiles, span.N_COLUMNS),
         )
@@ -151,15 +152,9 @@ class SpanGTD:
         past_.book[:, span.W_AT], past_.book[:, span.CARRIES] = -9, -1
         work = span.Work(
             is_aside=np.zeros(lanes, dtype=np.uint8),
-            wants_carry=np.zeros(tiles, dtype=np.uint8),
-            overlaps=zeros(hands, 3, kept),
+            scratch=zeros(hands, 7, max(kept, widest, of_lane.N_NUMBERS)),
             table=zeros(hands, 4 * widest * (most_times + 1)),
-            numbers=zeros(hands, of_lane.N_NUMBERS),
-            ends=zeros(hands, 3, widest),
-            place=integers(hands, 2),
-            features=integers(hands, n),
-            first_run=integers(hands, n + 1),
-            next_run=integers(hands, n),
+            paper=integers(hands, 4, max(n + 1, 2)),
             runs=np.zeros((hands, 0), dtype=np.int32),
         )
         return memory, past_, zeros(of_lane.N_ROWS, lanes), work
@@ -168,10 +163,10 @@ class SpanGTD:
         """Move the present on to `tiles`, and make room for what that may bring."""
         self.history.observe(tiles)
         arrays, work = self.history.arrays, self._work
-        n_hands, n_times = work.place.shape[0], arrays.overlap.size + 2
+        n_hands, n_times = work.paper.shape[0], arrays.overlap.size + 2
         n_runs = (arrays.log.shape[0] + tiles.size) * int(arrays.clock[past.MOST])
-        if work.place.shape[1] < n_times:
-            self._work = work = work._replace(place=np.zeros((n_hands, n_times), dtype=np.int64))
+        if work.paper.shape[2] < n_times:
+            self._work = work = work._replace(paper=np.zeros((n_hands, 4, n_times), dtype=np.int64))
         if work.runs.shape[1] < 2 * n_runs:
             self._work = work._replace(runs=np.zeros((n_hands, 2 * n_runs), dtype=np.int32))
 
@@ -217,10 +212,11 @@ class SpanGTD:
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
-        predictions, before = np.zeros(self.n_demons), self.history.tiles
+        predictions, before = np.empty(self.n_demons), self.history.tiles
         self._observe(tiles)
-        learn = span.learn_alone if self._n_hands() == 1 else span.learn
-        learn(
+        self._age_m()
+        rules = self._rules()
+        found = (span.learn_alone if rules.n_hands == 1 else span.learn)(
             self._places,
             signals,
             self._memory,
@@ -228,41 +224,48 @@ class SpanGTD:
             self._lanes,
             self._work,
             self.history.arrays,
-            self._rules(),
+            rules,
+            1.0 / (self.config.mspbe_tau * self._m_scale),
+            self._next_row,
             before,
             self.history.tiles,
             predictions,
         )
-        if self._work.wants_carry.any():
-            for b in np.flatnonzero(self._work.wants_carry):
+        self._next_row += rules.n_rows
+        if self._next_row >= self.n_features:
+            self._next_row = 0
+        if found:
+            self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
+            for b in np.flatnonzero(self._past.book[:, span.WANTS_CARRY]):
                 self._carry(int(b))
         return predictions
 
-    def _rules(self) -> span.Rules:
-        """Return this step's rules: the decayed scale of m, and the rows that are looked through for divergence."""
-        tau, drop_below = self.config.mspbe_tau, _DROP_BELOW[self.config.dtype]
-        self._m_scale *= 1.0 - 1.0 / tau
+    def _age_m(self) -> None:
+        """Let the common scale of m decay by a step; far from overflow, the two are multiplied out."""
+        self._m_scale *= 1.0 - 1.0 / self.config.mspbe_tau
         if self._m_scale < _SMALLEST_SCALE:
             self._memory.m[...] *= self.dtype.type(self._m_scale)
             self._past.m_steps[...] *= self._m_scale
             self._m_scale = 1.0
-        first = self._next_row
-        last = min(self.n_features, first + -(-self.n_features // self.config.check_every))
-        self._next_row = last % self.n_features
-        return span.Rules(
-            every_step=self.config.w_rule == "every-step",
-            clip_lambda=self.config.trace_rule == "clipped",
-            drop_below=drop_below if self.config.trace_rule == "clipped" else 0.0,
-            drop_carried=drop_below,
-            one_over_tau=1.0 / tau,
-            m_step=1.0 / (tau * self._m_scale),
-            keep_at_most=self.tail,
-            period=self.period,
-            longest_wait=3 * self.period,
-            first_row=first,
-            last_row=last,
-            n_hands=self._n_hands(),
-        )
+
+    def _rules(self) -> span.Rules:
+        """Return the rules, for as many threads as there are now."""
+        n_hands = self._n_hands()
+        if self._last_rules is None or self._last_rules.n_hands != n_hands:
+            drop_below, clips = _DROP_BELOW[self.config.dtype], self.config.trace_rule == "clipped"
+            self._last_rules = span.Rules(
+                every_step=self.config.w_rule == "every-step",
+                clip_lambda=clips,
+                drop_below=drop_below if clips else 0.0,
+                drop_carried=drop_below,
+                one_over_tau=1.0 / self.config.mspbe_tau,
+                keep_at_most=self.tail,
+                period=self.period,
+                longest_wait=3 * self.period,
+                n_rows=-(-self.n_features // self.config.check_every),
+                n_hands=n_hands,
+            )
+        return self._last_rules
 
     def _n_hands(self) -> int:
         """Return how many threads share the work: one where a step reads few numbers."""
@@ -273,7 +276,6 @@ class SpanGTD:
 
     def _settle(self, b: int) -> None:
         """Write what a tile owes."""
-        rules = self._rules_at_rest()
         span.settle_tile(
             b,
             self._places,
@@ -282,16 +284,9 @@ class SpanGTD:
             self._lanes,
             self._work,
             self.history.arrays,
-            rules,
+            self._rules(),
             self.history.tiles,
         )
-
-    def _rules_at_rest(self) -> span.Rules:
-        """Return the rules without taking a step."""
-        scale, row = self._m_scale, self._next_row
-        rules = self._rules()
-        self._m_scale, self._next_row = scale, row
-        return rules
 
     def _carry(self, b: int) -> None:
         """Give a tile rows for its trace, and write its tail there."""
@@ -304,7 +299,7 @@ class SpanGTD:
             )
         self._n_places += 1
         self._past.book[b, span.CARRIES] = place
-        self._work.wants_carry[b] = 0
+        self._past.book[b, span.WANTS_CARRY] = 0
         self._settle(b)
 
     def _clear_carried(self, b: int) -> None:
@@ -347,9 +342,9 @@ class SpanGTD:
 
     def newly_broken(self) -> NDArray[np.int64]:
         """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound."""
-        sick = self._lanes[of_lane.SICK]
-        if not sick.any():
+        if not self._is_sick:
             return np.zeros(0, dtype=np.int64)
+        sick, self._is_sick = self._lanes[of_lane.SICK], False
         is_new = (sick != 0) & (self._work.is_aside == 0)
         sick.fill(0)
         return np.flatnonzero(is_new[self.layout.lane])

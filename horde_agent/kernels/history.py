@@ -5,9 +5,9 @@ Time is counted in feature vectors: phi_0, phi_1, ... The overlaps
     G(k, j) = phi_k . phi_j
 
 of all past k with the present j are whole numbers. When j moves on by one step only some 270 of 6,065 features change,
-and each adds (or takes) its own past, a row of bytes. A *run* is a stretch of times [start, end) during which a feature's
-value (how often it is among the active tiles: 0 or 1, rarely more) stayed the same and was not 0; closed runs are logged
-in the order in which they ended. Rows and the log count time from ORIGIN. Nothing here knows of demons.
+and each adds (or takes) its own past, a row of bytes. A *run* is a stretch of times [start, end) during which the value
+of a feature (how often it is among the active tiles: 0 or 1, rarely more) stayed the same and above 0; closed runs are
+logged in the order in which they ended. Rows and the log count time from ORIGIN. Nothing here knows of demons.
 """
 
 from __future__ import annotations

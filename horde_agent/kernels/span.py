@@ -79,10 +79,14 @@ W_AT = 4  # time of the feature vector that BASE_W is about
 WAS_BUSY = 5  # 1: the last step left a trace
 CARRIES = 6  # place in `carried`, -1 for none
 IS_CARRYING = 7  # 1: the carried trace is not zero
-N_COLUMNS = 8
+WANTS_CARRY = 8  # 1: its tail is too long
+N_COLUMNS = 9
 
 # What a writing adds to, and its place in a table of coefficients; the trace comes last.
 TO_THETA, TO_W, TO_M = 0, 1, 2
+# What a step returns, added up.
+SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY = 1, 2
+
 LANES_AT_ONCE = 32  # a table of coefficients for so many lanes stays in a core's own cache
 
 
@@ -110,8 +114,7 @@ class Past(NamedTuple):
     trace: Reals  # (2 C L,): rho_k, then g_k
     owed: Reals  # (2 K L,): delta_k, then h_k
     spent: Reals  # (K L,): q_k
-    times: Integers  # (T, C)
-    spent_times: Integers  # (T, K)
+    times: Integers  # (T, 2, C): of the steps kept, and of the steps spent
     m_steps: Floats  # (T, K): 1 / (tau scale) at each step owed
     book: Integers  # (T, N_COLUMNS)
 
@@ -120,16 +123,16 @@ class Work(NamedTuple):
     """Who is not well, and each hand's scratch paper."""
 
     is_aside: NDArray[np.uint8]  # (L,)
-    wants_carry: NDArray[np.uint8]  # (T,): its tail is too long
-    overlaps: Reals  # (hands, 3, C): at the steps kept, after them, at the steps spent
+    scratch: Reals  # (hands, 7, longest): rows as below
     table: Reals  # (hands, 4 LANES_AT_ONCE (most times + 1)), and room for a tail
-    numbers: Reals  # (hands, N_NUMBERS): see `lanes.py`
-    ends: Reals  # (hands, 3, LANES_AT_ONCE): what reaches back beyond the first step kept
-    place: Integers  # (hands, times)
-    features: Integers  # (hands, n): features to write
-    first_run: Integers  # (hands, n + 1)
-    next_run: Integers  # (hands, n)
+    paper: Integers  # (hands, 4, longest): rows as below
     runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
+
+
+# Rows of `scratch`: overlaps with the steps kept, with those after them, with those spent; what reaches back beyond the
+# first step kept; the tile's numbers of `lanes.py`. Rows of `paper`: see `number_times` and `list_runs`.
+AT, AFTER, SPENT_AT, REACH, REACH_M, LEFT, NUMBERS = 0, 1, 2, 3, 4, 5, 6
+PLACE, FEATURES, FIRST_RUN, NEXT_RUN = 0, 1, 2, 3
 
 
 class Rules(NamedTuple):
@@ -140,12 +143,10 @@ class Rules(NamedTuple):
     drop_below: float  # a tail is dropped when it is below this, beside an active feature's 1, for good
     drop_carried: float  # a feature leaves a carried trace below this
     one_over_tau: float
-    m_step: float  # 1 / (tau scale)
     keep_at_most: int  # steps of tail
     period: int  # K
     longest_wait: int  # steps after which something owed is written
-    first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
-    last_row: int
+    n_rows: int  # so many rows of theta are looked through for weights past their bound
     n_hands: int
 
 
@@ -202,14 +203,14 @@ def scan(
     """
     start, stop, book = tiles.start[b], tiles.start[b + 1], past_.book[b]
     n_kept, n_owed, origin = book[N_KEPT], book[N_OWED], history.clock[past.ORIGIN]
-    at, after, spent_at = work.overlaps[hand, 0], work.overlaps[hand, 1], work.overlaps[hand, 2]
+    at, after, spent_at = work.scratch[hand, AT], work.scratch[hand, AFTER], work.scratch[hand, SPENT_AT]
     for k in range(n_kept):
-        at[k] = overlap[past_.times[b, k] - origin]
+        at[k] = overlap[past_.times[b, 0, k] - origin]
     for k in range(n_owed):
-        after[k] = overlap[past_.times[b, n_kept - n_owed + k] + 1 - origin]
+        after[k] = overlap[past_.times[b, 0, n_kept - n_owed + k] + 1 - origin]
     for k in range(book[N_SPENT]):
-        spent_at[k] = overlap[past_.spent_times[b, k] - origin]
-    n_places, period, width = past_.times.shape[1], past_.spent_times.shape[1], stop - start
+        spent_at[k] = overlap[past_.times[b, 1, k] - origin]
+    n_places, period, width = past_.times.shape[2], past_.m_steps.shape[1], stop - start
     owed = 2 * period * start
     follow(past_.trace, 2 * n_places * start, past_.owed, owed, at, n_kept, n_owed, sums[0], sums[1])
     weigh(past_.spent, period * start, width, spent_at, book[N_SPENT], sums[2])
@@ -294,8 +295,8 @@ def learn_lanes(
     is_busy: bool,
 ) -> None:
     """Let a tile's lanes take their step (`lanes.py`), and keep what it owes."""
-    clock, start, book, number = history.clock, tiles.start[b], past_.book[b], work.numbers[hand]
-    width, n_places, period = tiles.start[b + 1] - start, past_.times.shape[1], past_.spent_times.shape[1]
+    clock, start, book, number = history.clock, tiles.start[b], past_.book[b], work.scratch[hand, NUMBERS]
+    width, n_places, period = tiles.start[b + 1] - start, past_.times.shape[2], past_.m_steps.shape[1]
     number[NORM], number[NORM_TP1] = clock[past.NORM_BEFORE], clock[past.NORM]
     number[MOST], number[ON] = clock[past.MOST_BEFORE], history.overlap[clock[past.NOW] - 1 - clock[past.ORIGIN]]
     number[DECAYS], number[ONE_OVER_TAU] = book[WAS_BUSY], rules.one_over_tau
@@ -309,18 +310,18 @@ def learn_lanes(
 
 
 @inner_kernel
-def note(b: int, past_: Past, history: History, rules: Rules, is_busy: bool) -> None:
+def note(b: int, past_: Past, history: History, rules: Rules, m_step: float, is_busy: bool) -> None:
     """Enter the step into a tile's books."""
     book, time = past_.book[b], history.clock[past.NOW] - 1
     book[WAS_BUSY] = is_busy
     if not is_busy and book[N_OWED] == 0:
         book[N_KEPT] = 0  # the trace is zero, and nothing leans on its past
     if is_busy or rules.every_step:
-        past_.spent_times[b, book[N_SPENT]] = time
+        past_.times[b, 1, book[N_SPENT]] = time
         book[N_SPENT] += 1
     if is_busy:
-        past_.times[b, book[N_KEPT]] = time
-        past_.m_steps[b, book[N_OWED]] = rules.m_step
+        past_.times[b, 0, book[N_KEPT]] = time
+        past_.m_steps[b, book[N_OWED]] = m_step
         book[N_KEPT] += 1
         book[N_OWED] += 1
 
@@ -330,20 +331,20 @@ def oldest_of(b: int, past_: Past, now: int) -> int:
     """Return the first time that a tile still needs."""
     book, oldest = past_.book[b], now
     if book[N_KEPT] > 0:
-        oldest = min(oldest, past_.times[b, 0])
+        oldest = min(oldest, past_.times[b, 0, 0])
     if book[N_SPENT] > 0:
-        oldest = min(oldest, past_.spent_times[b, 0])
+        oldest = min(oldest, past_.times[b, 1, 0])
     return oldest
 
 
 @inner_kernel
 def look_for_unbounded(
-    b: int, tiles: Tiles, memory: Memory, lanes: Reals, work: Work, rules: Rules, n_features: int
+    b: int, tiles: Tiles, memory: Memory, lanes: Reals, rules: Rules, n_features: int, first_row: int
 ) -> None:
     """Flag lanes whose theta passes its bound in the rows that are this step's share."""
     start, stop = tiles.start[b], tiles.start[b + 1]
     theta, bound = rows_of(memory.theta, start, stop, n_features), lanes[BOUND, start:stop]
-    for f in range(rules.first_row, rules.last_row):
+    for f in range(first_row, min(first_row + rules.n_rows, n_features)):
         row, n_within = theta[f], 0
         for i in range(row.shape[0]):
             n_within += abs(row[i]) <= bound[i]  # NaN is not
@@ -363,14 +364,14 @@ def number_times(b: int, hand: int, past_: Past, work: Work, now: int) -> tuple[
     Returns:
         The first time, and how many there are.
     """
-    book, first, place = past_.book[b], oldest_of(b, past_, now), work.place[hand]
+    book, first, place = past_.book[b], oldest_of(b, past_, now), work.paper[hand, PLACE]
     place[: now - first + 2] = 0
     for k in range(book[N_KEPT]):
-        place[past_.times[b, k] - first] = 1
+        place[past_.times[b, 0, k] - first] = 1
         if k >= book[N_KEPT] - book[N_OWED]:
-            place[past_.times[b, k] + 1 - first] = 1
+            place[past_.times[b, 0, k] + 1 - first] = 1
     for k in range(book[N_SPENT]):
-        place[past_.spent_times[b, k] - first] = 1
+        place[past_.times[b, 1, k] - first] = 1
     total = 0
     for i in range(now - first + 2):
         here = place[i]
@@ -387,14 +388,15 @@ def list_runs(
 
     A feature in the carried trace is listed too. Runs are sorted by feature: counted, then put in their places.
     """
-    features, first_run, next_run = work.features[hand], work.first_run[hand], work.next_run[hand]
-    runs, place, log = work.runs[hand], work.place[hand], history.log
+    features, first_run, next_run = work.paper[hand, FEATURES], work.paper[hand, FIRST_RUN], work.paper[hand, NEXT_RUN]
+    runs, place, log = work.runs[hand], work.paper[hand, PLACE], history.log
     start = first - history.clock[past.ORIGIN]
     n_log = history.clock[past.N_LOG]
     oldest = n_log
     while oldest > 0 and log[oldest - 1, past.END] > start:
         oldest -= 1
-    next_run[:] = 0
+    n_features = history.features.shape[1]
+    next_run[:n_features] = 0
     for k in range(oldest, n_log):
         if place[max(log[k, past.START] - start, 0)] < place[log[k, past.END] - start]:
             next_run[log[k, past.FEATURE]] += log[k, past.COUNT]
@@ -402,7 +404,7 @@ def list_runs(
         if place[max(history.features[past.SINCE, tiles_now[i]] - first, 0)] < n_times:
             next_run[tiles_now[i]] += 1
     n_listed, n_runs = 0, 0
-    for f in range(next_run.shape[0]):
+    for f in range(n_features):
         n = next_run[f]
         if n > 0 or (is_alive.shape[0] > 0 and is_alive[f]):
             features[n_listed], first_run[n_listed] = f, n_runs
@@ -447,19 +449,23 @@ def tabulate(
     end; in w it is alpha_w (s_k - q_k), in m s_k with delta_k times its step, in e the product of what follows.
     What arrives before the first step kept is for the carried trace: `ends`.
     """
-    book, place, o, width = past_.book[b], work.place[hand], lane - start, table.shape[2]
-    trace = pairs_of(past_.trace, start, stop, past_.times.shape[1])
-    owed = pairs_of(past_.owed, start, stop, past_.spent_times.shape[1])
-    spent = rows_of(past_.spent, start, stop, past_.spent_times.shape[1])
+    book, place, o, width = past_.book[b], work.paper[hand, PLACE], lane - start, table.shape[2]
+    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    owed = pairs_of(past_.owed, start, stop, past_.m_steps.shape[1])
+    spent = rows_of(past_.spent, start, stop, past_.m_steps.shape[1])
     alpha, alpha_w = lanes[ALPHA, lane : lane + width], lanes[ALPHA_W, lane : lane + width]
-    reach, reach_m, left = work.ends[hand, 0, :width], work.ends[hand, 1, :width], work.ends[hand, 2, :width]
+    reach, reach_m, left = (
+        work.scratch[hand, REACH, :width],
+        work.scratch[hand, REACH_M, :width],
+        work.scratch[hand, LEFT, :width],
+    )
     table[:], reach[:], reach_m[:], left[:] = 0, 0, 0, book[WAS_BUSY]
     last = table.shape[1] - 1
     for k in range(book[N_KEPT] - 1, -1, -1):
-        row, at = table[1 + place[past_.times[b, k] - first]], k - book[N_KEPT] + book[N_OWED]
+        row, at = table[1 + place[past_.times[b, 0, k] - first]], k - book[N_KEPT] + book[N_OWED]
         rho, decay = trace[k, 0, o : o + width], trace[k, 1, o : o + width]
         if at >= 0:
-            after, m_step = table[1 + place[past_.times[b, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
+            after, m_step = table[1 + place[past_.times[b, 0, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
             delta, h = owed[at, 0, o : o + width], owed[at, 1, o : o + width]
             for i in range(width):
                 reach[i] += delta[i]
@@ -481,7 +487,7 @@ def tabulate(
                 row[last, i] += s
                 left[i] = decay[i] * s
     for k in range(book[N_SPENT]):
-        row, q = table[1 + place[past_.spent_times[b, k] - first]], spent[k, o : o + width]
+        row, q = table[1 + place[past_.times[b, 1, k] - first]], spent[k, o : o + width]
         for i in range(width):
             row[TO_W, i] -= alpha_w[i] * q[i]
     for k in range(1, table.shape[0]):
@@ -492,7 +498,6 @@ def tabulate(
 
 @inner_kernel
 def spread(
-    b: int,
     hand: int,
     n_listed: int,
     lane: int,
@@ -509,9 +514,9 @@ def spread(
     e: Reals,
 ) -> None:
     """Give the rows of some lanes their share of the carried trace, and let it decay to what is left of it."""
-    reach, reach_m, left = work.ends[hand, 0], work.ends[hand, 1], work.ends[hand, 2]
+    reach, reach_m, left = work.scratch[hand, REACH], work.scratch[hand, REACH_M], work.scratch[hand, LEFT]
     for j in range(n_listed):
-        row = work.features[hand, j] * stride
+        row = work.paper[hand, FEATURES, j] * stride
         for i in range(width):
             old = e[row + o + i]
             theta[row + at + i] += lanes[ALPHA, lane + i] * reach[i] * old
@@ -528,10 +533,10 @@ def renew_carried(
     """Let the features leave a carried trace that are too small in every lane; say whether any is left."""
     is_left = False
     for j in range(n_listed):
-        row, largest = e[work.features[hand, j]], 0.0
+        row, largest = e[work.paper[hand, FEATURES, j]], 0.0
         for i in range(row.shape[0]):
             largest = max(largest, row[i])
-        is_alive[work.features[hand, j]] = largest > drop_below
+        is_alive[work.paper[hand, FEATURES, j]] = largest > drop_below
         if largest > drop_below:
             is_left = True
         else:
@@ -563,7 +568,7 @@ def write_owed(
     start, stop = tiles.start[b], tiles.start[b + 1]
     first, n_times = number_times(b, hand, past_, work, history.clock[past.NOW])
     n_listed = list_runs(hand, first, n_times, is_alive, work, history, tiles_now)
-    features, first_run, runs = work.features[hand], work.first_run[hand], work.runs[hand]
+    features, first_run, runs = work.paper[hand, FEATURES], work.paper[hand, FIRST_RUN], work.runs[hand]
     has_m, has_e, stride = m.shape[0] > 0, e.shape[0] > 0, stop - start
     n_kinds = 2 + has_m + has_e
     for lane in range(start, stop, LANES_AT_ONCE):
@@ -572,7 +577,7 @@ def write_owed(
         table, at = flat.reshape(n_times + 1, n_kinds, width), origin + o
         tabulate(b, hand, first, lane, table, has_m, has_e, past_, lanes, work, start, stop)
         if has_e:
-            spread(b, hand, n_listed, lane, o, stride, width, at, has_m, lanes, work, theta, w, m, e)
+            spread(hand, n_listed, lane, o, stride, width, at, has_m, lanes, work, theta, w, m, e)
             write_runs((e,), o, stride, flat, n_kinds - 1, n_kinds, width, features, first_run, n_listed, runs)
         if has_m:
             write_runs((theta, w, m), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
@@ -591,7 +596,7 @@ def tail_of(b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, hand: i
     grow, and only what is exactly 0 is dropped.
     """
     start, stop, book = tiles.start[b], tiles.start[b + 1], past_.book[b]
-    trace, n, n_tail = pairs_of(past_.trace, start, stop, past_.times.shape[1]), book[N_KEPT], 0
+    trace, n, n_tail = pairs_of(past_.trace, start, stop, past_.times.shape[2]), book[N_KEPT], 0
     if book[WAS_BUSY] == 0:
         return 0
     for lane in range(start, stop, LANES_AT_ONCE):
@@ -601,7 +606,7 @@ def tail_of(b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, hand: i
         for k in range(n):
             for i in range(width):
                 top[k + 1, i] = trace[k, 0, o + i] * (1 + trace[k, 1, o + i] * top[k, i])
-        reach = work.ends[hand, 0, :width]
+        reach = work.scratch[hand, REACH, :width]
         for i in range(width):
             reach[i] = lanes[GAMMA_T, lane + i] * lanes[LAM_T, lane + i]
         k, is_needed = n - 1, True
@@ -619,11 +624,11 @@ def tail_of(b: int, tiles: Tiles, past_: Past, lanes: Reals, work: Work, hand: i
 def keep_tail(b: int, n_tail: int, tiles: Tiles, past_: Past) -> None:
     """Keep a tile's last steps as its tail; nothing is owed any more."""
     book, start, stop = past_.book[b], tiles.start[b], tiles.start[b + 1]
-    trace, n_before = pairs_of(past_.trace, start, stop, past_.times.shape[1]), book[N_KEPT] - n_tail
+    trace, n_before = pairs_of(past_.trace, start, stop, past_.times.shape[2]), book[N_KEPT] - n_tail
     if n_before > 0:
         for k in range(n_tail):
             trace[k] = trace[n_before + k]
-            past_.times[b, k] = past_.times[b, n_before + k]
+            past_.times[b, 0, k] = past_.times[b, 0, n_before + k]
     book[N_KEPT], book[N_OWED], book[N_SPENT] = n_tail, 0, 0
 
 
@@ -656,7 +661,7 @@ def settle(
         nobody = work.is_aside[:0]
         write_owed(b, hand, tiles, past_, lanes, work, history, tiles_now, n * start, theta, w, m, theta[:0], nobody)
         n_tail = tail_of(b, tiles, past_, lanes, work, hand, rules.drop_below)
-        work.wants_carry[b] = n_tail > rules.keep_at_most
+        book[WANTS_CARRY] = n_tail > rules.keep_at_most
         keep_tail(b, n_tail, tiles, past_)
     sum_afresh(memory.theta, n * start, stop - start, tiles_now, lanes[BASE, start:stop])
     sum_afresh(memory.w, n * start, stop - start, tiles_now, lanes[BASE_W, start:stop])
@@ -680,32 +685,38 @@ def learn_tile(
     work: Work,
     history: History,
     rules: Rules,
+    m_step: float,
+    first_row: int,
     tiles_t: Integers,
     tiles_tp1: Integers,
 ) -> None:
     """Let one tile learn from a transition."""
     is_busy = tell(b, tiles, signals, lanes, work)
-    look_for_unbounded(b, tiles, memory, lanes, work, rules, history.features.shape[1])
+    look_for_unbounded(b, tiles, memory, lanes, rules, history.features.shape[1], first_row)
     if is_busy or rules.every_step:
         find_q(b, tiles, memory, past_, lanes, history, tiles_t)
     look_ahead(b, hand, tiles, memory, past_, lanes, work, history, tiles_tp1)
     learn_lanes(b, hand, tiles, past_, lanes, work, history, rules, is_busy)
-    note(b, past_, history, rules, is_busy)
+    note(b, past_, history, rules, m_step, is_busy)
     n_spent, now = past_.book[b, N_SPENT], history.clock[past.NOW]
-    if n_spent >= past_.book[b, LIMIT] or (n_spent > 0 and now - past_.spent_times[b, 0] >= rules.longest_wait):
+    if n_spent >= past_.book[b, LIMIT] or (n_spent > 0 and now - past_.times[b, 1, 0] >= rules.longest_wait):
         settle(b, hand, tiles, memory, past_, lanes, work, history, rules, tiles_tp1)
 
 
 @inner_kernel
-def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predictions: Floats) -> None:
-    """Give out the predictions, and find how far back anybody still looks."""
+def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predictions: Floats) -> int:
+    """Give out the predictions, find how far back anybody still looks, and return SOMEBODY_... as it applies."""
+    n_sick = 0
     for i in range(lanes.shape[1]):
         if tiles.demon[i] >= 0:
             predictions[tiles.demon[i]] = lanes[V, i]
-    oldest = history.clock[past.NOW]
+            n_sick += lanes[SICK, i] > 0
+    oldest, n_long = history.clock[past.NOW], 0
     for b in range(past_.book.shape[0]):
         oldest = min(oldest, oldest_of(b, past_, history.clock[past.NOW]))
+        n_long += past_.book[b, WANTS_CARRY]
     history.clock[past.OLDEST] = oldest
+    return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
 
 def _learn(
@@ -717,10 +728,12 @@ def _learn(
     work: Work,
     history: History,
     rules: Rules,
+    m_step: float,
+    first_row: int,
     tiles_t: Integers,
     tiles_tp1: Integers,
     predictions: Floats,
-) -> None:
+) -> int:
     """Learn from one transition and write the new predictions.
 
     Tiles are dealt to the hands in turn. No sum crosses a lane, so the result is the same, bit for bit, for any number
@@ -729,9 +742,22 @@ def _learn(
     for hand in prange(rules.n_hands):
         for b in range(np.int64(hand), tiles.start.shape[0] - 1, rules.n_hands):
             learn_tile(
-                b, np.int64(hand), tiles, signals, memory, past_, lanes, work, history, rules, tiles_t, tiles_tp1
+                b,
+                np.int64(hand),
+                tiles,
+                signals,
+                memory,
+                past_,
+                lanes,
+                work,
+                history,
+                rules,
+                m_step,
+                first_row,
+                tiles_t,
+                tiles_tp1,
             )
-    give_out(tiles, past_, lanes, history, predictions)
+    return give_out(tiles, past_, lanes, history, predictions)
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
