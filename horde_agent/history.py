@@ -31,8 +31,9 @@ class SharedHistory:
             features=np.zeros((3, n_features), dtype=np.int64),
             rows=np.zeros((n_features, n_times), dtype=np.uint8),
             log=np.zeros((0, 4), dtype=np.int32),
-            overlap=np.zeros(n_times, dtype=np.int64),
+            overlap=np.zeros(n_times, dtype=np.int32),
             changed=np.zeros((2, 2, 0), dtype=np.int64),
+            turned=np.zeros(0, dtype=np.int64),
             clock=np.zeros(kernels.N_CLOCK, dtype=np.int64),
         )
         self.arrays.clock[kernels.NOW] = -1
@@ -49,7 +50,7 @@ class SharedHistory:
         kernels.observe(self.arrays, self.tiles, tiles)
         self.tiles = tiles.copy()
 
-    def overlaps_with(self, tiles: Tiles) -> NDArray[np.int64]:
+    def overlaps_with(self, tiles: Tiles) -> NDArray[np.int32]:
         """Return phi_k.phi for each past k, in the shape of `arrays.overlap`; nothing changes."""
         out = np.empty_like(self.arrays.overlap)
         kernels.overlaps_with(self.arrays, tiles, out)
@@ -59,13 +60,15 @@ class SharedHistory:
         """Make room for one more time at which all of `n_active` features change."""
         arrays, clock = self.arrays, self.arrays.clock
         if arrays.changed.shape[2] < n_active:
-            self.arrays = arrays = arrays._replace(changed=_widened(arrays.changed, n_active))
+            self.arrays = arrays = arrays._replace(
+                changed=_widened(arrays.changed, n_active), turned=np.zeros(2 * n_active, dtype=np.int64)
+            )
         n_times, capacity = arrays.overlap.size, arrays.log.shape[0]
         if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] < n_times and clock[kernels.N_LOG] + n_active <= capacity:
             return
         kernels.forget(arrays)
         if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] > n_times // 2:  # else there would soon be more to forget
-            longer = np.zeros(2 * n_times, dtype=np.int64)
+            longer = np.zeros(2 * n_times, dtype=np.int32)
             longer[:n_times] = arrays.overlap
             arrays = arrays._replace(overlap=longer, rows=_widened(arrays.rows, 2 * n_times))
         needed = int(clock[kernels.N_LOG]) + n_active

@@ -44,61 +44,91 @@ class History(NamedTuple):
     features: Integers  # (3, n): phi_now, the time since which it has been so, and scratch that is zero between calls
     rows: NDArray[np.uint8]  # (n, n_times): each feature's past values up to SINCE; after that it is PHI
     log: NDArray[np.int32]  # (capacity, 4): closed runs
-    overlap: Integers  # (n_times,): G(ORIGIN + i, NOW)
+    overlap: NDArray[np.int32]  # (n_times,): G(ORIGIN + i, NOW)
     changed: Integers  # (2, 2, most active): features that went on and off at time NOW (row NOW % 2), and before
+    turned: Integers  # (2 most active,): scratch
     clock: Integers  # (N_CLOCK,)
 
 
 @inner_kernel
-def change(f: int, history: History) -> None:
-    """Give feature `f` its fresh value from time NOW + 1 on: complete its row, log its run, correct the overlaps."""
-    clock, log = history.clock, history.log
-    phi, since = history.features[PHI, f], history.features[SINCE, f]
-    more, origin, parity = history.features[FRESH, f] - phi, clock[ORIGIN], (clock[NOW] + 1) % 2
-    oldest, end = clock[OLDEST] - origin, clock[NOW] + 1 - origin
-    row, start = history.rows[f], max(since - origin, oldest)
-    for i in range(start, end):
-        row[i] = phi
-    for i in range(oldest, end):
-        history.overlap[i] += more * row[i]
-    if phi > 0:
-        k = clock[N_LOG]
-        log[k, FEATURE], log[k, START], log[k, END], log[k, COUNT] = f, start, end, phi
-        clock[N_LOG] = k + 1
-    kind = GAINED if more > 0 else LOST
-    for _ in range(abs(more)):  # one that changed by two is there twice
-        history.changed[parity, kind, clock[N_CHANGED + 2 * parity + kind]] = f
-        clock[N_CHANGED + 2 * parity + kind] += 1
-    history.features[PHI, f], history.features[SINCE, f] = history.features[FRESH, f], clock[NOW] + 1
+def list_changes(history: History, tiles_t: Integers, tiles_tp1: Integers) -> int:
+    """List the features whose fresh value is another than before, and return how many they are."""
+    phi, fresh, turned, n = history.features[PHI], history.features[FRESH], history.turned, 0
+    for i in range(tiles_tp1.shape[0]):
+        if fresh[tiles_tp1[i]] != phi[tiles_tp1[i]]:
+            turned[n] = tiles_tp1[i]
+            n += 1
+    for i in range(tiles_t.shape[0]):
+        if fresh[tiles_t[i]] == 0:
+            turned[n] = tiles_t[i]
+            n += 1
+    return n
 
 
 @kernel
 def observe(history: History, tiles_t: Integers, tiles_tp1: Integers) -> None:
     """Move the present from the feature vector at `tiles_t` to the one at `tiles_tp1`."""
     clock, phi, fresh = history.clock, history.features[PHI], history.features[FRESH]
-    parity = (clock[NOW] + 1) % 2
-    clock[N_CHANGED + 2 * parity], clock[N_CHANGED + 2 * parity + 1] = 0, 0
     for i in range(tiles_tp1.shape[0]):
         fresh[tiles_tp1[i]] += 1
+    turn(history, list_changes(history, tiles_t, tiles_tp1))
     clock[NORM_BEFORE], clock[MOST_BEFORE] = clock[NORM], clock[MOST]
-    clock[NORM], clock[MOST] = 0, 0
+    norm, most = 0, 0
     for i in range(tiles_tp1.shape[0]):
-        f = tiles_tp1[i]
-        if fresh[f] != phi[f]:
-            change(f, history)
-        clock[NORM] += fresh[f]  # once for each time that f is there: its square in all
-        clock[MOST] = max(clock[MOST], fresh[f])
-    for i in range(tiles_t.shape[0]):
-        if fresh[tiles_t[i]] != phi[tiles_t[i]]:
-            change(tiles_t[i], history)
+        norm += phi[tiles_tp1[i]]  # once for each time that the feature is there: its square in all
+        most = max(most, phi[tiles_tp1[i]])
     for i in range(tiles_tp1.shape[0]):
         fresh[tiles_tp1[i]] = 0
+    clock[NORM], clock[MOST] = norm, most
     clock[NOW] += 1
-    history.overlap[clock[NOW] - clock[ORIGIN]] = clock[NORM]
+    history.overlap[clock[NOW] - clock[ORIGIN]] = norm
+
+
+@inner_kernel
+def turn(history: History, n: int) -> None:
+    """Give the features listed their fresh values from time NOW + 1 on: complete rows, log runs, correct overlaps.
+
+    One long loop on purpose: handing the arrays on to a function costs more than the work.
+    """
+    rows, log, overlap, changed, clock = history.rows, history.log, history.overlap, history.changed, history.clock
+    phi, since, fresh, turned = history.features[PHI], history.features[SINCE], history.features[FRESH], history.turned
+    now, origin, k, parity = clock[NOW] + 1, clock[ORIGIN], clock[N_LOG], (clock[NOW] + 1) % 2
+    oldest, end, n_gained, n_lost = clock[OLDEST] - origin, now - origin, 0, 0
+    sums = overlap[oldest:end]
+    for j in range(n):
+        f = turned[j]
+        before, more = phi[f], fresh[f] - phi[f]
+        if more == 0:  # listed twice
+            continue
+        start = max(since[f] - origin, oldest)
+        row = rows[f, oldest:end]  # loops from 0 on, since numba makes slow ones where an index might be negative
+        fresh_part = row[start - oldest :]
+        for i in range(fresh_part.shape[0]):
+            fresh_part[i] = before
+        if more == 1:
+            for i in range(row.shape[0]):
+                sums[i] += np.int32(row[i])
+        elif more == -1:
+            for i in range(row.shape[0]):
+                sums[i] -= np.int32(row[i])
+        else:
+            for i in range(row.shape[0]):
+                sums[i] += np.int32(more * row[i])
+        if before > 0:
+            log[k, FEATURE], log[k, START], log[k, END], log[k, COUNT] = f, start, end, before
+            k += 1
+        for _ in range(more):  # one that changed by two is there twice
+            changed[parity, GAINED, n_gained] = f
+            n_gained += 1
+        for _ in range(-more):
+            changed[parity, LOST, n_lost] = f
+            n_lost += 1
+        phi[f], since[f] = fresh[f], now
+    clock[N_LOG], clock[N_CHANGED + 2 * parity], clock[N_CHANGED + 2 * parity + 1] = k, n_gained, n_lost
 
 
 @kernel
-def overlaps_with(history: History, tiles: Integers, out: Integers) -> None:
+def overlaps_with(history: History, tiles: Integers, out: NDArray[np.int32]) -> None:
     """Write the overlaps of all times OLDEST..NOW with the feature vector at `tiles`, as `History.overlap`."""
     clock = history.clock
     oldest, end = clock[OLDEST] - clock[ORIGIN], clock[NOW] + 1 - clock[ORIGIN]

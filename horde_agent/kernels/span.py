@@ -195,7 +195,7 @@ def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals
 
 @inner_kernel
 def scan(
-    b: int, hand: int, tiles: Tiles, past_: Past, work: Work, history: History, overlap: Integers, sums: Reals
+    b: int, hand: int, tiles: Tiles, past_: Past, work: Work, history: History, overlap: NDArray[np.int32], sums: Reals
 ) -> None:
     """Add up the past against one feature vector, whose overlaps are given.
 
@@ -834,7 +834,7 @@ def predict(
     lanes: Reals,
     work: Work,
     history: History,
-    overlap: Integers,
+    overlap: NDArray[np.int32],
     active: Integers,
     first_tile: int,
     last_tile: int,

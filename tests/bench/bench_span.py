@@ -1,6 +1,6 @@
 """The span engine beside the plain one and NumPy: milliseconds per step, engines alone and through the Horde.
 
-    python -m tests.bench.bench_span            W1 and W2
+    python -m tests.bench.bench_span [w1|w2]    795 constant-action questions, 1000 Gibbs policies
     python -m tests.bench.bench_span 10000      so many Gibbs policies, the span engine alone
 
 prints one JSON object. Means over the steps after a warm-up (writing comes in bursts, so that medians would flatter);
@@ -128,10 +128,11 @@ def w2(n_steps: int, n_demons: int, *, alone: bool = False) -> dict[str, float]:
 
 def main() -> None:
     """Print what was asked for."""
-    if len(sys.argv) > 1:
-        result = w2(3 * CHUNK, int(sys.argv[1]), alone=True)
+    which = sys.argv[1] if len(sys.argv) > 1 else ""
+    if which.isdigit():
+        result = w2(3 * CHUNK, int(which), alone=True)
     else:
-        result = {**w1(4 * CHUNK), **w2(3 * CHUNK, 1000)}
+        result = {**(w1(4 * CHUNK) if which != "w2" else {}), **(w2(3 * CHUNK, 1000) if which != "w1" else {})}
     print(json.dumps({**{k: round(v, 4) for k, v in result.items()}, "threads": numba.get_num_threads()}, indent=1))
 
 
