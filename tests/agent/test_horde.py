@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,12 @@ def ask(name: str, policy: Any = None, cumulant: Any = None, continuation: Any =
     return GVF(name, policy or ConstantAction(0, N_ACTIONS), cumulant or Channel(0), continuation, **more)
 
 
-def test_a_horde_equals_the_oracle_given_pi_over_b() -> None:
-    """Every kind of policy, cumulant, continuation and outcome, computed here by hand."""
+@pytest.mark.parametrize("engine", ["span", "plain"])
+def test_a_horde_equals_the_oracle_given_pi_over_b(engine: Any) -> None:
+    """Every kind of policy, cumulant, continuation and outcome, computed here by hand.
+
+    The span engine stores no trace: its largest is a bound, exact where a feature is always on, which none is here.
+    """
     rng = np.random.default_rng(3)
     gibbs = [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 20) for _ in range(2)]
 
@@ -63,7 +68,7 @@ def test_a_horde_equals_the_oracle_given_pi_over_b() -> None:
         ask("gibbs 1", gibbs[1], lambda o, _: 2 * o[0], gamma_of, outcome=z_of),
         ask("leaning", Leaning(), Channel(1), gamma_of, outcome=3.0),
     ]
-    horde = make(questions)
+    horde = make(questions, replace(F64, engine=engine))
     oracle = DenseGTD(6, N_FEATURES, 0.1 / N_ACTIVE, 0.01 / N_ACTIVE)
     lam = np.array([0.9, 0.4, 0.9, 0.9, 0.9, 0.9])
     behaviour = StickyRandom(N_ACTIONS)
@@ -96,7 +101,8 @@ def test_a_horde_equals_the_oracle_given_pi_over_b() -> None:
     np.testing.assert_allclose(horde.weights()[0], oracle.theta, atol=1e-11)
     np.testing.assert_allclose(horde.mspbe_scalar, oracle.s, atol=1e-12)
     np.testing.assert_allclose(horde.mspbe_vector(), (oracle.m * oracle.w).sum(axis=1), atol=1e-12)
-    assert horde.max_trace == pytest.approx(oracle.max_e.max())
+    largest = oracle.max_e.max()
+    assert horde.max_trace == pytest.approx(largest) if engine == "plain" else largest < horde.max_trace < 2 * largest
 
 
 def test_a_cumulant_may_be_what_another_demon_predicts() -> None:
@@ -187,9 +193,12 @@ def test_a_whole_group_may_be_set_aside() -> None:
 
 
 def test_weights_past_their_bound_are_found() -> None:
-    """A step size of 3 diverges; the bound, 1e3 r_max / (1 - gamma), trips long before infinity does."""
+    """A step size of 3 diverges; the bound, 1e3 r_max / (1 - gamma), trips long before infinity does.
+
+    Weights are looked at when they are written, which is at most three periods of 64 steps late.
+    """
     config = LearnerConfig(step_size=3.0 * N_ACTIVE, trace_rule="plain", check_every=5)
-    horde = live(make([ask("wild", Behaviour(), continuation=0.9), ask("tame", Behaviour(), continuation=0.0)], config))
+    horde = live(make([ask("wild", Behaviour(), continuation=0.9), ask("tame", Behaviour(), continuation=0.0)], config), 300)
     assert "wild" in horde.diverged
     assert "bound" in horde.set_aside_because["wild"]
     assert np.isfinite(horde.predictions).all()
