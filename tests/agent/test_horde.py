@@ -198,7 +198,9 @@ def test_weights_past_their_bound_are_found() -> None:
     Weights are looked at when they are written, which is at most three periods of 64 steps late.
     """
     config = LearnerConfig(step_size=3.0 * N_ACTIVE, trace_rule="plain", check_every=5)
-    horde = live(make([ask("wild", Behaviour(), continuation=0.9), ask("tame", Behaviour(), continuation=0.0)], config), 300)
+    horde = live(
+        make([ask("wild", Behaviour(), continuation=0.9), ask("tame", Behaviour(), continuation=0.0)], config), 300
+    )
     assert "wild" in horde.diverged
     assert "bound" in horde.set_aside_because["wild"]
     assert np.isfinite(horde.predictions).all()
