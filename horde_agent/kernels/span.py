@@ -583,7 +583,7 @@ def write_owed(
             write_runs((theta, w, m), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
         else:
             write_runs((theta, w), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
-    return n_listed
+    return int(n_listed)
 
 
 @inner_kernel
@@ -757,7 +757,7 @@ def _learn(
                 tiles_t,
                 tiles_tp1,
             )
-    return give_out(tiles, past_, lanes, history, predictions)
+    return int(give_out(tiles, past_, lanes, history, predictions))
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.

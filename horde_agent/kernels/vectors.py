@@ -29,6 +29,7 @@ _NARROWEST = 16  # lanes; widths are multiples of it
 # Bytes that pass at once: as much as the registers hold with all that goes with it.
 _ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE = 512, 256, 128
 _INT64, _INT32, _INT8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+_llvm_function: Any = cgutils.get_or_insert_function
 
 
 # ---- plain twins --------------------------------------------------------------------------------------------------
@@ -170,7 +171,8 @@ class _Piece:
 
     def variables(self, vectors: list[Any] | None = None) -> list[Any]:
         """Return variables, which LLVM keeps in registers, with a first value each, zero unless given."""
-        out = [cgutils.alloca_once(self.builder, self.vector) for _ in range(self.n)]
+        make: Any = cgutils.alloca_once
+        out = [make(self.builder, self.vector) for _ in range(self.n)]
         for variable, vector in zip(out, vectors or [self.zero] * self.n, strict=True):
             self.builder.store(vector, variable)
         return out
@@ -191,12 +193,12 @@ class _Piece:
         """Return a b + c, rounded once."""
         name = f"llvm.fma.v{self.per_vector}f{8 * self.size}"
         of_type = ir.FunctionType(self.vector, [self.vector] * 3)
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, of_type, name), [a, b, c])
+        return self.builder.call(_llvm_function(self.builder.module, of_type, name), [a, b, c])
 
     def prefetch(self, data: Any, at: Any) -> None:
         """Ask for the cache lines of some lanes, without waiting for them."""
         of_type = ir.FunctionType(ir.VoidType(), [_INT8.as_pointer(), _INT32, _INT32, _INT32])
-        ask = cgutils.get_or_insert_function(self.builder.module, of_type, "llvm.prefetch.p0")
+        ask = _llvm_function(self.builder.module, of_type, "llvm.prefetch.p0")
         for i in range(self.n):
             place = self.builder.bitcast(self._pointer(data, at, i), _INT8.as_pointer())
             self.builder.call(ask, [place, _INT32(0), _INT32(3), _INT32(1)])

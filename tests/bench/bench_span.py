@@ -132,7 +132,7 @@ def main() -> None:
     if which.isdigit():
         result = w2(3 * CHUNK, int(which), alone=True)
     else:
-        result = {**(w1(4 * CHUNK) if which != "w2" else {}), **(w2(3 * CHUNK, 1000) if which != "w1" else {})}
+        result = {**(w1(3 * CHUNK) if which != "w2" else {}), **(w2(3 * CHUNK, 1000) if which != "w1" else {})}
     print(json.dumps({**{k: round(v, 4) for k, v in result.items()}, "threads": numba.get_num_threads()}, indent=1))
 
 
