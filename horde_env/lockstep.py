@@ -107,7 +107,10 @@ class LockstepClock:
             raise ValueError(f"{url} is no line of this emulator; it has {', '.join(lines) or 'none'}")
         if self._port is not None and not self._port.is_closed:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
-        self._port = LockstepPort(self._opener(url, **settings), lines[url])
+        # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
+        patient = {key: PATIENCE_S for key in ("timeout", "write_timeout") if settings.get(key) is not None}
+        port = self._opener(url, **settings | patient)
+        self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S))
         return self._port
 
     def _let_pass(self, n: int) -> None:
@@ -127,10 +130,11 @@ class LockstepPort:
     Args:
         port: The open port.
         line: The emulator's end of it.
+        read_timeout_s: How long `read` waits for bytes, in seconds of real time: no virtual time passes meanwhile.
     """
 
-    def __init__(self, port: Any, line: Line) -> None:
-        self._port, self.line = port, line
+    def __init__(self, port: Any, line: Line, read_timeout_s: float | None) -> None:
+        self._port, self.line, self._read_timeout_s = port, line, read_timeout_s
         line.forget()
         line.in_lockstep = True
         line.await_received(0, PATIENCE_S)  # a server lets its host in
@@ -192,7 +196,7 @@ class LockstepPort:
         with self._changed:
             self._reading = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._port.timeout)
+            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._read_timeout_s)
             n, gone = min(size, self._n_ready - self._n_read), self._is_gone
             self._reading = False
         if not n and not gone:
