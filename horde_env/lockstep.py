@@ -68,6 +68,8 @@ class LockstepClock:
         if not math.isclose(self._n_cycles * TICK_S, period_s) or self._n_cycles < 1:
             raise ValueError(f"period_s must be a multiple of {TICK_S} s, not {period_s}")
         self._look_last = self._n_cycles if look_last is None or emulator.spoils_bytes else look_last
+        # Where packets may fail to come, a reading's time must be that of its own cycle: by it a host knows a gap.
+        self._batch = 1 if emulator.spoils_bytes else BATCH
         self._opener = opener
         self._port: LockstepPort | None = None
         self._waited = True
@@ -120,7 +122,7 @@ class LockstepClock:
             if port is not None:
                 port.deliver()
             self.emulator.advance(look=k >= n - self._look_last, speak=heard)
-            if port is not None and (k % BATCH == BATCH - 1 or k == n - 1):
+            if port is not None and (k % self._batch == self._batch - 1 or k == n - 1):
                 port.hand_over()
 
 

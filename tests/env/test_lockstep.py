@@ -221,6 +221,24 @@ def test_a_machine_that_is_busy_for_longer_than_a_timeout_loses_no_command(monke
         assert host.emulator.robot.control == Control(0, 7, 7, 7)
 
 
+def test_a_reading_has_the_time_of_its_own_packet_where_the_line_may_fall_silent() -> None:
+    """Silent from 30 ms before the deadline until 30 ms after it: six packets, a gap, that neither step alone shows."""
+    with Host(faults=FaultRates(stall=1e-9)) as host:
+        emulator, advance, start = host.emulator, host.emulator.advance, host.emulator.robot.n_cycles
+
+        def advance_and_fall_silent(**rest: bool) -> None:
+            if emulator.robot.n_cycles == start + 7:
+                emulator.inject("stall", for_s=0.06)
+            advance(**rest)
+
+        emulator.advance = advance_and_fall_silent  # type: ignore[method-assign]
+        before = host.step(Control(0))
+        assert before.t == pytest.approx(host.clock.monotonic() - 0.03)
+        after = host.step(Control(0))
+        assert after.t - before.t == pytest.approx(0.13)
+        assert after.number - before.number == 7
+
+
 def test_other_ports_and_second_hosts_are_refused() -> None:
     with Host() as host:
         with pytest.raises(ValueError, match=r"/dev/ttyS9 is no line of this emulator"):
