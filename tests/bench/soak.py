@@ -114,6 +114,7 @@ def soak(
     """
     body = WatchedBody(link=link, faults=rates, seed=seed, speed=None if minutes is None else 1.0)
     env = PenEnv(body, body.clock, spec=body.spec, pen=body.pen)
+    env.metadata["manoeuvres"] = ["centre"]  # low voltage sends a life to its dock, and hours of charging soak nothing
     learning, began, died = Learning(body), time.perf_counter(), ""
     with Complaints() as complaints:
         life = make_life(env, seed, few=few)
@@ -125,8 +126,12 @@ def soak(
                     life.run(CHUNK)
                     if life.steps // 5_000 != (life.steps - CHUNK) // 5_000:
                         say(f"{life.steps} steps, {sum(body.counts().values())} faults")
+                complete(life, body)
                 body.end_of_faults()
-                life.run(settle_steps)
+                for _ in range(4):
+                    life.run(settle_steps)
+                    if not learning.is_waiting:
+                        break
                 final = body.body.stats
                 is_open = bool(body.body._link and body.body._link.is_open)
         except Exception as error:  # the finding of a soak, not the end of it
@@ -138,6 +143,18 @@ def soak(
     if final is not None and not (is_open and final.reconnects == final.losses):
         complaints.said.append(f"the link was not back at the end: {final}")
     return report(link, body, life, learning, [died] * bool(died) + complaints.said, wall_s, minutes, seed, rates)
+
+
+def complete(life: Life, body: WatchedBody) -> None:
+    """Let each kind of fault happen that has not happened by chance, and a cut while the robot moves."""
+    for kind in KINDS:
+        if not body.counts()[kind]:
+            body.emulator.inject(kind)
+            life.run(CHUNK)
+    for _ in range(10):
+        if not body.stopwatch.stops:
+            body.emulator.inject("unplug", for_s=1.5)
+            life.run(CHUNK)
 
 
 def report(
@@ -187,6 +204,7 @@ def report(
             key: getattr(tally, key) for key in ("n_frames", "n_gaps", "n_stale", "n_not_applied", "n_moving_unsafe")
         },
         "shown": shown_summary(body),
+        "not_shown": [vars(event) for event in tally.events if event.kind != "stuck_wheel" and not event.shown][:5],
         "stops": {
             "n": len(stops),
             "n_rescued": body.stopwatch.n_rescued,

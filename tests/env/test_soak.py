@@ -12,17 +12,17 @@ from tests.bench.witness import Ledger, Sent
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 
-OFTEN = "loss=3,flip=3,burst=3,stall=0.5,unplug=0.2,reboot=0.15,low_battery=0.1,heat=0.1,stuck_wheel=0.3"
+OFTEN = "loss=2,flip=2,burst=2,stall=0.4,unplug=0.2,reboot=0.1,low_battery=0.05,heat=0.05,stuck_wheel=0.3"
 
 
 @pytest.mark.parametrize("link", ["serial", "drops"])
 def test_a_life_among_faults_of_every_kind_is_sound(link: Any) -> None:
     """No bad packet is accepted, every fault is seen, motors stop in time, and learning goes on after each loss."""
-    said = soak(link, n_faults=250, rates=OFTEN, few=True, settle_steps=100)
+    said = soak(link, n_faults=150, rates=OFTEN, few=True, settle_steps=100)
 
     assert said["failed"] == [], said
-    assert said["faults"] >= 250
-    assert said["packets"]["n_damaged"] > 100
+    assert said["faults"] >= 150
+    assert said["packets"]["n_damaged"] > 0.8 * said["damage"]["packets damaged"] > 30
 
 
 PACKETS = [bytes([k]) * 83 for k in range(4)]
