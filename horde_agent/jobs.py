@@ -24,6 +24,8 @@ from horde_agent.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_jso
 from horde_agent.student import Student, encoder
 from horde_agent.telemetry import Durations, Progress, Sample, Sampler, sample, sound_demons
 
+_SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
+
 
 class Job:
     """What `horde learn` has built and checked before it writes anything.
@@ -104,8 +106,10 @@ class Job:
 def warm_up(horde: Horde, interface: Interface) -> float:
     """Compile the kernels by a small Horde of the same kind, and return how long it took in seconds."""
     began = time.perf_counter()
-    # A question of each policy: they may need different kernels.
-    few = list({id(q.target_policy): q for q in horde.questions[:: max(horde.n_demons // 8, 1)]}.values())
+    # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
+    n = -(-_SHARED_WORK // interface.coder.n_active)
+    few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
+    few += horde.questions[:: max(horde.n_demons // n, 1)]
     few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0) for i, q in enumerate(few)]
     small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)

@@ -126,8 +126,8 @@ class Life:
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""
         if not self._has_begun:
-            self._has_begun = True
             self._drive(Phase.CENTRE, seed=int(self.rng.integers(2**31)))
+            self._has_begun = True
 
     def stop(self) -> None:
         """Ask the life to end after the current step, or a stay at the dock early; safe from a signal handler."""

@@ -65,7 +65,7 @@ class Flag(IntEnum):
     """No new packet came: it repeats the one before it."""
 
 
-BROKEN: int = Flag.GAP | Flag.NOT_APPLIED
+BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
 """Flags of an observation that no update may reach across."""
 
 

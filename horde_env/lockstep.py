@@ -73,6 +73,8 @@ class LockstepClock:
         if not math.isclose(self._n_cycles * TICK_S, period_s) or self._n_cycles < 1:
             raise ValueError(f"period_s must be a multiple of {TICK_S} s, not {period_s}")
         self._look_last = self._n_cycles if look_last is None or emulator.spoils_bytes else look_last
+        # Where packets may fail to come, a reading's time must be that of its own cycle: by it a host knows a gap.
+        self._batch = 1 if emulator.spoils_bytes else BATCH
         self._opener = opener
         self._port: LockstepPort | None = None
         self._waited = True
@@ -112,7 +114,10 @@ class LockstepClock:
             raise ValueError(f"{url} is no line of this emulator; it has {', '.join(lines) or 'none'}")
         if self._port is not None and not self._port.is_closed:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
-        self._port = LockstepPort(self._opener(url, **settings), lines[url])
+        # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
+        patient = {key: PATIENCE_S for key in ("timeout", "write_timeout") if settings.get(key) is not None}
+        port = self._opener(url, **settings | patient)
+        self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S))
         return self._port
 
     def _let_pass(self, n: int) -> None:
@@ -122,7 +127,7 @@ class LockstepClock:
             if port is not None:
                 port.deliver()
             self.emulator.advance(look=k >= n - self._look_last, speak=heard)
-            if port is not None and (k % BATCH == BATCH - 1 or k == n - 1):
+            if port is not None and (k % self._batch == self._batch - 1 or k == n - 1):
                 port.hand_over()
 
 
@@ -132,10 +137,11 @@ class LockstepPort:
     Args:
         port: The open port.
         line: The emulator's end of it.
+        read_timeout_s: How long `read` waits for bytes, in seconds of real time: no virtual time passes meanwhile.
     """
 
-    def __init__(self, port: Any, line: Line) -> None:
-        self._port, self.line = port, line
+    def __init__(self, port: Any, line: Line, read_timeout_s: float | None) -> None:
+        self._port, self.line, self._read_timeout_s = port, line, read_timeout_s
         line.forget()
         line.in_lockstep = True
         line.await_received(0, PATIENCE_S)  # a server lets its host in
@@ -211,7 +217,7 @@ class LockstepPort:
         if self._n_ready == self._n_read and not self._is_gone:
             self._reading = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._port.timeout)
+            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._read_timeout_s)
             self._reading = False
         return self._n_ready - self._n_read
 

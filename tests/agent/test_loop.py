@@ -50,8 +50,10 @@ def test_every_transition_of_an_unbroken_life_is_learned_once_the_last_one_inclu
     assert (life.steps, life.student.learning_steps) == (20, 20)
 
 
-@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}])
-def test_nothing_is_learned_across_a_gap_or_from_what_the_body_did_not_do(fault: Mapping[str, int]) -> None:
+@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
+def test_nothing_is_learned_across_a_gap_or_an_old_frame_or_what_the_body_did_not_do(
+    fault: Mapping[str, int],
+) -> None:
     """The step that ends at age 7 is broken: traces are cleared there, and the next draw is a fresh third."""
     horde = SpyHorde(toy_questions())
     with toy_life(ToyBody({7: fault}), horde) as life:
@@ -351,6 +353,15 @@ def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() 
     assert body.drives == [0, 10]
     assert life.steps == 4 + 8
     assert recorder.stream().rows["step"].tolist() == [1, 2, 3, *range(4, 10), 10, 11, 12]
+
+
+def test_a_body_that_cannot_be_opened_leaves_nothing_to_be_ended() -> None:
+    class Absent(ToyBody):
+        def reset(self, **_: Any) -> Any:
+            raise ConnectionError("nobody is there")
+
+    with pytest.raises(ConnectionError, match="nobody"), toy_life(Absent(), SpyHorde(toy_questions())) as life:
+        life.run(3)
 
 
 def test_negative_steps_are_refused() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from serial import serialposix
 
 from horde_env.clock import Clock
 from horde_env.emulator import Emulator, FaultRates
@@ -194,6 +197,48 @@ def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
         host.port = host.open()
         host.clock.sleep(0.05)
         assert host.port.counts == (5 * 83, 5, 0, 0)
+
+
+def test_a_machine_that_is_busy_for_longer_than_a_timeout_loses_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pyserial calls a whole write late, and its port lost, where the thread was held up for the timeout."""
+
+    class BusyMachine:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def write(self, descriptor: int, data: bytes) -> int:
+            n = os.write(descriptor, data)
+            time.sleep(0.03)
+            return n
+
+    with Host() as host:
+        host.port.close()
+        config = PortConfig(host.url, parity="none", write_timeout_s=0.01)
+        host.port = Port(config, host.clock.monotonic, connect=host.clock.connect)
+        with monkeypatch.context() as patch:
+            patch.setattr(serialposix, "os", BusyMachine())
+            host.port.write(encode_control(Control(0, 7, 7, 7)))
+        host.clock.sleep(0.02)
+        assert host.port.lost == ""
+        assert host.emulator.robot.control == Control(0, 7, 7, 7)
+
+
+def test_a_reading_has_the_time_of_its_own_packet_where_the_line_may_fall_silent() -> None:
+    """Silent from 30 ms before the deadline until 30 ms after it: six packets, a gap, that neither step alone shows."""
+    with Host(faults=FaultRates(stall=1e-9)) as host:
+        emulator, advance, start = host.emulator, host.emulator.advance, host.emulator.robot.n_cycles
+
+        def advance_and_fall_silent(**rest: bool) -> None:
+            if emulator.robot.n_cycles == start + 7:
+                emulator.inject("stall", for_s=0.06)
+            advance(**rest)
+
+        emulator.advance = advance_and_fall_silent  # type: ignore[method-assign]
+        before = host.step(Control(0))
+        assert before.t == pytest.approx(host.clock.monotonic() - 0.03)
+        after = host.step(Control(0))
+        assert after.t - before.t == pytest.approx(0.13)
+        assert after.number - before.number == 7
 
 
 def test_other_ports_and_second_hosts_are_refused() -> None:

@@ -1,0 +1,384 @@
+"""What really happened in an emulated robot's life, noted at the robot's end of the line and held against its host's.
+
+    on the line      every state packet before the line's faults could touch it, and what became of it
+    at the host      every packet that its parser accepted: one of those, byte by byte, none twice, in their order
+    in the motors    how long they run on after the last command that reached the robot
+    in the frames    which of the faults the host has seen: stale, gap, applied
+
+Nothing is changed by being watched: the witness wraps functions of objects that exist, and calls them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_env.backend import Frame
+from horde_env.emulated import EmulatedBody
+from horde_env.emulation.faults import DAMAGE, LASTING_S
+from horde_env.emulation.lines import DropsLine
+from horde_env.emulator import Emulator
+from horde_env.hardware.backend import SerialBody
+from horde_env.hardware.control import HALT
+from horde_env.hardware.wire import HEADER, STATE_SIZE
+from horde_env.robot import Floats
+from horde_env.sim import firmware, motors
+
+CUTS = ("stall", "unplug")  # faults that keep commands from the robot
+SHOWN_AFTER_S = 0.3  # heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it
+NOTICED_S = 2.5  # a cut must have shown in a frame for so long after its end: the handshake of a robot at its console
+OBEYED_CYCLES = 200  # of stops alone, in which every ramp ends: 2 s from 100 units to -100
+STANDING_M_S = 0.0176  # one wheel unit
+
+
+class Sent(NamedTuple):
+    """A packet that the robot put on its line.
+
+    Attributes:
+        packet: Its bytes.
+        fate: "sound", "damaged", or "silenced" by a stall.
+        n_left: How many bytes of it went on.
+    """
+
+    packet: bytes
+    fate: str
+    n_left: int
+
+
+class Ledger:
+    """Packets in the order in which they were sent; what is accepted must be one of them, each once, in this order.
+
+    Attributes:
+        n_accepted: Packets accepted that were sent so.
+        n_forged: Packets accepted that never were: must stay 0.
+        n_damaged: Damaged packets that lay between two accepted ones of a connection: refused, therefore.
+        n_missing: Sound ones that lay there: lost by whoever reads.
+        n_unseen: Damaged ones whose bytes the reader had not counted as skipped: must stay 0.
+    """
+
+    def __init__(self) -> None:
+        self._sent: deque[Sent] = deque(maxlen=50_000)
+        self._lock = threading.Lock()
+        self.n_accepted = self.n_forged = self.n_damaged = self.n_missing = self.n_unseen = 0
+
+    def put(self, sent: Sent) -> None:
+        """Note a packet that is being sent."""
+        with self._lock:
+            self._sent.append(sent)
+
+    def take(self, packet: bytes) -> list[Sent] | None:
+        """Return what was sent before `packet` and never accepted; None if nobody sent it."""
+        with self._lock:
+            place = next((i for i, sent in enumerate(self._sent) if sent.packet == packet), None)
+            if place is None:
+                self.n_forged += 1
+                return None
+            before = [self._sent.popleft() for _ in range(place + 1)][:-1]
+            self.n_accepted += 1
+            return before
+
+    def watch(self, finder: Any) -> Any:
+        """Hold what `finder` finds from now on against this ledger; return it."""
+        find, skipped_due, begun = finder.find, 0, False
+
+        def watched(data: bytes) -> list[bytes]:
+            nonlocal skipped_due, begun
+            found: list[bytes] = find(data)
+            for packet in found:
+                for sent in self.take(packet) or ():
+                    if begun:
+                        skipped_due += self._judge(sent)
+                begun = True
+            if finder.skipped_bytes < skipped_due:
+                self.n_unseen += 1
+            return found
+
+        finder.find = watched
+        return finder
+
+    def _judge(self, sent: Sent) -> int:
+        """Count a packet that was passed over; return how many bytes of it a reader must have skipped."""
+        if sent.fate == "sound":
+            self.n_missing += 1
+        elif sent.fate == "damaged":
+            self.n_damaged += 1
+            return sent.n_left
+        return 0
+
+
+class Stop(NamedTuple):
+    """One silence of the host that outlasted the robot's patience, times in seconds since the last command taken.
+
+    Attributes:
+        units: Largest setpoint when the patience was over, wheel units.
+        ramp_s: When the setpoints began to fall.
+        zero_s: When all were zero.
+        after_loss_s: The same since the line was cut; nan where it was not (the host itself was silent).
+        stand_s: When all wheels stood; nan where the next command came before.
+    """
+
+    units: int
+    ramp_s: float
+    zero_s: float
+    after_loss_s: float
+    stand_s: float
+
+
+class StopWatch:
+    """Watches how the motors come to a stand when no command reaches the robot.
+
+    Attributes:
+        stops: In the order of time.
+        n_runaways: How often setpoints were not zero 2 s after the robot had taken nothing but stops: must stay 0.
+        n_late: Setpoints that were not zero when patience and ramp were over: must stay 0.
+        n_rescued: Silences that a new command ended before the setpoints were zero.
+    """
+
+    def __init__(self) -> None:
+        self.stops: list[Stop] = []
+        self.n_late = self.n_rescued = 0
+        self.n_runaways, self._is_coasting = 0, False
+        self._units = self._last = self._stopping = 0
+        self._ramp_s = self._cut_t = np.nan
+
+    def cut(self, t: float) -> None:
+        """Note that the line is cut at `t`."""
+        self._cut_t = t
+
+    def see(self, robot: Any) -> None:
+        """Look at the firmware after a cycle of 10 ms."""
+        firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
+        silent, top = int(firm.arm[firmware.SILENT]), int(abs(firm.wheels[firmware.SETPOINT]).max())
+        silent_s = silent * motors.TICK_S
+        self._stopping = self._stopping + 1 if robot.control == HALT else 0
+        self.n_runaways += self._stopping == OBEYED_CYCLES and top > 0
+        if silent < self._last:
+            self.n_rescued += self._units > 0
+            self._units, self._is_coasting = 0, False
+        self._last = silent
+        if silent == firmware.TIMEOUT_CYCLES:
+            self._units, self._ramp_s = top, np.nan
+        elif silent > firmware.TIMEOUT_CYCLES and self._units:
+            if np.isnan(self._ramp_s) and top < self._units:
+                self._ramp_s = silent_s
+            if top == 0:
+                cut_s = t - self._cut_t
+                since = cut_s if cut_s <= silent_s else np.nan
+                self.stops.append(Stop(self._units, self._ramp_s, silent_s, since, np.nan))
+                self._units, self._is_coasting = 0, True
+            elif silent >= firmware.TIMEOUT_CYCLES + self._units:
+                self.n_late += 1
+                self._units = 0
+        elif self._is_coasting and abs(robot.machine.motion[motors.RIM_SPEED]).max() < STANDING_M_S:
+            self.stops[-1] = self.stops[-1]._replace(stand_s=silent_s)
+            self._is_coasting = False
+
+
+@dataclass
+class Event:
+    """A fault that lasts (or a reboot), and what the host's frames showed of it.
+
+    Attributes:
+        kind: Its name.
+        begin, end: Robot's time, seconds; the end is infinite while it lasts.
+        was_open: Whether the host had a connection when it began.
+        losses: Links that the host had lost by then.
+        shown: Whether a frame showed it.
+    """
+
+    kind: str
+    begin: float
+    was_open: bool
+    losses: int
+    end: float = np.inf
+    shown: bool = False
+
+
+@dataclass
+class Tally:
+    """What was counted over all robots of a life, one after the other.
+
+    Attributes:
+        faults: How often each fault happened.
+        where: Where damage hit, "out", "in", or the "console"'s text; and packets by their fate.
+        stats: Sums of the links' own counts.
+        events: Faults that last, and reboots.
+        n_moving_unsafe: Frames that were applied although heat or low voltage had been there for 0.3 s: must stay 0.
+        n_no_gap: First frames after a reconnection that were no gap: must stay 0.
+        robots, slips, robot_s: Robots switched on, how often one fell behind its time, and their time in seconds.
+        n_frames, n_gaps, n_stale, n_not_applied: Frames of drives included.
+    """
+
+    faults: Counter[str] = field(default_factory=Counter)
+    where: Counter[str] = field(default_factory=Counter)
+    stats: Counter[str] = field(default_factory=Counter)
+    events: list[Event] = field(default_factory=list)
+    robots: int = 0
+    slips: int = 0
+    robot_s: float = 0.0
+    n_frames: int = 0
+    n_gaps: int = 0
+    n_stale: int = 0
+    n_not_applied: int = 0
+    n_moving_unsafe: int = 0
+    n_no_gap: int = 0
+
+
+class WatchedBody(EmulatedBody):
+    """An emulated body with a witness in it.
+
+    Attributes:
+        wire: Packets on the robot's line against those that were accepted off it.
+        drops: Drops against those that the host accepted (`link="drops"`).
+        stopwatch: The motors.
+        tally: The counts.
+    """
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.wire, self.drops, self.stopwatch, self.tally = Ledger(), Ledger(), StopWatch(), Tally()
+        self._open_events: list[Event] = []
+        self._reconnects = 0
+
+    def end_of_faults(self) -> None:
+        """Let no further fault begin by itself, so that all that has happened can come to its end."""
+        self.emulator._faults._share = [0.0] * len(self.emulator._faults._share)
+
+    # ---- Backend -----------------------------------------------------------------------------------------------------
+
+    def exchange(self, command: Floats) -> Frame:
+        """Exchange as ever, and look at what the host makes of it."""
+        frame = super().exchange(command)
+        self._look(frame)
+        return frame
+
+    def close(self) -> None:
+        """Take in the counts of the robot that goes, and let go of it."""
+        if self._emulator is not None and self._body is not None:
+            tally, stats = self.tally, self._body.stats._asdict()
+            tally.faults.update(self._emulator.fault_counts)
+            tally.stats.update(stats)
+            tally.robots += 1
+            tally.slips += self._emulator.n_slips
+            tally.robot_s += self._emulator.t
+        super().close()
+
+    def counts(self) -> Counter[str]:
+        """Return how often each fault has happened until now."""
+        now = Counter(self.tally.faults)
+        if self._emulator is not None:
+            now.update(self._emulator.fault_counts)
+        return now
+
+    def _connect(self, url: str, emulator: Emulator) -> SerialBody:
+        body = super()._connect(url, emulator)
+        at_host = self.wire if self._link == "serial" else self.drops
+        make = body.dialect.parser
+        body.dialect = body.dialect._replace(parser=lambda: at_host.watch(make()))
+        self._wrap(emulator, body)
+        self._open_events, self._reconnects = [], 0
+        return body
+
+    # ---- at the robot's end ------------------------------------------------------------------------------------------
+
+    def _wrap(self, emulator: Emulator, body: SerialBody) -> None:
+        robot, faults = emulator.robot, emulator._faults
+        cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.on_the_way_in, faults.on_the_way_out
+        send, staged = emulator._send, deque[tuple[bytes, Sent | None]]()
+
+        def watched_cycle(look: bool = True) -> bytes:
+            said = cycle(look)
+            self.stopwatch.see(robot)
+            return said
+
+        def watched_tick() -> None:
+            before, link = dict(faults.counts), body._link
+            is_open = link is not None and link.is_open
+            losses = 0 if link is None else link.losses
+            tick()
+            for kind in (*LASTING_S, "reboot"):
+                if faults.counts[kind] > before[kind]:
+                    end = emulator.t if kind == "reboot" else np.inf
+                    event = Event(kind, emulator.t, is_open, losses, end)
+                    self.tally.events.append(event)
+                    self._open_events.append(event)
+                    if kind in CUTS:
+                        self.stopwatch.cut(emulator.t)
+            for event in self._open_events:
+                if event.end == np.inf and not faults.is_on(event.kind):
+                    event.end = emulator.t
+
+        def watched_in(data: bytes) -> tuple[bytes, int]:
+            before = _n_damage(faults.counts)
+            arrived = way_in(data)
+            self.tally.where["in"] += _n_damage(faults.counts) - before
+            return arrived
+
+        def watched_out(data: bytes) -> bytes:
+            before = _n_damage(faults.counts)
+            left = way_out(data)
+            n_hits, packet = _n_damage(faults.counts) - before, data[-STATE_SIZE:]
+            is_packet = len(packet) == STATE_SIZE and packet.startswith(HEADER)
+            self.tally.where["out" if is_packet else "console"] += n_hits
+            fate = "silenced" if not left else "sound" if left.endswith(packet) else "damaged"
+            staged.append((left, Sent(packet, fate, len(left)) if is_packet else None))
+            return left
+
+        def watched_send(data: bytes) -> None:
+            while staged:  # in lockstep nothing is sent where no host is
+                left, sent = staged.popleft()
+                if left is data:
+                    if sent is not None:
+                        self.tally.where[f"packets {sent.fate}"] += 1
+                        self.wire.put(sent)
+                    break
+            send(data)
+
+        robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
+        faults.on_the_way_in, faults.on_the_way_out = watched_in, watched_out  # type: ignore[method-assign]
+        emulator._send = watched_send  # type: ignore[method-assign]
+        for line in emulator.lines:
+            if isinstance(line, DropsLine):
+                self._watch_driver(line)
+
+    def _watch_driver(self, line: DropsLine) -> None:
+        """Hold the driver to the packets, and its host to the driver's drops."""
+        self.wire.watch(line._finder)
+        make = line._drop
+
+        def watched_drop(packet: bytes) -> bytes:
+            drop = make(packet)
+            self.drops.put(Sent(drop, "sound", len(drop)))
+            return drop
+
+        line._drop = watched_drop  # type: ignore[method-assign]
+
+    # ---- at the host's end -------------------------------------------------------------------------------------------
+
+    def _look(self, frame: Frame) -> None:
+        tally, t = self.tally, self.emulator.t
+        tally.n_frames += 1
+        tally.n_gaps += frame.gap
+        tally.n_stale += frame.stale
+        tally.n_not_applied += not frame.applied
+        if frame.extras["reconnects"] > self._reconnects and not frame.stale:
+            self._reconnects = frame.extras["reconnects"]
+            tally.n_no_gap += not frame.gap
+        for event in self._open_events:
+            if event.kind in ("heat", "low_battery"):
+                event.shown |= not frame.applied
+                warned = event.begin + SHOWN_AFTER_S < t <= event.end
+                tally.n_moving_unsafe += warned and frame.applied and not frame.stale
+            elif event.kind in CUTS:
+                event.shown |= frame.gap or frame.stale
+            elif event.kind == "reboot":
+                event.shown |= frame.stale or not frame.applied or frame.gap
+        self._open_events = [event for event in self._open_events if t <= event.end + NOTICED_S]
+
+
+def _n_damage(counts: dict[str, int]) -> int:
+    return sum(counts[kind] for kind in DAMAGE)
