@@ -30,6 +30,7 @@ class GibbsTable:
     Args:
         policies: Gibbs policies of one shape.
         position: Where each policy's ratio is written, shape (n_policies,).
+        in_floats: Keep float64 logits in any case: exact to its rounding, and as quick for a few policies.
 
     Attributes:
         in_floats: Whether logits are float64.
@@ -38,7 +39,7 @@ class GibbsTable:
         ValueError: If there is no policy, or they differ in their number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64]) -> None:
+    def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False) -> None:
         shapes = {(p.n_actions, p.n_features) for p in policies}
         if len(shapes) != 1:
             raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
@@ -47,7 +48,7 @@ class GibbsTable:
         self._is_run = bool((np.diff(self._position) == 1).all())
         self._rho = np.empty(len(policies))
         self._most_repeats = kernels.LARGEST / max(largest_logit(policies), 1e-300)
-        self._build(in_floats=self._most_repeats < 1)
+        self._build(in_floats=in_floats or self._most_repeats < 1)
 
     def _build(self, *, in_floats: bool) -> None:
         """Make the index, and forget the present tiles."""

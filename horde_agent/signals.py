@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 Observation = NDArray[Any]
 
+_FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
+
 
 class PolicyTable:
     """The distinct target policies of a Horde: how likely each would have taken the action that was taken.
@@ -75,11 +77,12 @@ class PolicyTable:
 
 
 def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
-    """Return a table for the policies whose logits are whole numbers, and one for those whose are too large."""
-    is_large = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
+    """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
+    in_floats = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
+    in_floats |= len(policies) < _FEW_POLICIES
     return [
-        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask])
-        for mask in (~is_large, is_large)
+        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
+        for floats, mask in ((False, ~in_floats), (True, in_floats))
         if mask.any()
     ]
 

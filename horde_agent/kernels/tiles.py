@@ -25,21 +25,20 @@ class Tilings(NamedTuple):
 
 
 @kernel
-def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> None:
-    """Write the active tile of each tiling, row-major within a pair; what follows them (a bias) is left alone."""
+def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> int:
+    """Write the active tile of each tiling, row-major within a pair; what follows them (a bias) is left alone.
+
+    Returns:
+        The position of the first value that is not in [0, 1] (NaN included), with nothing written, or -1.
+    """
+    for i in range(observation.shape[0]):
+        if not 0.0 <= observation[i] <= 1.0:
+            return i
     for t in range(tilings.first.shape[0]):
         n_slow, n_fast = tilings.intervals[t, 0], tilings.intervals[t, 1]
         slow = min(n_slow - 1, int(observation[tilings.channel[t, 0]] * n_slow + tilings.offset[t]))
         fast = min(n_fast - 1, int(observation[tilings.channel[t, 1]] * n_fast + tilings.offset[t]))
         tiles[t] = tilings.first[t] + slow * n_fast + fast
-
-
-@kernel
-def first_outside_unit(observation: NDArray[Any]) -> int:
-    """Return the position of the first value that is not in [0, 1] (NaN included), or -1."""
-    for i in range(observation.shape[0]):
-        if not 0.0 <= observation[i] <= 1.0:
-            return i
     return -1
 
 

@@ -124,7 +124,7 @@ def test_policies_of_different_shapes_are_refused() -> None:
 
 def test_a_table_of_every_kind_of_policy() -> None:
     """Constant, uniform, on-policy, a function, and Gibbs policies both in whole numbers and in floats."""
-    small, large = policies(2), policies(1, seed=1, scale=40.0)
+    small, large = policies(40), policies(1, seed=1, scale=40.0)
     calls = []
 
     def shares(observation: Any, tiles: Any) -> list[float]:
@@ -140,11 +140,12 @@ def test_a_table_of_every_kind_of_policy() -> None:
         PolicyFunction(shares, 3),
         small[1],
         PolicyFunction(lambda *_: [0.5, 0.5], 3),
+        *small[2:],
     ]
     table, (tiles,) = PolicyTable(asked, N_FEATURES), walk(1, 3)
     got = table.ratios(1, 0.6, np.zeros(3), tiles)
     want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
-    np.testing.assert_allclose(got[[0, 6, 2]], want, atol=1e-6)
+    np.testing.assert_allclose(got[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
     np.testing.assert_allclose(got[[1, 3, 4, 5]], [1 / 0.6, 1 / 1.8, 1.0, 0.5])
     assert np.isnan(got[7])  # two numbers for three actions
     assert len(calls) == 1
