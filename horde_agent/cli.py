@@ -1,4 +1,4 @@
-"""The command `horde`: learn, and report. Bad input is answered by one sentence on stderr and exit code 2."""
+"""The command `horde`: learn, report, and bench. Bad input is answered by one sentence on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import tyro
 from rich.console import Console
 
 from horde_agent import questions as families
+from horde_agent.bench import BenchConfig
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.gvf import GVF
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = _parse(words)
         if isinstance(command, ReportConfig):
             print(write_report(command.run))
+        elif isinstance(command, BenchConfig):
+            _bench(command)
         else:
             _learn(resolve(command))
     except BadInput as error:
@@ -76,7 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(words: list[str]) -> LearnConfig | ReportConfig:
+def _bench(config: BenchConfig) -> None:
+    """Measure; what measures is imported for this command alone."""
+    from horde_agent.bench.command import run
+
+    run(config)
+
+
+def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
@@ -84,10 +94,11 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig:
     errors = io.StringIO()
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
+    bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report,
+                learn | report | bench,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",

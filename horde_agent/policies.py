@@ -6,14 +6,14 @@ rho = pi(a)/b(a). The behaviour policy also draws, and says with what probabilit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from horde_agent.kernels.policies import GibbsIndex, gibbs_probabilities
+from horde_agent.kernels.policies import gibbs_probabilities
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -85,6 +85,32 @@ class Behaviour:
         raise TypeError("Behaviour() stands for the behaviour policy: it has rho = 1 and no probabilities of its own")
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyFunction:
+    """A policy that a function gives. Demons whose policies have one function share it: it is called once per step.
+
+    Args:
+        function: Gives the probability of each action, shape (n_actions,), from (observation, tiles). Where it gives
+            something else for the action taken, the demons that ask about it are set aside.
+        n_actions: Number of actions.
+
+    Raises:
+        ValueError: If `n_actions` is less than 1.
+    """
+
+    function: Callable[[NDArray[Any], Tiles], ArrayLike]
+    n_actions: int
+
+    def __post_init__(self) -> None:
+        if self.n_actions < 1:
+            raise ValueError(f"n_actions must be at least 1, not {self.n_actions}")
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
+        """Return what the function gives; NaN for every action where that has another shape."""
+        given = np.asarray(self.function(observation, tiles), dtype=np.float64)
+        return given if given.shape == (self.n_actions,) else np.full(self.n_actions, np.nan)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Gibbs:
     """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few parameters that are not zero.
@@ -104,7 +130,7 @@ class Gibbs:
     n_features: int
     index: NDArray[np.int64]
     value: Floats
-    _batch: GibbsIndex = field(init=False, repr=False)
+    _by_feature: tuple[NDArray[np.int64], NDArray[np.int64], Floats] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)
@@ -116,7 +142,9 @@ class Gibbs:
             raise ValueError("value must be finite")
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "value", value)
-        object.__setattr__(self, "_batch", gibbs_index([self]))
+        action, feature = np.divmod(index, self.n_features)
+        order = np.argsort(feature, kind="stable")
+        object.__setattr__(self, "_by_feature", (feature[order], action[order], value[order]))
 
     @classmethod
     def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
@@ -127,31 +155,9 @@ class Gibbs:
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Return softmax(-u_a.phi) over the actions, shape (n_actions,)."""
-        out = np.empty((1, self.n_actions))
-        gibbs_probabilities(self._batch, tiles, out)
-        return np.asarray(out[0])
-
-
-def gibbs_index(policies: Sequence[Gibbs]) -> GibbsIndex:
-    """Return the parameters of policies of one shape, sorted by feature.
-
-    Raises:
-        ValueError: If the policies differ in their number of actions or features.
-    """
-    shapes = {(p.n_actions, p.n_features) for p in policies}
-    if len(shapes) != 1:
-        raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
-    ((_, n_features),) = shapes
-    position = np.concatenate([p.index for p in policies])
-    action, feature = np.divmod(position, n_features)
-    owner = np.repeat(np.arange(len(policies)), [p.index.size for p in policies])
-    order = np.lexsort((action, owner, feature))
-    return GibbsIndex(
-        start=np.searchsorted(feature[order], np.arange(n_features + 1)).astype(np.int64),
-        policy=owner[order].astype(np.int32),
-        action=action[order].astype(np.int32),
-        value=np.concatenate([p.value for p in policies])[order],
-    )
+        out = np.empty(self.n_actions)
+        gibbs_probabilities(*self._by_feature, tiles, out)
+        return out
 
 
 class StickyRandom:

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.gibbs import GibbsTable, largest_logit
 from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
-from horde_agent.kernels.policies import gibbs_probabilities
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, gibbs_index
+from horde_agent.kernels.policies import LARGEST
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 Observation = NDArray[Any]
+
+_FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
 
 
 class PolicyTable:
@@ -42,16 +45,14 @@ class PolicyTable:
         self.n_actions = counts.pop() if counts else 0
         self._n = len(policies)
         kinds = (Behaviour, ConstantAction, Gibbs)
-        self._on_policy, self._constant, self._gibbs = (
-            np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds
-        )
+        at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
+        self._on_policy, self._constant = at[:2]
         self._action = np.array([p.action for p in policies if isinstance(p, ConstantAction)], dtype=np.int64)
         self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
-        self._index = gibbs_index(gibbs) if gibbs else None
-        self._pi = np.empty((len(gibbs), self.n_actions))
+        self._tables = _gibbs_tables(gibbs, at[2])
 
     def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
         """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); NaN where a policy gives no probability.
@@ -62,16 +63,28 @@ class PolicyTable:
             observation: Of the state in which it was taken.
             tiles: Of that state.
         """
-        pi = np.empty(self._n)
-        pi[self._on_policy] = probability
-        pi[self._constant] = self._action == action
-        if self._index is not None:
-            gibbs_probabilities(self._index, tiles, self._pi)
-            pi[self._gibbs] = self._pi[:, action]
+        rho = np.empty(self._n)
+        if self._on_policy.size:
+            rho[self._on_policy] = 1.0
+        if self._constant.size:
+            rho[self._constant] = (self._action == action) / probability
+        for table in self._tables:
+            table.ratios(tiles, action, probability, rho)
         for i, policy in self._others:
             p = float(policy.probabilities(observation, tiles)[action])
-            pi[i] = p if 0.0 <= p <= 1.0 else np.nan
-        return pi / probability
+            rho[i] = p / probability if 0.0 <= p <= 1.0 else np.nan
+        return rho
+
+
+def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
+    """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
+    in_floats = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
+    in_floats |= len(policies) < _FEW_POLICIES
+    return [
+        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
+        for floats, mask in ((False, ~in_floats), (True, in_floats))
+        if mask.any()
+    ]
 
 
 class StateValues:

@@ -54,6 +54,7 @@ class TileCoder:
             intervals=np.array(intervals, dtype=np.int64).reshape(-1, 2),
             offset=np.array(offset, dtype=np.float64),
         )
+        self._has_bias = bool(bias)
         self.n_inputs = len(groups)
         self.n_features = n_tiles + bool(bias)
         self.n_active = len(rows) + bool(bias)
@@ -105,16 +106,24 @@ class TileCoder:
         observation = np.asarray(observation)
         if observation.shape != (self.n_inputs,):
             raise ValueError(f"observation must have shape ({self.n_inputs},), not {observation.shape}")
-        outside = kernels.first_outside_unit(observation)
-        if outside >= 0:
-            raise ValueError(f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}")
         if out is None:
             out = np.empty(self.n_active, dtype=np.int64)
         elif out.shape != (self.n_active,) or out.dtype != np.int64:
             raise ValueError(f"out must be int64 of shape ({self.n_active},), not {out.dtype} of shape {out.shape}")
-        out[-1] = self.n_features - 1
-        kernels.encode(observation, self._tilings, out)
+        outside = kernels.encode(observation, self._tilings, out)
+        if outside >= 0:
+            raise ValueError(f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}")
+        if self._has_bias:
+            out[-1] = self.n_features - 1
         return out
+
+
+def switched_tiles(before: Tiles, after: Tiles) -> tuple[Tiles, Tiles]:
+    """Return the features that went on between two lists of active tiles, and those that went off."""
+    balance = np.zeros(1 + max(before.max(initial=0), after.max(initial=0)), dtype=np.int64)
+    gained, lost = np.empty_like(after), np.empty_like(before)
+    n_gained, n_lost = kernels.switched(before, after, balance, gained, lost)
+    return gained[:n_gained], lost[:n_lost]
 
 
 def _tilings(

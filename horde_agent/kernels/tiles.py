@@ -25,19 +25,73 @@ class Tilings(NamedTuple):
 
 
 @kernel
-def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> None:
-    """Write the active tile of each tiling, row-major within a pair; what follows them (a bias) is left alone."""
+def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> int:
+    """Write the active tile of each tiling, row-major within a pair; what follows them (a bias) is left alone.
+
+    Returns:
+        The position of the first value that is not in [0, 1] (NaN included), with nothing written, or -1.
+    """
+    for i in range(observation.shape[0]):
+        if not 0.0 <= observation[i] <= 1.0:
+            return i
     for t in range(tilings.first.shape[0]):
         n_slow, n_fast = tilings.intervals[t, 0], tilings.intervals[t, 1]
         slow = min(n_slow - 1, int(observation[tilings.channel[t, 0]] * n_slow + tilings.offset[t]))
         fast = min(n_fast - 1, int(observation[tilings.channel[t, 1]] * n_fast + tilings.offset[t]))
         tiles[t] = tilings.first[t] + slow * n_fast + fast
+    return -1
 
 
 @kernel
-def first_outside_unit(observation: NDArray[Any]) -> int:
-    """Return the position of the first value that is not in [0, 1] (NaN included), or -1."""
-    for i in range(observation.shape[0]):
-        if not 0.0 <= observation[i] <= 1.0:
-            return i
-    return -1
+def switched(
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    balance: NDArray[np.int64],
+    gained: NDArray[np.int64],
+    lost: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Write which features went on and which off between two lists of active tiles.
+
+    The lists are compared place by place first: a tile coder keeps each tiling's place, and most tiles stay. A feature
+    that is there twice as often counts twice; one that only changed its place, not at all.
+
+    Args:
+        before: Active tiles, in any order and number.
+        after: Active tiles later.
+        balance: Zero for each feature, before and afterwards.
+        gained: Where to write, at least of the length of `after`.
+        lost: Where to write, at least of the length of `before`.
+
+    Returns:
+        How many went on, and how many off.
+    """
+    shared = min(before.shape[0], after.shape[0])
+    n_gained = n_lost = 0
+    for k in range(shared):  # without a branch: which tiles changed cannot be foretold
+        gained[n_gained], lost[n_gained] = after[k], before[k]
+        n_gained += after[k] != before[k]
+    n_lost = n_gained
+    for k in range(shared, after.shape[0]):
+        gained[n_gained] = after[k]
+        n_gained += 1
+    for k in range(shared, before.shape[0]):
+        lost[n_lost] = before[k]
+        n_lost += 1
+    for k in range(n_gained):
+        balance[gained[k]] += 1
+    for k in range(n_lost):
+        balance[lost[k]] -= 1
+    return _settle(balance, gained, n_gained, 1), _settle(balance, lost, n_lost, -1)
+
+
+@kernel
+def _settle(balance: NDArray[np.int64], features: NDArray[np.int64], n: int, sign: int) -> int:
+    """Keep the features whose balance has this sign, as often as it says, clear it, and return how many they are."""
+    n_kept = 0
+    for k in range(n):
+        f = features[k]
+        if sign * balance[f] > 0:
+            balance[f] -= sign
+            features[n_kept] = f
+            n_kept += 1
+    return n_kept

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_agent.tiles import TileCoder
+from horde_agent.tiles import TileCoder, switched_tiles
 from tests.agent.shared import reference, robot_interface
 
 LAYOUTS = sorted((Path(__file__).resolve().parents[2] / "assets" / "layouts").glob("*.toml"))
@@ -129,3 +129,16 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
 def test_a_bad_layout_is_refused_in_words(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TileCoder.from_layout(text, CHANNELS)
+
+
+def test_switched_tiles_are_those_that_went_on_and_off() -> None:
+    on, off = switched_tiles(np.array([0, 5, 9]), np.array([0, 6, 9]))
+    assert (on.tolist(), off.tolist()) == ([6], [5])
+
+
+def test_an_observation_out_of_range_writes_nothing() -> None:
+    coder = TileCoder.default(2)
+    out = np.full(coder.n_active, -1, dtype=np.int64)
+    with pytest.raises(ValueError, match="channel 1"):
+        coder.encode(np.array([0.5, np.nan]), out)
+    assert (out == -1).all()

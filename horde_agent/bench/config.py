@@ -1,0 +1,71 @@
+"""What `horde bench` is asked to do, and the keys of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from horde_agent.config import BadInput
+
+# Every key of the answer, and the section that fills it.
+KEYS: dict[str, str] = {
+    "w1_ms": "w1",
+    "w1_f64_ms": "w1",
+    "w1_vs_numpy": "w1",
+    "w1_every_step_ms": "w1",
+    "w2_ms": "w2",
+    "w2_f64_ms": "w2",
+    "w2_vs_numpy": "w2",
+    "w2_vs_dense": "w2",
+    "w2_deferred_ms": "w2",
+    "w10k_ms": "w10k",
+    "w10k_deferred_ms": "w10k",
+    "w50k_ms": "w50k",
+    "w50k_max_ms": "w50k",
+    "max_demons_at_10hz": "max",
+    "max_demons_ms": "max",
+    "max_demons_worst_ms": "max",
+    "env_steps_per_s": "env",
+    "life_261681_s": "life",
+    "tile_us": "tile",
+    "threads": "",
+    "cpu": "",
+}
+SECTIONS = tuple(dict.fromkeys(section for section in KEYS.values() if section))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """Measure what learning costs on this machine; progress goes to stderr.
+
+    Attributes:
+        json: Print one JSON object, null where something was not or could not be measured; else a table.
+        out: Folder for the object, the details and a page with a roofline and curves of cost.
+        only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile.
+        skip: Sections to leave out.
+        quick: Few steps: to see that it works, not to be quoted.
+        full: The paper's 7.3 hours of life too, simulator included.
+    """
+
+    json: bool = False
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
+    only: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
+    skip: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
+    quick: bool = False
+    full: bool = False
+
+    def sections(self) -> list[str]:
+        """Return the sections to run, in their order.
+
+        Raises:
+            BadInput: If `only` or `skip` names an unknown one.
+        """
+        only, skip = ([name.strip() for name in words.split(",") if name.strip()] for words in (self.only, self.skip))
+        unknown = [name for name in (*only, *skip) if name not in SECTIONS]
+        if unknown:
+            raise BadInput(f"there is no section {unknown[0]!r} of the benchmark; there are {', '.join(SECTIONS)}")
+        chosen = [name for name in SECTIONS if (name in only if only else name != "life" or self.full)]
+        return [name for name in chosen if name not in skip]

@@ -1,0 +1,113 @@
+"""The benchmark stream: 53 bounded random walks, 6065 features of which 457 are active, 30 % changing per step.
+
+212 one-dimensional tilings of 8 tiles, 128 pairs of 4 x 4, 116 pairs of 4 x 5, and a bias. Sensors differ in how fast
+they wander and in their noise, both log-uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.policies import ConstantAction, Gibbs, StickyRandom
+from horde_agent.tiles import TileCoder
+
+Floats = NDArray[np.float64]
+N_SENSORS, N_FEATURES, N_ACTIVE, N_ACTIONS = 53, 6065, 457, 5
+_N_1D, _N_4X4, _N_4X5 = 212, 128, 116
+
+
+class Stream(NamedTuple):
+    """A life: T states and the actions between them."""
+
+    tiles: NDArray[np.int64]  # (T, 457)
+    sensors: Floats  # (T, 53)
+    actions: NDArray[np.int64]  # (T,)
+    probabilities: Floats  # (T,)
+
+
+def stream(n_steps: int, seed: int = 0, volatility: float = 2.0) -> Stream:
+    """Return a stream; volatility 2 changes 30 % of the active features per step."""
+    rng = np.random.default_rng(seed)
+    sensors = _walks(n_steps, rng, volatility)
+    behaviour = StickyRandom(N_ACTIONS)
+    drawn = [behaviour.draw(rng) for _ in range(n_steps)]
+    actions = np.array([action for action, _ in drawn])
+    return Stream(_tiles(sensors, rng), sensors, actions, np.array([b for _, b in drawn]))
+
+
+def _walks(n_steps: int, rng: np.random.Generator, volatility: float) -> Floats:
+    """Return random walks reflected at 0 and 1, seen through noise, shape (n_steps, 53)."""
+    stride = volatility * np.exp(rng.uniform(np.log(0.006), np.log(0.05), N_SENSORS))
+    noise = volatility * np.exp(rng.uniform(np.log(0.003), np.log(0.03), N_SENSORS))
+    path = rng.uniform(size=N_SENSORS) + np.cumsum(rng.normal(size=(n_steps, N_SENSORS)) * stride, axis=0)
+    reflected = 1.0 - np.abs(1.0 - path % 2.0)
+    return np.clip(reflected + rng.normal(size=path.shape) * noise, 0.0, 1.0 - 1e-9)
+
+
+def _tiles(sensors: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the active features, shape (n_steps, 457), each row increasing."""
+    columns: list[NDArray[np.int64]] = []
+    base = 0
+    for i in range(_N_1D):
+        columns.append(base + np.minimum((sensors[:, i % N_SENSORS] * 7 + (i // N_SENSORS) / 4).astype(np.int64), 7))
+        base += 8
+    pairs = np.stack(np.triu_indices(N_SENSORS, 1), axis=1)
+    for i, (a, b) in enumerate(rng.choice(pairs, _N_4X4 + _N_4X5, replace=False)):
+        slow, fast = 4, 4 if i < _N_4X4 else 5
+        offset = rng.uniform(size=2)
+        row = np.minimum((sensors[:, a] * (slow - 1) + offset[0]).astype(np.int64), slow - 1)
+        column = np.minimum((sensors[:, b] * (fast - 1) + offset[1]).astype(np.int64), fast - 1)
+        columns.append(base + row * fast + column)
+        base += slow * fast
+    columns.append(np.full(sensors.shape[0], base))
+    assert base + 1 == N_FEATURES
+    return np.stack(columns, axis=1)
+
+
+def constant_action_questions() -> list[GVF]:
+    """Return W1: 5 constant actions x gamma {0, .5, .8} x 53 sensors = 795 questions."""
+    return [
+        GVF(f"{action}/g{gamma:g}/{sensor}", ConstantAction(action, N_ACTIONS), Channel(sensor), gamma)
+        for action in range(N_ACTIONS)
+        for gamma in (0.0, 0.5, 0.8)
+        for sensor in range(N_SENSORS)
+    ]
+
+
+def gibbs_questions(
+    n: int, seed: int = 1, *, n_features: int = N_FEATURES, gammas: Sequence[float] = (0.0, 0.5, 0.8, 0.95)
+) -> list[GVF]:
+    """Return W2: n questions, each about a random Gibbs policy of its own."""
+    rng = np.random.default_rng(seed)
+    return [
+        GVF(
+            f"gibbs_{i}",
+            Gibbs.random(rng, N_ACTIONS, n_features),
+            Channel(int(rng.integers(N_SENSORS))),
+            float(rng.choice(gammas)),
+        )
+        for i in range(n)
+    ]
+
+
+def coder() -> TileCoder:
+    """Return a tile coder of the same size: 53 inputs in three groups, 457 of 6,065 features."""
+    groups = ["pairs of 4 x 4"] * 16 + ["pairs of 4 x 5"] * 29 + ["alone"] * 8
+    tables: list[dict[str, Any]] = [{"group": g, "intervals": [8], "tilings": 4} for g in dict.fromkeys(groups)]
+    tables += [
+        {"group": groups[0], "neighbour": 1, "intervals": [4, 4], "tilings": 8},
+        {"group": groups[16], "neighbour": 1, "intervals": [4, 5], "tilings": 4},
+    ]
+    return TileCoder(tables, groups)
+
+
+def thinned(whole: Stream, share: float) -> Stream:
+    """Return a stream with a share of the tilings, their tiles numbered anew."""
+    n_active = whole.tiles.shape[1]
+    kept = whole.tiles[:, np.unique(np.linspace(0, n_active - 1, max(1, round(share * n_active))).astype(np.int64))]
+    return whole._replace(tiles=np.unique(kept, return_inverse=True)[1].reshape(kept.shape).astype(np.int64))
