@@ -63,8 +63,8 @@ class Student:
     def see(self, observation: Observation, flags: int) -> None:
         """Learn from the transition to `observation`, float32 of shape (n_inputs,), or score it, or begin anew there.
 
-        Nothing is learned across a gap, from a step that the body did not carry out or that brought no new frame, nor in an
-        excursion.
+        Nothing is learned across a gap, from a step that the body did not carry out or that brought no new frame, or in
+        an excursion.
         """
         broken = bool(flags & BROKEN)
         if self._phase is Phase.EXCURSION:
