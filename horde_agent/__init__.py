@@ -8,7 +8,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learner import LearnerConfig
 from horde_agent.loop import Life
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from horde_agent.student import relearn
 from horde_agent.tiles import TileCoder
 
@@ -23,6 +23,7 @@ __all__ = [
     "Interface",
     "LearnerConfig",
     "Life",
+    "PolicyFunction",
     "Prediction",
     "StickyRandom",
     "TileCoder",

@@ -19,8 +19,8 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.emulated import EmulatedBody
+from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.faults import DAMAGE, LASTING_S
-from horde_env.emulation.lines import DropsLine
 from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import HALT
