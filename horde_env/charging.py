@@ -66,7 +66,7 @@ class BatteryGauge:
         """Take the newest frame's values, shape (n_channels,)."""
         if not self.is_known:
             return
-        lowest_v = float(values[self._at].min())
+        lowest_v = min(values[self._at].tolist())
         before = lowest_v if self._lowest_v is None else self._lowest_v
         self._lowest_v = before + self._share * (lowest_v - before)
         self.is_low = self._lowest_v < (FULL_ENOUGH_V if self.is_low else LOW_V)

@@ -81,15 +81,17 @@ class Machine:
 
     def tick(self, noise: Floats) -> None:
         """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
-        firm, body, force = self.firmware, self.body, self._force
+        firm, body, force, motion, geometry = self.firmware, self.body, self._force, self.motion, self._geometry
+        stuck, wheels = self.stuck, firm.wheels
         firm.cycle(self._bus_byte, self._is_off)
-        rim_speed = self._block()
-        motors.push(self.motion, firm.wheels, self._geometry, body.motion[2], self.power.bus_v, force)
-        self._drag(rim_speed)
+        rim_speed = 0.0 if stuck is None else self._block(stuck)
+        motors.push(motion, wheels, geometry, body.motion[2], self.power.bus_v, force)
+        if stuck is not None:
+            self._drag(stuck, rim_speed)
         _, _, heading, vx, vy, yaw_rate = body.step(force.tolist())
-        motors.sense(self.motion, firm.wheels, self._geometry, noise, heading, vx, vy, yaw_rate)
-        if self.stuck is not None:
-            firm.wheels[firmware.CLICKS, self.stuck] = 0
+        motors.sense(motion, wheels, geometry, noise, heading, vx, vy, yaw_rate)
+        if stuck is not None:
+            wheels[firmware.CLICKS, stuck] = 0
         self.n_ticks += 1
         if self.n_ticks % TICKS_PER_POWER_STEP == 0:
             self._supply()
@@ -137,21 +139,17 @@ class Machine:
         """Let go of the body. Closing twice does nothing."""
         self.body.close()
 
-    def _block(self) -> float:
+    def _block(self, stuck: int) -> float:
         """Let a stuck wheel's motor stand still; return how fast the floor passes under that wheel, m/s."""
-        if self.stuck is None:
-            return 0.0
-        rim_speed = float(self.motion[motors.RIM_SPEED, self.stuck])
-        self.motion[motors.RIM_SPEED, self.stuck] = 0.0
+        rim_speed = float(self.motion[motors.RIM_SPEED, stuck])
+        self.motion[motors.RIM_SPEED, stuck] = 0.0
         return rim_speed
 
-    def _drag(self, rim_speed: float) -> None:
+    def _drag(self, stuck: int, rim_speed: float) -> None:
         """Take a stuck wheel's drive off the body's force, and let the wheel slide instead."""
-        if self.stuck is None:
-            return
-        side, ahead, arm = self._geometry[self.stuck].tolist()
-        current = float(self.motion[motors.CURRENT, self.stuck])
-        drive = math.copysign(motors.FORCE_PER_BYTE * current, self.firmware.wheels[firmware.DUTY, self.stuck])
+        side, ahead, arm = self._geometry[stuck].tolist()
+        current = float(self.motion[motors.CURRENT, stuck])
+        drive = math.copysign(motors.FORCE_PER_BYTE * current, self.firmware.wheels[firmware.DUTY, stuck])
         change = -min(max(drive, -motors.GRIP_N), motors.GRIP_N) - STUCK_FRICTION_N * motors.fading(rim_speed)
         c, s = math.cos(self.body.motion.heading), math.sin(self.body.motion.heading)
         self._force += change * np.array([c * side - s * ahead, s * side + c * ahead, arm])

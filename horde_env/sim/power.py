@@ -109,9 +109,8 @@ class PowerSupply:
     def _settle(self, load_a: float, on_dock: bool) -> None:
         """Bring the voltages up to date; at the dock the load is the dock's."""
         sag_v = self.sag_v + (0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0)
-        pairs = zip(self.charge, BATTERY_OFFSET_V, strict=True)
-        self.battery_v = [open_circuit_v(charge) + offset - sag_v for charge, offset in pairs]
-        self.bus_v = DOCK_V if on_dock else sum(self.battery_v) / 3.0 - DIODE_V - BUS_OHM * load_a
+        volts = self.battery_v = [open_circuit_v(self.charge[i]) + BATTERY_OFFSET_V[i] - sag_v for i in range(3)]
+        self.bus_v = DOCK_V if on_dock else (volts[0] + volts[1] + volts[2]) / 3.0 - DIODE_V - BUS_OHM * load_a
 
     def _next_state(self) -> None:
         """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""
