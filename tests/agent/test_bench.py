@@ -30,7 +30,7 @@ def own_traces(kind: str, gamma: Any) -> Any:
     return OwnTraces(gamma, workload.N_FEATURES, 0.9, alpha, 0.001 * alpha, by_feature=kind == "feature-major")
 
 
-@pytest.mark.parametrize("kind", ["dense", "learner-major", "feature-major"])
+@pytest.mark.parametrize("kind", [pytest.param("dense", marks=pytest.mark.slow), "learner-major", "feature-major"])
 def test_yardsticks_learn_what_the_horde_learns(kind: str) -> None:
     """The same predictions over 60 steps, within float32: else the ratios would compare different work."""
     stream, questions = workload.stream(61), workload.gibbs_questions(40)
