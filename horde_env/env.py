@@ -234,6 +234,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._frame = None
         self._trail.clear()
         self._gauge.forget()
+        CentringDrive(self.robot, self.pen.side_m)  # the first one makes a table, which must not be within a period
         self.clock.start()
         return self.backend.reset(self.np_random)
 
