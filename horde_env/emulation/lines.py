@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +62,7 @@ class Line(Protocol):
         """Vanish for good. Closing twice does nothing."""
 
 
-class Ends:
+class Ends(ABC):
     """What both kinds of line share: a descriptor, its counts, and the bytes that have come."""
 
     def __init__(self) -> None:
@@ -75,17 +76,17 @@ class Ends:
         self._outbox.clear()
         self.n_sent = self.n_received = 0
 
+    @abstractmethod
     def _descriptor(self) -> int:
         """Return what to read from; -1 where there is nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fill(self) -> None:
         """Take what has come into the inbox, without waiting."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _put(self, data: bytes) -> int:
         """Give bytes to the operating system, without waiting; return how many it took."""
-        raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         """Send bytes; what has no room is lost."""
