@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # numba does not see that a callee in another file changed, and a warm cache defeats its bounds check: a fresh one per mode.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-compiled test-checked test-interpreted test-all check bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -37,9 +37,17 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
 	$(BIN)/codespell
 
 test: $(VENV)/.dev  ## Compiled; a small subset with bounds checked; the same subset interpreted, with coverage
+	@echo "three modes, two at a time; each is shown when it is done, the longest after some seven minutes"
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-compiled test-checked test-interpreted
+
+test-compiled: $(VENV)/.dev
 	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'
-	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
+
+test-checked: $(VENV)/.dev
+	$(FRESH) OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'
+
+test-interpreted: $(VENV)/.dev
+	$(FRESH) OMP_NUM_THREADS=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
 	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*'
 
 test-all: $(VENV)/.dev  ## Everything, the slow tests too
