@@ -15,68 +15,84 @@ _FIRST_TIMES = 512  # grown where demons look further back
 
 
 class SharedHistory:
-    """When features were on, and the overlaps of past feature vectors with the present one.
+    """When features were on, and the overlaps of past feature vectors with the latest ones.
 
     Args:
         n_features: Length n of the feature vectors.
-        n_times: Length of the past for which there is room at first; it grows as needed.
+        n_slots: Latest times of which tiles, changes and overlaps are kept, at least 2.
+        n_times: Length of the past for which there is room at first, a multiple of 32; it grows as needed.
 
     Attributes:
         arrays: What the kernels read.
-        tiles: Active features of the present, shape (n_active,).
     """
 
-    def __init__(self, n_features: int, n_times: int = _FIRST_TIMES) -> None:
+    def __init__(self, n_features: int, n_slots: int = 2, n_times: int = _FIRST_TIMES) -> None:
         self.arrays = kernels.History(
-            features=np.zeros((3, n_features), dtype=np.int64),
-            rows=np.zeros((n_features, n_times), dtype=np.uint8),
-            log=np.zeros((0, 4), dtype=np.int32),
-            overlap=np.zeros(n_times, dtype=np.int32),
-            changed=np.zeros((2, 2, 0), dtype=np.int64),
+            features=np.zeros((2, n_features), dtype=np.int32),
+            bits=np.zeros((0, n_features, n_times // 32), dtype=np.uint32),
+            overlap=np.zeros((n_slots, n_times), dtype=np.int32),
+            tiles=np.zeros((n_slots, 0), dtype=np.int64),
+            changed=np.zeros((n_slots, 2, 0), dtype=np.int64),
+            counts=np.zeros((n_slots, kernels.N_COUNTS), dtype=np.int64),
             turned=np.zeros(0, dtype=np.int64),
             clock=np.zeros(kernels.N_CLOCK, dtype=np.int64),
         )
         self.arrays.clock[kernels.NOW] = -1
-        self.tiles = np.zeros(0, dtype=np.int64)
+        self._n_times = n_times
 
     @property
     def now(self) -> int:
         """Time of the present feature vector, -1 before the first."""
         return int(self.arrays.clock[kernels.NOW])
 
-    def observe(self, tiles: Tiles) -> None:
-        """Move the present on by one time, to the feature vector at `tiles`."""
-        self._make_room(max(tiles.size, self.tiles.size))
-        kernels.observe(self.arrays, self.tiles, tiles)
-        self.tiles = tiles.copy()
+    @property
+    def n_times(self) -> int:
+        """Length of the past for which there is room."""
+        return self._n_times
+
+    @property
+    def tiles(self) -> Tiles:
+        """Active features of the present."""
+        slot = self.now % self.arrays.counts.shape[0]
+        return self.arrays.tiles[slot, : self.arrays.counts[slot, kernels.N_TILES]]
+
+    def has_room(self, n_active: int) -> bool:
+        """Say whether one more time, with so many active features, fits."""
+        arrays = self.arrays
+        is_long = arrays.clock[kernels.NOW] + 1 - arrays.clock[kernels.ORIGIN] < self._n_times
+        return bool(is_long and n_active <= arrays.tiles.shape[1])
+
+    def make_room(self, n_active: int) -> None:
+        """Make room for more times, by forgetting or by growing; nobody may still want to learn from a slot."""
+        arrays, clock = self.arrays, self.arrays.clock
+        if n_active > arrays.tiles.shape[1]:
+            self.arrays = arrays = arrays._replace(
+                tiles=_widened(arrays.tiles, n_active),
+                changed=_widened(arrays.changed, n_active),
+                turned=np.zeros(2 * n_active, dtype=np.int64),
+                bits=_more_planes(arrays.bits, n_active),
+            )
+        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] < self._n_times:
+            return
+        kernels.forget(arrays)
+        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] > self._n_times // 2:  # else it would soon be full again
+            self._n_times *= 2
+            self.arrays = arrays._replace(
+                overlap=_widened(arrays.overlap, self._n_times), bits=_widened(arrays.bits, self._n_times // 32)
+            )
 
     def overlaps_with(self, tiles: Tiles) -> NDArray[np.int32]:
-        """Return phi_k.phi for each past k, in the shape of `arrays.overlap`; nothing changes."""
-        out = np.empty_like(self.arrays.overlap)
+        """Return phi_k.phi for each past k, shape (n_times,); nothing changes."""
+        out = np.zeros(self._n_times, dtype=np.int32)
         kernels.overlaps_with(self.arrays, tiles, out)
         return out
 
-    def _make_room(self, n_active: int) -> None:
-        """Make room for one more time at which all of `n_active` features change."""
-        arrays, clock = self.arrays, self.arrays.clock
-        if arrays.changed.shape[2] < n_active:
-            self.arrays = arrays = arrays._replace(
-                changed=_widened(arrays.changed, n_active), turned=np.zeros(2 * n_active, dtype=np.int64)
-            )
-        n_times, capacity = arrays.overlap.size, arrays.log.shape[0]
-        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] < n_times and clock[kernels.N_LOG] + n_active <= capacity:
-            return
-        kernels.forget(arrays)
-        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] > n_times // 2:  # else there would soon be more to forget
-            longer = np.zeros(2 * n_times, dtype=np.int32)
-            longer[:n_times] = arrays.overlap
-            arrays = arrays._replace(overlap=longer, rows=_widened(arrays.rows, 2 * n_times))
-        needed = int(clock[kernels.N_LOG]) + n_active
-        if needed > capacity // 2:
-            log = np.zeros((4 * needed, 4), dtype=np.int32)
-            log[:capacity] = arrays.log
-            arrays = arrays._replace(log=log)
-        self.arrays = arrays
+
+def _more_planes(bits: NDArray[np.uint32], most: int) -> NDArray[np.uint32]:
+    """Return a copy with planes enough for a feature that is on `most` times; pages not in use cost nothing."""
+    out = np.zeros((int(most).bit_length(), *bits.shape[1:]), dtype=np.uint32)
+    out[: bits.shape[0]] = bits[: out.shape[0]]
+    return out
 
 
 def _widened(array: NDArray[Any], n: int) -> NDArray[Any]:

@@ -6,7 +6,10 @@
         ...take an action drawn with `probability`...
         predictions = horde.learn(action, probability, observation, tiles)
 
-The Horde holds phi_t between calls and turns questions into numbers; an engine behind it learns.
+The Horde holds phi_t between calls and turns questions into numbers; an engine behind it learns. Where no prediction is
+needed on each step, `mode="deferred"` learns the same for a part of the cost: steps are only noted, and taken many at a
+time, or as soon as anything is asked of the Horde.
+
 Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,7 @@ Tiles = NDArray[np.int64]
 
 # A weight past 1e3 r_max x min(1/(1 - gamma), 1e3) is one that no answer can need (r_max: largest cumulant so far).
 _BOUND_SCALE, _LONGEST_HORIZON = 1e3, 1e3
+_BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
 class Horde:
@@ -43,18 +47,28 @@ class Horde:
         n_features: Number of features.
         n_active: Number of active features in each state; `config.step_size` is divided by it.
         config: How they learn.
+        mode: "eager": each step is taken when it comes. "deferred": steps are noted and taken up to 64 at a time. What
+            is learned, and every answer, is the same but for rounding; only the return values of `learn` are late. A
+            demon that diverges is noticed at the end of its batch. The plain engine is always eager.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
-        predictions: The latest predictions of all demons, float64, shape (n_demons,).
 
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others or the features.
     """
 
     def __init__(
-        self, questions: Sequence[GVF], *, n_features: int, n_active: int, config: LearnerConfig = PAPER_CONFIG
+        self,
+        questions: Sequence[GVF],
+        *,
+        n_features: int,
+        n_active: int,
+        config: LearnerConfig = PAPER_CONFIG,
+        mode: Literal["eager", "deferred"] = "eager",
     ) -> None:
+        if mode not in ("eager", "deferred"):
+            raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         self.questions = tuple(questions)
         self.names = [gvf.name for gvf in self.questions]
         self.n_demons = len(self.questions)
@@ -75,13 +89,13 @@ class Horde:
         self._engine: Engine = (
             GTDLambda(self._group, n_features, alpha, alpha_w, config)
             if config.engine == "plain" or config.trace_rule == "capped"
-            else SpanGTD(self._group, n_features, alpha, alpha_w, config, policy=self._policy)
+            else SpanGTD(self._group, n_features, alpha, alpha_w, config, policy=self._policy, batch=_BATCHES[mode])
         )
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
         self._r_max, self._gamma_max = np.zeros(self.n_demons), np.zeros(len(leaders))
         self._rho = np.zeros(len(leaders))
-        self.predictions: Floats = np.zeros(self.n_demons)
+        self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
 
     # ---- the three verbs ------------------------------------------------------------------------------------------
 
@@ -102,9 +116,9 @@ class Horde:
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
         self._set_aside_groups(gamma, "its continuation left [0, 1]")
         self._set_aside_groups(lam, "its lam left [0, 1]")
-        self.predictions = self._engine.begin(tiles, gamma, lam)
+        self._engine.begin(tiles, gamma, lam)
         self._held = (observation, tiles)
-        return self.predictions.copy()
+        return self._engine.latest.copy()
 
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
@@ -119,7 +133,8 @@ class Horde:
             terminated: True where the stream ended there: the continuation is 0 for all. Go on with `begin`.
 
         Returns:
-            Predictions of the new weights at `tiles`, float64, shape (n_demons,).
+            Predictions of the new weights at `tiles`, float64, shape (n_demons,); in deferred mode those of the latest
+            step that was taken.
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range; the message names it.
@@ -130,13 +145,15 @@ class Horde:
         action, probability = self._checked_action(action, probability)
         observation, tiles = self._checked_state(observation, tiles)
         signals = self._signals(action, probability, observation, tiles, terminated)
-        self.predictions = self._engine.learn(tiles, signals)
-        broken = self._engine.newly_broken()
-        if broken.size:
-            self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
-            self.predictions[broken] = 0.0
+        self._engine.learn(tiles, signals)
+        self._set_broken_aside()
         self._held = None if terminated else (observation, tiles)
-        return self.predictions.copy()
+        return self._engine.latest.copy()
+
+    def catch_up(self) -> None:
+        """Take the steps that were only noted so far; in eager mode there are none."""
+        self._engine.catch_up()
+        self._set_broken_aside()
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, float64, shape (n_demons,); nothing changes.
@@ -144,7 +161,9 @@ class Horde:
         Raises:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
-        return self._engine.predict(self._checked_tiles(tiles))
+        tiles = self._checked_tiles(tiles)
+        self.catch_up()
+        return self._engine.predict(tiles)
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta of every demon, to zero unless given, (n_demons, n_features); w, traces and estimates stay.
@@ -152,15 +171,23 @@ class Horde:
         Raises:
             ValueError: If `theta` has another shape or is not finite.
         """
+        self.catch_up()
         self._engine.reset_weights(theta)
         if self._held is not None:
-            self.predictions = self._engine.predict(self._held[1])
+            self._engine.latest = self._engine.predict(self._held[1])
 
     # ---- what is known --------------------------------------------------------------------------------------------
 
     @property
+    def predictions(self) -> Floats:
+        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
+        self.catch_up()
+        return self._engine.latest
+
+    @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
+        self.catch_up()
         return self._engine.td_error
 
     @property
@@ -171,28 +198,30 @@ class Horde:
     @property
     def n_updated(self) -> int:
         """Demons with rho > 0 in the last step, those set aside not counted."""
-        updated = self.rho > 0
-        updated[[self.names.index(name) for name in self._reasons]] = False
-        return int(np.count_nonzero(updated))
+        return int(self._n_sound[self._rho > 0].sum())
 
     @property
     def max_trace(self) -> float:
         """Largest |e| so far, of all demons."""
+        self.catch_up()
         return float(self._engine.max_trace.max())
 
     @property
     def diverged(self) -> list[str]:
         """Names of the demons that were set aside."""
+        self.catch_up()
         return list(self._reasons)
 
     @property
     def set_aside_because(self) -> dict[str, str]:
         """Why each demon was set aside, by name."""
+        self.catch_up()
         return dict(self._reasons)
 
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
+        self.catch_up()
         return self._engine.mspbe_scalar
 
     def mspbe_vector(self) -> Floats:
@@ -201,10 +230,12 @@ class Horde:
         Raises:
             ValueError: If `config.vector_mspbe` is False.
         """
+        self.catch_up()
         return self._engine.mspbe_vector()
 
     def weights(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
+        self.catch_up()
         return self._engine.weights()
 
     def weights_sha256(self) -> str:
@@ -221,21 +252,21 @@ class Horde:
     ) -> Signals:
         """Return the transition's numbers, after setting aside the demons of functions that gave nonsense."""
         assert self._held is not None
-        rho = self._policies.ratios(action, probability, *self._held)[self._policy]
+        ratios = self._policies.ratios(action, probability, *self._held)
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
         if terminated:
             self._set_aside_groups(gamma, "its continuation left [0, 1]")
-            gamma[:] = 0.0
+            gamma = np.zeros_like(gamma)
         signals = Signals(
-            rho_t=rho,
+            rho_t=np.empty(len(gamma)),
             gamma_tp1=gamma,
             lam_tp1=lam,
             c_tp1=self._cumulants(observation, tiles, self._engine.predict_one),
             z_tp1=self._outcome(observation, tiles),
         )
-        found = checks.inspect(*signals, self._r_max, self._gamma_max)
+        found = checks.inspect(ratios, self._policy, *signals, self._r_max, self._gamma_max)
         if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
-            self._set_aside_groups(rho, "its target policy gave no probability")
+            self._set_aside_groups(signals.rho_t, "its target policy gave no probability")
             self._set_aside_groups(gamma, "its continuation left [0, 1]")
             self._set_aside_groups(lam, "its lam left [0, 1]")
         if found:
@@ -258,11 +289,18 @@ class Horde:
             self._set_aside(np.flatnonzero(~np.isfinite(values)[self._group]), reason)
             np.nan_to_num(values, copy=False, posinf=0.0)
 
+    def _set_broken_aside(self) -> None:
+        """Set aside the demons that the engine flagged."""
+        broken = self._engine.newly_broken()
+        if broken.size:
+            self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
+
     def _set_aside(self, demons: NDArray[np.int64], reason: str) -> None:
         """Freeze demons' weights at zero and note why; those set aside before keep their first reason."""
         for demon in demons:
             if self.names[demon] not in self._reasons:
                 self._reasons[self.names[demon]] = reason
+                self._n_sound[self._group[demon]] -= 1
                 self._engine.set_aside(int(demon))
 
     # ---- validation -----------------------------------------------------------------------------------------------
@@ -283,21 +321,30 @@ class Horde:
         if observation.ndim != 1 or observation.size < self._cumulants.n_channels:
             needed = self._cumulants.n_channels
             raise ValueError(f"observation must be flat with at least {needed} channels, not {observation.shape}")
-        bad = checks.first_not_finite(observation)
-        if bad >= 0:
-            raise ValueError(f"observation must be finite; channel {bad} is {observation[bad]}")
-        return observation, self._checked_tiles(tiles).copy()
+        tiles = self._listed_tiles(tiles).copy()
+        self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+        return observation, tiles
 
     def _checked_tiles(self, tiles: Tiles) -> Tiles:
         """Return the tiles as contiguous int64."""
+        tiles = self._listed_tiles(tiles)
+        self._check_values(checks.first_wrong(np.zeros(0), tiles, self.n_features), np.zeros(0), tiles)
+        return tiles
+
+    def _listed_tiles(self, tiles: Tiles) -> Tiles:
+        """Return the tiles as contiguous int64, not yet known to be in range."""
         tiles = np.asarray(tiles)
         if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
-        tiles = np.ascontiguousarray(tiles, dtype=np.int64)
-        outside = checks.first_outside(tiles, self.n_features)
-        if outside >= 0:
+        return np.ascontiguousarray(tiles, dtype=np.int64)
+
+    def _check_values(self, wrong: int, observation: NDArray[Any], tiles: Tiles) -> None:
+        """Raise ValueError where `checks.first_wrong` found something."""
+        if wrong >= 0:
+            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
+        if wrong < -1:
+            outside = -2 - wrong
             raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {outside} is {tiles[outside]}")
-        return tiles
 
     def _checked_action(self, action: int, probability: float) -> tuple[int, float]:
         """Return an action and its probability as plain numbers."""

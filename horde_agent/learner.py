@@ -94,11 +94,17 @@ PAPER_CONFIG = LearnerConfig()
 class Engine(Protocol):
     """What the Horde needs of whatever learns for it. Arrays are in the order of the demons, shape (n_demons,)."""
 
+    latest: Floats
+    """Predictions at the latest step that was taken."""
+
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with traces at zero, and return the predictions there."""
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
-        """Learn from the transition to `tiles`, and return the new weights' predictions there."""
+        """Learn from the transition to `tiles`, and return the latest predictions."""
+
+    def catch_up(self) -> None:
+        """Take the steps that were only noted so far."""
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions at `tiles`; nothing changes."""
@@ -260,7 +266,8 @@ class GTDLambda:
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         self._predict(tiles, self._lanes[gtd.V])
         self._tiles = tiles.copy()
-        return self._of_demons(self._lanes[gtd.V])
+        self.latest = self._of_demons(self._lanes[gtd.V])
+        return self.latest
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`.
@@ -281,8 +288,11 @@ class GTDLambda:
             tiles,
             predictions,
         )
-        self._tiles = tiles.copy()
+        self._tiles, self.latest = tiles.copy(), predictions
         return predictions
+
+    def catch_up(self) -> None:
+        """Do nothing: each step is taken when it comes."""
 
     def _rules(self) -> gtd.Rules:
         """Return this step's rules: the decayed scale of m, and the rows that are looked through for divergence."""
@@ -345,7 +355,7 @@ class GTDLambda:
         if lane >= first_packed:
             memory.e_packed[:, lane - first_packed] = 0
         self._lanes[[gtd.V, gtd.S, gtd.DELTA, gtd.ALPHA, gtd.ALPHA_W], lane] = 0
-        self._work.is_aside[lane] = 1
+        self._work.is_aside[lane], self.latest[demon] = 1, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gibbs import GibbsTable, largest_logit
 from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
+from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
 
@@ -46,8 +47,10 @@ class PolicyTable:
         self._n = len(policies)
         kinds = (Behaviour, ConstantAction, Gibbs)
         at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
-        self._on_policy, self._constant = at[:2]
-        self._action = np.array([p.action for p in policies if isinstance(p, ConstantAction)], dtype=np.int64)
+        self._constant_action = np.full(self._n, checks.UNKNOWN)
+        self._constant_action[at[0]] = checks.ON_POLICY
+        self._constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
+        self._has_constant = bool(at[0].size or at[1].size)
         self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
@@ -64,10 +67,8 @@ class PolicyTable:
             tiles: Of that state.
         """
         rho = np.empty(self._n)
-        if self._on_policy.size:
-            rho[self._on_policy] = 1.0
-        if self._constant.size:
-            rho[self._constant] = (self._action == action) / probability
+        if self._has_constant:
+            checks.constant_ratios(self._constant_action, action, probability, rho)
         for table in self._tables:
             table.ratios(tiles, action, probability, rho)
         for i, policy in self._others:
@@ -101,7 +102,9 @@ class StateValues:
         self._low, self._high = low, high
 
     def __call__(self, observation: Observation, tiles: Tiles) -> Floats:
-        """Return the values in this state, a fresh array of shape (n,)."""
+        """Return the values in this state, shape (n,): not to be written into."""
+        if not self._functions:
+            return self._constant
         out = self._constant.copy()
         for i, function in self._functions:
             value = float(function(observation, tiles))
@@ -118,6 +121,7 @@ class Cumulants:
 
     Attributes:
         n_channels: An observation must have at least so many channels.
+        needs_predictions: Whether a question's cumulant is another demon's prediction.
 
     Raises:
         ValueError: If a question names a feature or a demon that is not there.
@@ -129,11 +133,11 @@ class Cumulants:
         self._features: list[tuple[int, int]] = []
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
-        channels: list[tuple[int, int]] = []
+        self._channel = np.full(self._n, checks.NO_CHANNEL)
         for i, gvf in enumerate(questions):
             match gvf.cumulant:
                 case Channel(index):
-                    channels.append((i, index))
+                    self._channel[i] = index
                 case Feature(index) if index < n_features:
                     self._features.append((i, index))
                 case Prediction(name) if name in demon_of:
@@ -144,8 +148,8 @@ class Cumulants:
                     raise ValueError(f"question {gvf.name!r}: there is no demon {name!r} in this Horde")
                 case function:
                     self._functions.append((i, function))
-        self._channel_demon, self._channel = np.array(channels, dtype=np.int64).reshape(-1, 2).T.copy()
-        self.n_channels = int(self._channel.max()) + 1 if channels else 0
+        self.n_channels = int(self._channel.max()) + 1
+        self.needs_predictions = bool(self._predictions)
 
     def __call__(self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float]) -> Floats:
         """Return c_{t+1} at the state reached, shape (n_demons,).
@@ -156,7 +160,7 @@ class Cumulants:
             predict_one: Gives a demon's prediction there, by the weights from before this step's update.
         """
         out = np.zeros(self._n)
-        out[self._channel_demon] = observation[self._channel]
+        checks.read_channels(self._channel, observation, out)
         for i, feature in self._features:
             out[i] = np.count_nonzero(tiles == feature)
         for i, source in self._predictions:

@@ -39,7 +39,6 @@ class Student:
         excursions: Horizon of the returns; the rest of it is the actor's concern.
 
     Attributes:
-        predictions: Of all demons at the latest observation for which they were made, shape (n_demons,).
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
         n_updated: Sum over the updates of the number of demons whose rho was positive.
@@ -51,7 +50,6 @@ class Student:
         self.horizon = (excursions or ExcursionConfig()).horizon
         policies = policies_under_test(horde.questions)
         self.errors = ReturnErrors(policies, horde.n_demons)
-        self.predictions: Predictions = np.zeros(horde.n_demons)
         self.learning_steps = 0
         self.n_updated = 0
         self.learn_s = Durations()
@@ -59,6 +57,11 @@ class Student:
         self._position = {name: i for i, name in enumerate(horde.names)}
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
+
+    @property
+    def predictions(self) -> Predictions:
+        """Predictions of all demons at the latest observation for which they were made, shape (n_demons,)."""
+        return self.horde.predictions
 
     def see(self, observation: Observation, flags: int) -> None:
         """Learn from the transition to `observation`, float32 of shape (n_inputs,), or score it, or begin anew there.
@@ -72,12 +75,10 @@ class Student:
             return
         tiles = self.encode(observation)
         if broken or self._phase is not Phase.BEHAVE:
-            self.predictions = self.horde.begin(observation, tiles)
+            self.horde.begin(observation, tiles)
             return
         began = time.perf_counter()
-        self.predictions = self.horde.learn(
-            self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED)
-        )
+        self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
         self.learn_s.add(time.perf_counter() - began)
         self.learning_steps += 1
         self.n_updated += self.horde.n_updated

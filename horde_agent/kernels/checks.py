@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import kernel
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 RHO_BROKEN, GAMMA_BROKEN, LAM_BROKEN = 1, 2, 4  # not finite in some group
 BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all before
 
+ON_POLICY, UNKNOWN = -1, -2  # instead of a constant policy's action
+NO_CHANNEL = -1
+
 
 @kernel
-def inspect(rho: Floats, gamma: Floats, lam: Floats, c: Floats, z: Floats, r_max: Floats, gamma_max: Floats) -> int:
-    """Return which of the four findings above hold, as bits; c, z, r_max (n_demons,), the others (n_groups,)."""
+def constant_ratios(constant_action: Integers, action: int, probability: float, rho: Floats) -> None:
+    """Write pi(action)/b(action) of the policies that always take one action, and 1 for the behaviour policy itself.
+
+    Args:
+        constant_action: The action of each policy, ON_POLICY, or UNKNOWN where rho is left as it is, (n_policies,).
+        action: The action taken.
+        probability: b(action).
+        rho: Changed in place, shape (n_policies,).
+    """
+    for i in range(rho.shape[0]):
+        if constant_action[i] == ON_POLICY:
+            rho[i] = 1.0
+        elif constant_action[i] != UNKNOWN:
+            rho[i] = 1.0 / probability if constant_action[i] == action else 0.0
+
+
+@kernel
+def read_channels(channel: Integers, observation: Floats, c: Floats) -> None:
+    """Write the channel that each demon sums; what has NO_CHANNEL is left as it is. Shapes (n_demons,)."""
+    for i in range(c.shape[0]):
+        if channel[i] != NO_CHANNEL:
+            c[i] = observation[channel[i]]
+
+
+@kernel
+def inspect(
+    ratios: Floats,
+    policy: Integers,
+    rho: Floats,
+    gamma: Floats,
+    lam: Floats,
+    c: Floats,
+    z: Floats,
+    r_max: Floats,
+    gamma_max: Floats,
+) -> int:
+    """Spread the policies' ratios over the groups, and return which of the findings above hold, as bits.
+
+    Args:
+        ratios: Of each policy.
+        policy: Of each group.
+        rho: Written, shape (n_groups,).
+        gamma: Of each group.
+        lam: Of each group.
+        c: Of each demon.
+        z: Of each demon.
+        r_max: Largest |c| or |z| of each demon so far.
+        gamma_max: Largest gamma of each group so far.
+    """
     found = 0
     for g in range(rho.shape[0]):
+        rho[g] = ratios[policy[g]]
         if not np.isfinite(rho[g]):
             found |= RHO_BROKEN
         if not np.isfinite(gamma[g]):
@@ -35,18 +85,12 @@ def inspect(rho: Floats, gamma: Floats, lam: Floats, c: Floats, z: Floats, r_max
 
 
 @kernel
-def first_not_finite(values: Floats) -> int:
-    """Return the position of the first value that is infinite or not a number, or -1."""
-    for i in range(values.shape[0]):
-        if not np.isfinite(values[i]):
+def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
+    """Return where a state is wrong: k for a value k that is not finite, -2 - k for a tile k out of range, else -1."""
+    for i in range(observation.shape[0]):
+        if not np.isfinite(observation[i]):
             return i
-    return -1
-
-
-@kernel
-def first_outside(tiles: NDArray[Any], n_features: int) -> int:
-    """Return the position of the first tile outside 0..n_features - 1, or -1."""
     for k in range(tiles.shape[0]):
         if tiles[k] < 0 or tiles[k] >= n_features:
-            return k
+            return -2 - k
     return -1

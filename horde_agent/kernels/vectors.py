@@ -9,6 +9,8 @@ multiples of 16 lanes. Where numba is switched off, the plain twins take over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numba
@@ -29,7 +31,7 @@ _NARROWEST = 16  # lanes; widths are multiples of it
 # Bytes that pass at once: as much as the registers hold with all that goes with it.
 _ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE = 512, 256, 128
 _INT64, _INT32, _INT8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
-_llvm_function: Any = cgutils.get_or_insert_function
+llvm_function: Any = cgutils.get_or_insert_function
 
 
 # ---- plain twins --------------------------------------------------------------------------------------------------
@@ -193,20 +195,27 @@ class _Piece:
         """Return a b + c, rounded once."""
         name = f"llvm.fma.v{self.per_vector}f{8 * self.size}"
         of_type = ir.FunctionType(self.vector, [self.vector] * 3)
-        return self.builder.call(_llvm_function(self.builder.module, of_type, name), [a, b, c])
+        return self.builder.call(llvm_function(self.builder.module, of_type, name), [a, b, c])
 
     def prefetch(self, data: Any, at: Any) -> None:
         """Ask for the cache lines of some lanes, without waiting for them."""
         of_type = ir.FunctionType(ir.VoidType(), [_INT8.as_pointer(), _INT32, _INT32, _INT32])
-        ask = _llvm_function(self.builder.module, of_type, "llvm.prefetch.p0")
+        ask = llvm_function(self.builder.module, of_type, "llvm.prefetch.p0")
         for i in range(self.n):
             place = self.builder.bitcast(self._pointer(data, at, i), _INT8.as_pointer())
             self.builder.call(ask, [place, _INT32(0), _INT32(3), _INT32(1)])
 
 
-def _data(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
+def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
     """Return the pointer to an array's first element."""
     return context.make_array(array_type)(context, builder, array).data
+
+
+@contextmanager
+def in_steps(builder: Any, start: Any, stop: Any, step: int) -> Iterator[Any]:
+    """Write a loop whose counter takes the values start, start + step, ... below stop."""
+    with cgutils.for_range_slice(builder, start, stop, _INT64(step), intp=_INT64) as (i, _):
+        yield i
 
 
 def _length(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
@@ -220,7 +229,7 @@ def _ahead(builder: Any, k: Any, n: Any) -> Any:
     return builder.select(builder.icmp_signed("<", ahead, n), ahead, builder.sub(n, _INT64(1)))
 
 
-def _item(builder: Any, data: Any, i: Any) -> Any:
+def item(builder: Any, data: Any, i: Any) -> Any:
     """Return an element of an array; a whole number as 64 bits."""
     value = builder.load(builder.gep(data, [i]))
     return builder.sext(value, _INT64) if isinstance(value.type, ir.IntType) and value.type.width < 64 else value
@@ -317,7 +326,7 @@ def _write_step(
     spread = ir.Constant(ir.VectorType(_INT32, _Number.N), [0] * _Number.N)
     everywhere = []
     for i in range(formulas.N_NUMBERS):
-        first = builder.insert_element(nothing, _item(builder, numbers, _INT64(i)), zero)
+        first = builder.insert_element(nothing, item(builder, numbers, _INT64(i)), zero)
         everywhere.append(_Number(builder, builder.shuffle_vector(first, nothing, spread)))
     with cgutils.for_range_slice(builder, _INT64(0), width, _INT64(_Number.N), intp=_INT64) as (lane, _):
         places = [(data, builder.add(at, lane)) if data else (None, None) for data, at in rows]
@@ -356,19 +365,19 @@ else:
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             rows_, origin_, stride_, gained_, n_gained_, lost_, n_lost_, out_ = arguments
-            data, target = _data(context, b, rows, rows_), _data(context, b, out, out_)
+            data, target = data_of(context, b, rows, rows_), data_of(context, b, out, out_)
 
             def body(piece: _Piece, lane: Any) -> None:
                 sums = piece.variables(piece.load(target, lane))
                 base = b.add(origin_, lane)
                 for names, count, combine in (
-                    (_data(context, b, features, gained_), n_gained_, b.fadd),
-                    (_data(context, b, lost, lost_), n_lost_, b.fsub),
+                    (data_of(context, b, features, gained_), n_gained_, b.fadd),
+                    (data_of(context, b, lost, lost_), n_lost_, b.fsub),
                 ):
                     with cgutils.for_range_slice(b, _INT64(0), count, _INT64(1), intp=_INT64) as (k, _):
-                        soon = _item(b, names, _ahead(b, k, count))
+                        soon = item(b, names, _ahead(b, k, count))
                         piece.prefetch(data, b.add(base, b.mul(soon, stride_)))
-                        row = piece.load(data, b.add(base, b.mul(_item(b, names, k), stride_)))
+                        row = piece.load(data, b.add(base, b.mul(item(b, names, k), stride_)))
                         for total, vector in zip(sums, row, strict=True):
                             b.store(combine(b.load(total), vector), total)
                 piece.store(piece.values(sums), target, lane)
@@ -395,16 +404,16 @@ else:
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             trace_, first_, owed_, first_owed_, overlaps_, n_, n_owed_, x_, total_ = arguments
-            past, debts = _data(context, b, trace, trace_), _data(context, b, owed, owed_)
-            g, width_ = _data(context, b, overlaps, overlaps_), _length(context, b, x, x_)
-            x_data, total_data = _data(context, b, x, x_), _data(context, b, total, total_)
+            past, debts = data_of(context, b, trace, trace_), data_of(context, b, owed, owed_)
+            g, width_ = data_of(context, b, overlaps, overlaps_), _length(context, b, x, x_)
+            x_data, total_data = data_of(context, b, x, x_), data_of(context, b, total, total_)
             n_tail, pair = b.sub(n_, n_owed_), b.mul(width_, _INT64(2))
 
             def body(piece: _Piece, lane: Any) -> None:
                 xs, sums = piece.variables(piece.load(x_data, lane)), piece.variables()
                 for start, stop, is_owed in ((_INT64(0), n_tail, False), (n_tail, n_, True)):
                     with cgutils.for_range_slice(b, start, stop, _INT64(1), intp=_INT64) as (k, _):
-                        overlap = piece.spread(_item(b, g, k))
+                        overlap = piece.spread(item(b, g, k))
                         at = b.add(b.add(first_, lane), b.mul(k, pair))
                         rho, decay = piece.load(past, at), piece.load(past, b.add(at, width_))
                         at = b.add(b.add(first_owed_, lane), b.mul(b.sub(k, n_tail), pair))
@@ -436,12 +445,12 @@ else:
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             rows_, origin_, stride_, weights_, n_, out_ = arguments
-            data, w, target = (_data(context, b, t, a) for t, a in ((rows, rows_), (weights, weights_), (out, out_)))
+            data, w, target = (data_of(context, b, t, a) for t, a in ((rows, rows_), (weights, weights_), (out, out_)))
 
             def body(piece: _Piece, lane: Any) -> None:
                 sums = piece.variables()
                 with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (k, _):
-                    weight = piece.spread(_item(b, w, k))
+                    weight = piece.spread(item(b, w, k))
                     row = piece.load(data, b.add(b.add(origin_, lane), b.mul(k, stride_)))
                     for total, vector in zip(sums, row, strict=True):
                         b.store(piece.multiply_add(weight, vector, b.load(total)), total)
@@ -473,9 +482,9 @@ else:
             kinds_, origin_, stride_, table_, first_kind_, n_kinds_, width_, features_, first_run_, n_, runs_ = (
                 arguments
             )
-            arrays = [_data(context, b, kinds.dtype, b.extract_value(kinds_, i)) for i in range(kinds.count)]
+            arrays = [data_of(context, b, kinds.dtype, b.extract_value(kinds_, i)) for i in range(kinds.count)]
             sums, names, firsts, ends = (
-                _data(context, b, t, a)
+                data_of(context, b, t, a)
                 for t, a in ((table, table_), (features, features_), (first_run, first_run_), (runs, runs_))
             )
 
@@ -485,15 +494,15 @@ else:
                     return [b.add(b.mul(row, width_), lane) for row in rows]
 
                 with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (j, _):
-                    at = b.add(b.add(origin_, lane), b.mul(_item(b, names, j), stride_))
-                    soon = b.add(b.add(origin_, lane), b.mul(_item(b, names, _ahead(b, j, n_)), stride_))
+                    at = b.add(b.add(origin_, lane), b.mul(item(b, names, j), stride_))
+                    soon = b.add(b.add(origin_, lane), b.mul(item(b, names, _ahead(b, j, n_)), stride_))
                     for array in arrays:
                         piece.prefetch(array, soon)
                     gains = [piece.variables() for _ in arrays]
-                    stop = _item(b, firsts, b.add(j, _INT64(1)))
-                    with cgutils.for_range_slice(b, _item(b, firsts, j), stop, _INT64(1), intp=_INT64) as (r, _):
-                        since = places(_item(b, ends, b.mul(r, _INT64(2))))
-                        until = places(_item(b, ends, b.add(b.mul(r, _INT64(2)), _INT64(1))))
+                    stop = item(b, firsts, b.add(j, _INT64(1)))
+                    with cgutils.for_range_slice(b, item(b, firsts, j), stop, _INT64(1), intp=_INT64) as (r, _):
+                        since = places(item(b, ends, b.mul(r, _INT64(2))))
+                        until = places(item(b, ends, b.add(b.mul(r, _INT64(2)), _INT64(1))))
                         for i in range(kinds.count):
                             for gain, high, low in zip(
                                 gains[i], piece.load(sums, until[i]), piece.load(sums, since[i]), strict=True
@@ -526,12 +535,12 @@ else:
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             lanes_, start_, width_, numbers_, trace_, to_trace_, owed_, to_owed_, spent_, to_spent_ = arguments
-            past, debts, q = (_data(context, b, t, a) for t, a in ((trace, trace_), (owed, owed_), (spent, spent_)))
+            past, debts, q = (data_of(context, b, t, a) for t, a in ((trace, trace_), (owed, owed_), (spent, spent_)))
             rows = _rows_of(context, b, lanes, lanes_, start_)
             rows += [(past, to_trace_), (past, b.add(to_trace_, width_))]
             rows += [(debts, to_owed_), (debts, b.add(to_owed_, width_)), (q, to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            _write_step(b, real, start_, width_, rows, _data(context, b, numbers, numbers_), formulas.busy_step)
+            _write_step(b, real, start_, width_, rows, data_of(context, b, numbers, numbers_), formulas.busy_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp), generate
@@ -545,9 +554,9 @@ else:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             lanes_, start_, width_, numbers_, spent_, to_spent_ = arguments
             rows = _rows_of(context, b, lanes, lanes_, start_)
-            rows += [(None, None)] * 4 + [(_data(context, b, spent, spent_), to_spent_)]
+            rows += [(None, None)] * 4 + [(data_of(context, b, spent, spent_), to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            _write_step(b, real, start_, width_, rows, _data(context, b, numbers, numbers_), formulas.idle_step)
+            _write_step(b, real, start_, width_, rows, data_of(context, b, numbers, numbers_), formulas.idle_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, spent, intp), generate

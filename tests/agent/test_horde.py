@@ -19,9 +19,9 @@ N_FEATURES, N_ACTIVE, N_CHANNELS, N_ACTIONS = 25, 4, 3, 3
 F64 = LearnerConfig(dtype="float64", secondary_ratio=0.1)
 
 
-def make(questions: list[GVF], config: LearnerConfig = F64) -> Horde:
+def make(questions: list[GVF], config: LearnerConfig = F64, mode: Any = "eager") -> Horde:
     """Return a Horde over the small stream."""
-    return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config)
+    return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
 
 
 def live(horde: Horde, n_steps: int = 60, seed: int = 0) -> Horde:
@@ -182,6 +182,60 @@ def test_a_demon_that_turns_non_finite_is_set_aside_alone(bad: float, n_siblings
     assert np.isfinite(horde.mspbe_vector()).all()
     assert np.isfinite(horde.mspbe_scalar).all()
     assert "poor thing" in horde.set_aside_because
+
+
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+@pytest.mark.parametrize("asks_each_step", [False, True])
+def test_a_deferred_horde_learns_what_an_eager_one_learns(w_rule: Any, asks_each_step: bool) -> None:
+    """Rare and frequent policies, a function, a demon that turns infinite, and perhaps one about another's answer."""
+    calls: list[float] = []
+
+    def breaks(observation: np.ndarray, tiles: np.ndarray) -> float:
+        calls.append(observation[0])
+        return np.inf if len(calls) % 300 == 150 else 1.0
+
+    questions = [ask(f"constant {i}", ConstantAction(i, N_ACTIONS), Channel(i)) for i in range(N_ACTIONS)]
+    questions += [ask("on", Behaviour(), Feature(3), 0.9), ask("poor thing", Uniform(3), breaks)]
+    questions += [ask("gibbs", Gibbs.random(np.random.default_rng(1), N_ACTIONS, N_FEATURES, 20))]
+    if asks_each_step:
+        questions.append(ask("about on", Uniform(3), Prediction("on")))
+    found = []
+    for mode in ("eager", "deferred"):
+        calls.clear()
+        horde = live(make(questions, replace(F64, w_rule=w_rule), mode), 230)
+        horde.begin(np.zeros(3), np.arange(4))
+        horde.learn(0, 0.5, np.ones(3), np.arange(2, 6))
+        found.append(horde)
+    eager, deferred = found
+    for left, right in zip(
+        (*eager.weights(), eager.mspbe_vector(), eager.mspbe_scalar, eager.td_error, eager.predictions),
+        (*deferred.weights(), deferred.mspbe_vector(), deferred.mspbe_scalar, deferred.td_error, deferred.predictions),
+        strict=True,
+    ):
+        np.testing.assert_allclose(right, left, rtol=1e-9, atol=1e-12 * np.abs(left).max())
+    assert eager.diverged == deferred.diverged == ["poor thing"]
+    assert deferred.max_trace == pytest.approx(eager.max_trace)
+
+
+def test_what_a_deferred_horde_tells_is_up_to_date() -> None:
+    """Each question to it is answered as of the last step, without any other being asked before."""
+    questions = [ask("on", Behaviour()), ask("uniform", Uniform(3))]
+    for look in (
+        lambda h: h.predictions,
+        lambda h: h.predict(np.arange(4)),
+        lambda h: h.weights()[0],
+        lambda h: h.mspbe_scalar,
+        lambda h: h.mspbe_vector(),
+        lambda h: h.td_error,
+        lambda h: h.max_trace,
+    ):
+        eager, deferred = (look(live(make(questions, mode=mode), 37)) for mode in ("eager", "deferred"))
+        np.testing.assert_allclose(deferred, eager, rtol=1e-10)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match='"eager" or "deferred", not \'lazy\''):
+        make([ask("on", Behaviour())], mode="lazy")
 
 
 def test_a_whole_group_may_be_set_aside() -> None:

@@ -69,13 +69,15 @@ def assert_equals_oracle(
         if t in resets:
             engine.reset_weights()
             oracle.theta[:] = 0
-        got = engine.learn(stream.tiles[t + 1], stream.signals(t))
+        engine.learn(stream.tiles[t + 1], stream.signals(t))
         s = stream.signals(t)
         want = oracle.learn(
             binary(stream.tiles[t + 1], n), s.rho_t[of], s.gamma_tp1[of], s.lam_tp1[of], s.c_tp1, s.z_tp1
         )
-        scale = 1e-3 + np.abs(oracle.theta).max()
-        assert np.abs(got - want).max() <= 10 * tolerance * scale, f"predictions after {t + 1}"
+        if engine.batch == 1 or t % 41 == 0:
+            engine.catch_up()
+            scale = 1e-3 + np.abs(oracle.theta).max()
+            assert np.abs(engine.latest - want).max() <= 10 * tolerance * scale, f"predictions after {t + 1}"
         if t % look_every == 0 or t == len(stream.rho) - 1:
             compare(engine, oracle, tolerance, f"after {t + 1}")
     return engine
@@ -102,11 +104,17 @@ def compare(engine: SpanGTD, oracle: DenseGTD, tolerance: float, when: str) -> N
 GROUPS = [0] * 70 + [1] * 3 + [2, 3, 4, 5, 5]
 
 
+BATCHES = pytest.mark.parametrize("batch", [1, 5], ids=["eager", "deferred"])
+
+
+@BATCHES
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_the_engine_equals_the_dense_oracle_for_3000_steps(w_rule: Any) -> None:
+def test_the_engine_equals_the_dense_oracle_for_3000_steps(w_rule: Any, batch: int) -> None:
     stream = slow_stream(1, 3_001, GROUPS, [0, 0.3, 1, 1.6, 5], [0, 0.5, 0.9], [0, 0.4, 0.9])
     config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
-    assert_equals_oracle(stream, config, period=7, tail=9, widest=32, gaps=(40, 41, 300, 1777), resets=(2_000,))
+    assert_equals_oracle(
+        stream, config, period=7, tail=9, widest=32, gaps=(40, 41, 300, 1777), resets=(2_000,), batch=batch
+    )
 
 
 @pytest.mark.parametrize(("period", "tail", "widest"), [(1, 1, 16), (5, 64, 48), (64, 192, 128), (33, 20, 256)])
@@ -117,28 +125,32 @@ def test_any_period_tail_and_width_give_the_same(period: int, tail: int, widest:
     assert_equals_oracle(stream, config, period=period, tail=tail, widest=widest, look_every=400)
 
 
+@BATCHES
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_policies_that_are_seldom_followed_are_exact(w_rule: Any) -> None:
+def test_policies_that_are_seldom_followed_are_exact(w_rule: Any, batch: int) -> None:
     """Constant-action targets: rho is 0 in long runs, and one policy is never followed again after step 500."""
     stream = slow_stream(3, 3_000, [0] * 17 + [1] * 20 + [2] * 18, [0.0], [0.8], [0.9])
     rng = np.random.default_rng(0)
     action = np.repeat(rng.integers(0, 3, 3_000), rng.geometric(0.1, 3_000))[:3_000]
     stream.rho[:] = (np.arange(3) == action[:, None]) * rng.choice([10.0, 1.667], (3_000, 1))
-    stream.rho[500:, 2] = 0
+    stream.rho[500:, 2] = 0  # its tiles then rest, where nobody asks for predictions
     config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
-    engine = assert_equals_oracle(stream, config, period=11, tail=8, gaps=(700, 1_500), alpha=0.002)
-    assert engine.history.arrays.overlap.size == 512  # a policy that sleeps does not hold the past back
+    engine = assert_equals_oracle(stream, config, period=11, tail=8, gaps=(700, 1_500), alpha=0.002, batch=batch)
+    assert engine.history.n_times == 512  # a policy that sleeps does not hold the past back
 
 
 @pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
 @pytest.mark.parametrize("lam", [0.9, 1.0])
-def test_long_traces_are_carried(trace_rule: Any, lam: float) -> None:
+@BATCHES
+def test_long_traces_are_carried(trace_rule: Any, lam: float, batch: int) -> None:
     """On-policy, gamma up to .9875 and 1: traces that outlast any tail, and with gamma lambda = 1 never fade."""
     stream = slow_stream(4, 3_000, list(range(5)) + [5] * 20, [1.0], [0.0], [lam])
     stream.gamma[:] = [0.0, 0.9, 0.95, 0.975, 0.9875, 1.0]
     config = LearnerConfig(trace_rule=trace_rule, dtype="float64", mspbe_tau=50.0)
-    engine = assert_equals_oracle(stream, config, period=16, tail=24, widest=16, gaps=(900, 907), alpha=1e-4)
-    assert engine._memory.carried.shape[0] > 0
+    engine = assert_equals_oracle(
+        stream, config, period=16, tail=24, widest=16, gaps=(900, 907), alpha=1e-4, batch=batch
+    )
+    assert engine._span.memory.carried.shape[0] > 0
 
 
 def test_heavy_tails_under_plain_are_carried_however_they_grow() -> None:
@@ -149,22 +161,45 @@ def test_heavy_tails_under_plain_are_carried_however_they_grow() -> None:
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("batch", [1, 2], ids=["eager", "deferred"])
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_a_short_stream_equals_the_oracle(w_rule: Any) -> None:
+def test_a_short_stream_equals_the_oracle(w_rule: Any, batch: int) -> None:
     """Small enough to run interpreted and bounds-checked; tiles in any order, some twice, carried and kept traces."""
     stream = random_stream(6, 24, [0] * 3 + [1, 2], n_features=9, n_active=3)
     stream.tiles[5, 1] = stream.tiles[5, 0]
     stream.tiles[6] = stream.tiles[5, 0]
     config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=20.0)
-    assert_equals_oracle(stream, config, period=3, tail=1, widest=16, gaps=(9, 10), resets=(15,), look_every=5)
+    assert_equals_oracle(
+        stream, config, period=3, tail=1, widest=16, gaps=(9, 10), resets=(15,), look_every=5, batch=batch
+    )
+
+
+def test_steps_that_are_noted_are_taken_when_somebody_asks() -> None:
+    """Batches of eight: what `learn` returns is that of the last full batch, and every answer that of the last step."""
+    stream = slow_stream(17, 60, GROUPS, [0, 0.3, 1.6], [0.5, 0.9], [0.9])
+    config = LearnerConfig(dtype="float64", mspbe_tau=20.0)
+    engines = [SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, config, period=16, batch=batch) for batch in (1, 8)]
+    for engine in engines:
+        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
+    for t in range(60):
+        now, late = (e.learn(stream.tiles[t + 1], stream.signals(t)).copy() for e in engines)
+        if t % 8 == 7:
+            np.testing.assert_allclose(late, now, rtol=1e-11, atol=1e-14)
+            full = late
+        elif t > 8:
+            np.testing.assert_array_equal(late, full)
+    eager, deferred = engines
+    np.testing.assert_allclose(deferred.td_error, eager.td_error, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(deferred.latest, eager.latest, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(deferred.mspbe_vector(), eager.mspbe_vector(), rtol=1e-9, atol=1e-15)
 
 
 def test_the_past_grows_where_demons_look_far_back() -> None:
     stream = slow_stream(7, 1_500, [0, 1], [1.0], [0.99], [1.0])
     config = LearnerConfig(dtype="float64", mspbe_tau=50.0)
     engine = assert_equals_oracle(stream, config, period=64, tail=3_000, alpha=1e-4, look_every=499)
-    assert engine.history.arrays.overlap.size > 1_500
-    assert engine._memory.carried.shape[0] == 0
+    assert engine.history.n_times > 1_500
+    assert engine._span.memory.carried.shape[0] == 0
 
 
 def test_the_scale_of_m_is_multiplied_out_in_time() -> None:
@@ -196,7 +231,8 @@ def test_float32_is_as_exact_as_the_plain_engine_s() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_threads_do_not_change_a_bit(dtype: Any) -> None:
+@BATCHES
+def test_threads_do_not_change_a_bit(dtype: Any, batch: int) -> None:
     stream = slow_stream(10, 200, list(range(40)) * 30, [0.3, 1, 1.6], [0.5, 0.9], [0.9])
     found = []
     for n_threads in (1, 2):
@@ -204,7 +240,9 @@ def test_threads_do_not_change_a_bit(dtype: Any) -> None:
             pytest.skip("one core only")
         before = numba.get_num_threads()
         numba.set_num_threads(n_threads)
-        engine = SpanGTD(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype=dtype), period=8, tail=5)
+        engine = SpanGTD(
+            stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype=dtype), period=8, tail=5, batch=batch
+        )
         engine._n_hands = lambda n_threads=n_threads: n_threads  # type: ignore[method-assign]
         engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
         for t in range(200):
