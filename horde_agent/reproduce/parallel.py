@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
@@ -166,7 +166,8 @@ def _work(pipe: Connection, job: Job, n_threads: int) -> None:
     try:
         pipe.send(("done", job.function(tell, *job.args)))
     except BaseException:
-        pipe.send(("failed", traceback.format_exc()))
+        with suppress(OSError):  # nobody hears it any more
+            pipe.send(("failed", traceback.format_exc()))
 
 
 def _end_with_parent() -> None:
