@@ -31,15 +31,13 @@ NOTHING, BEGIN, LEARN = 0, 1, 2
 HORIZON = ExcursionConfig().horizon
 
 
-class Tests(NamedTuple):
+class Trials(NamedTuple):
     """The complete test excursions of a life, in the order of time.
 
     Attributes:
         row: Row of each one's first observation, where its predictions are made, shape (n,).
         action: The constant action followed, shape (n,).
     """
-
-    __test__ = False
 
     row: Indices
     action: Indices
@@ -94,14 +92,14 @@ class Lessons:
         return total
 
 
-def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Tests:
+def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Trials:
     """Return the excursions whose every step was taken and arrived whole."""
     starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
     starts = starts[starts + HORIZON < len(phase)]
     steps = starts[:, None] + np.arange(HORIZON)
     is_whole = (phase[steps] == Phase.EXCURSION).all(axis=1) & ~is_broken[steps + 1].any(axis=1)
     row = starts[is_whole]
-    return Tests(row, action[row].astype(np.int64))
+    return Trials(row, action[row].astype(np.int64))
 
 
 class Learned(NamedTuple):
