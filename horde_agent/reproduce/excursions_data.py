@@ -98,15 +98,26 @@ class Summary(NamedTuple):
 def summary(lesson: Lesson, questions: Sequence[GVF]) -> Summary:
     """Return what a lesson came to."""
     nmsre = lesson.nmsre
-    known = nmsre[~np.isnan(nmsre)]
     order = np.argsort(-np.nan_to_num(nmsre, nan=-1.0))[:3]
     return Summary(
-        float(known.mean()),
-        float(np.median(known)),
-        float((known < 1.0).mean()),
+        average(nmsre),
+        middle(nmsre),
+        float((nmsre[~np.isnan(nmsre)] < 1.0).mean()),
         int((~lesson.sound).sum()),
         tuple(questions[i].name for i in order),
     )
+
+
+def middle(values: Floats) -> float:
+    """Return the median of the values that are some; nan where there is none."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+def average(values: Floats) -> float:
+    """Return the mean of the values that are some; nan where there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def fifths(curve: Floats) -> Floats:
@@ -137,7 +148,7 @@ def carried(lesson: Lesson, sensor: Sequence[str]) -> Carried:
     most = max(sums, key=sums.__getitem__)
     mine = names == most
     variance = float(np.median(lesson.variance[mine]))
-    return Carried(most, sums[most] / float(np.nansum(nmsre)), variance, float(np.nanmean(nmsre[~mine])))
+    return Carried(most, sums[most] / float(np.nansum(nmsre)), variance, average(nmsre[~mine]))
 
 
 def not_monotonic(lesson: Lesson) -> float:
