@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from horde_agent.pictures import COLOURS
 from horde_agent.reproduce import result
-from horde_agent.reproduce.chain import CHANGED, Curves, fit
+from horde_agent.reproduce.chain_fit import CHANGED, Curves, fit
 from horde_agent.reproduce.chain_learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
 
 _LOOKS = {
