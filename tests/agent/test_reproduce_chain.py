@@ -210,15 +210,9 @@ def test_the_means_are_those_of_another_implementation(curves: Curves) -> None:
 
 
 def test_the_verdicts_follow_the_numbers(curves: Curves) -> None:
-    """As measured: partly where only the shape holds; and not reproduced at all where the estimates are the noise."""
-    said = {claim.text.split(" ", 2)[2]: claim.verdict for claim in claims([curves])}
-    assert list(said.values()) == [
-        "partly reproduced",
-        "partly reproduced",
-        "not reproduced",
-        "reproduced",
-        "partly reproduced",
-    ]
+    """Partly where only the shape holds; and with estimates that are exact, no sample is as good as they are."""
+    verdicts = [claim.verdict for claim in claims([curves])]
+    assert verdicts == [*["partly reproduced"] * 3, "reproduced", "partly reproduced"]
     perfect = curves._replace(mean={**curves.mean, **dict.fromkeys(ONLINE, curves.mean["true"])}, starts_at_zero=False)
     verdicts = [claim.verdict for claim in claims([perfect, perfect])]
     assert verdicts == ["reproduced", "reproduced", "not reproduced", "not reproduced", "reproduced"]

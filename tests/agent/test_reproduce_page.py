@@ -49,7 +49,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "said"),
     [
         ("", "name an experiment: first, second, all"),
-        ("frist", "unknown experiment 'frist': choose first, second, all; did you mean 'first'?"),
+        ("firstt", "unknown experiment 'firstt': choose first, second, all; did you mean 'first'?"),
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
         ("first --seeds -2", "--seeds must be at least 1, got -2"),
