@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.reproduce.offline import Offline
+from horde_agent.reproduce.result import mean_ci
 from horde_agent.reproduce.variants import Lesson, Variant
 
 Floats = NDArray[np.float64]
@@ -106,6 +107,11 @@ def summary(lesson: Lesson, questions: Sequence[GVF]) -> Summary:
         int((~lesson.sound).sum()),
         tuple(questions[i].name for i in order),
     )
+
+
+def over_lives(values: Sequence[float]) -> str:
+    """Return a mean over lives with its confidence interval, where there is more than one."""
+    return str(mean_ci(values)) if len(values) > 1 else f"{values[0]:.3g}"
 
 
 def middle(values: Floats) -> float:

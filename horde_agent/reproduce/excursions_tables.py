@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.reproduce.excursions_data import Data, average, carried, fifths, middle, summary
-from horde_agent.reproduce.result import Cell, Table, mean_ci
+from horde_agent.reproduce.excursions_data import Data, average, carried, fifths, middle, over_lives, summary
+from horde_agent.reproduce.result import Cell, Table
 from horde_agent.reproduce.variants import Lesson, Variant
 
 Floats = NDArray[np.float64]
@@ -76,7 +76,7 @@ def _by(data: Data, what: str, label: Sequence[str]) -> Table:
         row: list[Cell] = [name, label.count(name)]
         for gamma in gammas:
             mine = (np.array(label) == name) & (_any(data).gamma == gamma)
-            row.append(_over_lives([middle(lesson.nmsre[mine]) for lesson in data.main.values()]))
+            row.append(over_lives([middle(lesson.nmsre[mine]) for lesson in data.main.values()]))
             row.append(float(np.mean([average(lesson.nmsre[mine]) for lesson in data.main.values()])))
         rows.append(row)
     columns = [f"{kind}, gamma {gamma:g}" for gamma in gammas for kind in ("median", "mean")]
@@ -105,11 +105,6 @@ def _steps(data: Data) -> Table:
     return Table("Larger alpha, smaller alpha_w", ("alpha x active", "alpha_w / alpha", *_COMPARED), rows, note)
 
 
-def _over_lives(values: Sequence[float]) -> str:
-    """Return a mean over lives with its interval, where there is more than one."""
-    return str(mean_ci(values)) if len(values) > 1 else f"{values[0]:.3g}"
-
-
 _COMPARED = ("lives", "mean", "median", "below 1", "set aside (by gamma)", "max trace", "ms per update")
 
 
@@ -118,8 +113,8 @@ def _compared(data: Data, variant: Variant) -> list[Cell]:
     found = [summary(lesson, data.questions) for lesson in lessons]
     return [
         len(lessons),
-        _over_lives([s.mean for s in found]),
-        _over_lives([s.median for s in found]),
+        over_lives([s.mean for s in found]),
+        over_lives([s.median for s in found]),
         f"{np.mean([s.below_1 for s in found]):.1%}",
         ", ".join(_aside(lesson) for lesson in lessons),
         max(lesson.max_trace for lesson in lessons),

@@ -185,4 +185,5 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
 def read_run(path: str) -> Run:
     """Read what was kept of a run."""
     with np.load(path) as file:
-        return Run(**{name: file[name] for name in Run._fields})
+        values = {name: file[name] for name in Run._fields}
+    return Run(**{name: value if value.ndim else value.item() for name, value in values.items()})

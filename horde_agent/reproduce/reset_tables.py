@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from horde_agent.reproduce.excursions_data import over_lives
 from horde_agent.reproduce.reset_claims import ESTIMATES, MEASURES, agreements, reactions
 from horde_agent.reproduce.reset_data import Data
-from horde_agent.reproduce.result import Cell, Table, mean_ci
+from horde_agent.reproduce.result import Cell, Table
 
 
 def tables(data: Data) -> list[Table]:
@@ -24,7 +25,8 @@ def _agreement(data: Data) -> Table:
         "The estimates against the NMSRE, before the change and after it",
         ("life", "estimate", *columns),
         rows,
-        "Pearson's correlation of the means over all questions; lags in learning steps, by which the estimate trails.",
+        "Pearson's correlation of the means over all questions; lags in learning steps, by which the estimate trails. "
+        "Where both curves fall all the time, the best lag is the longest one looked at, and measures no delay.",
     )
 
 
@@ -43,8 +45,8 @@ def _lamp(data: Data) -> Table:
     for what, which in ((f"about {data.lit_group}", data.is_lit), ("all others", ~data.is_lit)):
         for name in MEASURES:
             found = [reactions(data, run, which)[name] for run in data.moved.values()]
-            columns = [str(mean_ci(values)) for values in zip(*found, strict=True)]
-            rows.append([what, int(which.sum()), name, *columns, str(mean_ci([r.ratio for r in found]))])
+            columns = [over_lives(values) for values in zip(*found, strict=True)]
+            rows.append([what, int(which.sum()), name, *columns, over_lives([r.ratio for r in found])])
     header = (
         "questions",
         "number",

@@ -25,7 +25,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 @pytest.mark.parametrize("variant", [Variant(), Variant("capped", "importance-weighted", 0.05, 0.01)])
 def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) -> None:
-    path, face = stream(study, 1, 3_000), interface_of(study)
+    path, face = stream(study, 1, 1_500), interface_of(study)
     asked = excursions(face)
     lesson = read_lesson(learn_variant(lambda share: None, study, 1, path, variant), asked)
     horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=variant.config())
@@ -41,7 +41,7 @@ def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) 
 
 def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> None:
     """By hand: squared errors of the last weights on the first policy's odd tests, over the variance of all of them."""
-    path, face = stream(study, 1, 3_000), interface_of(study)
+    path, face = stream(study, 1, 1_500), interface_of(study)
     asked = excursions(face)
     lesson = read_lesson(learn_variant(lambda share: None, study, 1, path, Variant()), asked)
     horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=Variant().config())
