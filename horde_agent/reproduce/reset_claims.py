@@ -11,8 +11,8 @@ from horde_agent.reproduce.result import Claim, verdict
 FIGURE = "section 5, figure 4"
 ESTIMATES = ("vector", "scalar")
 MEASURES = ("NMSRE", *ESTIMATES)
-REACTS = 1.5
-"""A measure reacts where its peak after the change is so many times its level before."""
+REACTS = 0.5
+"""A measure reacts where it rises, after the change, by so many times its level before."""
 SAME_SHAPE = 0.75
 ALIKE, LEAST_AREA, LARGEST_AREA = 0.95, 0.8, 1.25
 LEAST_COST, LARGEST_COST = 1.5, 2.5
@@ -65,22 +65,22 @@ def rise(at: np.ndarray, curve: np.ndarray, end: int) -> float:
 
 
 def _all_react(data: Data) -> Claim:
-    ratios = {name: [reactions(data, run)[name].ratio for run in data.reset.values()] for name in MEASURES}
+    rises = {name: [reactions(data, run)[name].rise for run in data.reset.values()] for name in MEASURES}
     after = {name: [reactions(data, run)[name].peak_after for run in data.reset.values()] for name in MEASURES}
     said = "; ".join(
-        f"{n}: {over_lives(ratios[n])} times its level, {over_lives(after[n])} steps later" for n in MEASURES
+        f"{n}: {over_lives(rises[n])} times its level, after {over_lives(after[n])} steps" for n in MEASURES
     )
-    holds = [bool(np.mean(ratios[name]) >= REACTS) for name in MEASURES]
+    holds = [bool(np.mean(rises[name]) >= REACTS) for name in MEASURES]
     weak = [name for name, is_there in zip(MEASURES, holds, strict=True) if not is_there]
     return Claim(
         "All three measures react quickly when theta is set to zero",
         FIGURE,
         "all three measures react quickly to the change",
-        f"peak after the change: {said}",
+        f"largest rise after the change: {said}",
         verdict(holds),
-        f"the peak within {_reach(data):,} learning steps is, in the mean over lives, at least {REACTS} times the mean "
+        f"the rise within {_reach(data):,} learning steps is, in the mean of lives, at least {REACTS} times the level "
         "before the change; one part for each measure",
-        f"{' and '.join(weak)} rise less: w was learned for small errors and is kept" if weak else "",
+        f"{' and '.join(weak)} rise by less than that; w is kept" if weak else "",
     )
 
 
@@ -172,18 +172,34 @@ def _wall_clock(data: Data) -> Claim:
 
 
 def _environment(data: Data) -> Claim:
-    lit = {n: [reactions(data, run, data.is_lit)[n].ratio for run in data.moved.values()] for n in MEASURES}
-    other = {n: [reactions(data, run, ~data.is_lit)[n].ratio for run in data.moved.values()] for n in MEASURES}
+    lit = {n: [reactions(data, run, data.is_lit)[n].rise for run in data.moved.values()] for n in MEASURES}
+    other = {n: [reactions(data, run, ~data.is_lit)[n].rise for run in data.moved.values()] for n in MEASURES}
     holds = [bool(np.mean(lit[name]) >= REACTS) for name in MEASURES]
     holds += [bool(np.mean(other[name]) < np.mean(lit[name])) for name in MEASURES]
     return Claim(
         "The measures react to a change in the environment",
         FIGURE,
         "the MSPBE measures react quickly to a change in the environment; the paper changed theta instead",
-        f"the lamp moves; peak over level before, questions about {data.lit_group}: "
+        f"the lamp moves; rise over level before, questions about {data.lit_group}: "
         f"{'; '.join(f'{n} {over_lives(lit[n])}' for n in MEASURES)}; all others: "
         f"{'; '.join(f'{n} {over_lives(other[n])}' for n in MEASURES)}",
         verdict(holds),
-        f"the questions about {data.lit_group} peak within {_reach(data):,} learning steps at {REACTS} times their "
-        "level before or more, and more so than the others do; one part for each measure",
+        f"the questions about {data.lit_group} rise within {_reach(data):,} learning steps by {REACTS} times their "
+        "level before or more, and more so than the others do; two parts for each measure",
+        "" if all(holds) else _others(data),
+    )
+
+
+def _others(data: Data) -> str:
+    """Return which sensor carries the rise of the NMSRE of the questions that are not about light."""
+    run = next(iter(data.moved.values()))
+    mine = np.flatnonzero(run.sound & ~data.is_lit)
+    after = (run.at > data.change_at) & (run.at <= data.change_at + _reach(data))
+    at_peak = run.nmsre[after][np.argmax(run.means(~data.is_lit)["NMSRE"][after]), mine]
+    sensor = np.array([data.questions[i].name.rsplit("/", 1)[-1] for i in mine])
+    most = max(dict.fromkeys(sensor), key=lambda name: float(at_peak[sensor == name].sum()))
+    rises = [data.reaction(other.at, other.medians(~data.is_lit)).rise for other in data.moved.values()]
+    return (
+        f"at the peak of the others' mean NMSRE {most} alone holds {at_peak[sensor == most].sum() / at_peak.sum():.0%} of "
+        f"it; their median rises by {over_lives(rises)} times its level"
     )

@@ -122,9 +122,9 @@ class Reaction(NamedTuple):
     halved_after: float
 
     @property
-    def ratio(self) -> float:
-        """Peak over level before."""
-        return self.peak / self.before if self.before > 0 else float("inf")
+    def rise(self) -> float:
+        """Rise to the peak over the size of the level before, which an estimate may have below 0."""
+        return (self.peak - self.before) / abs(self.before) if self.before else float("inf")
 
 
 class Agreement(NamedTuple):

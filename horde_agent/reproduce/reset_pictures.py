@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from horde_agent.pictures import COLOURS
@@ -28,7 +29,8 @@ def _reset(data: Data, path: Path) -> Figure:
     """Draw the paper's figure: three measures over training time."""
     canvas = Canvas(figsize=(9.0, 4.4), dpi=130, layout="constrained")
     axes = canvas.add_subplot()
-    _draw(axes, data, list(data.reset.values()), None, with_median=True)
+    lines = _draw(axes, data, list(data.reset.values()), None)
+    canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     canvas.savefig(path, metadata={"Software": None})
     return Figure(
         path.name,
@@ -41,11 +43,13 @@ def _reset(data: Data, path: Path) -> Figure:
 def _lamp(data: Data, path: Path) -> Figure:
     """Draw what a moved lamp does to the questions about light, and to the others."""
     canvas = Canvas(figsize=(11.5, 4.2), dpi=130, layout="constrained")
+    lines: list[Line2D] = []
     runs, panels = list(data.moved.values()), canvas.subplots(1, 2)
-    parts = ((f"questions about {data.lit_group}", data.is_lit), ("all others", ~data.is_lit))
+    parts = ((f"questions about {data.lit_group}", data.is_lit), ("other questions", ~data.is_lit))
     for axes, (name, which) in zip(panels, parts, strict=True):
-        _draw(axes, data, runs, which, with_median=True)
+        lines = _draw(axes, data, runs, which)
         axes.set_title(f"{int(which.sum())} {name}", fontsize=10)
+    canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     canvas.savefig(path, metadata={"Software": None})
     return Figure(
         path.name,
@@ -58,15 +62,14 @@ def _lives(runs: dict[int, Run]) -> str:
     return f"{len(runs)} lives" if len(runs) > 1 else "one life"
 
 
-def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None, *, with_median: bool) -> None:
-    """Draw the NMSRE on the left axis and both estimates on the right one, means over the runs' common time."""
+def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None) -> list[Line2D]:
+    """Draw the NMSRE on the left axis and both estimates on the right one, means over runs; return the lines."""
     n = min(len(run.at) for run in runs)
     at = runs[0].at[:n] / 1_000
     means = {k: np.mean([run.means(which)[k][:n] for run in runs], axis=0) for k in ("NMSRE", *_LOOKS)}
     lines = axes.plot(at, means["NMSRE"], color="black", linewidth=1.8, label="NMSRE, mean")
-    if with_median:
-        median = np.mean([run.medians(which)[:n] for run in runs], axis=0)
-        lines += axes.plot(at, median, color="0.45", linewidth=1.3, label="NMSRE, median")
+    median = np.mean([run.medians(which)[:n] for run in runs], axis=0)
+    lines += axes.plot(at, median, color="0.45", linewidth=1.3, label="NMSRE, median")
     other = axes.twinx()
     for name, (colour, style) in _LOOKS.items():
         label = f"MSPBE, {name}"
@@ -82,4 +85,4 @@ def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None, *, w
     other.spines[["top"]].set_visible(False)
     axes.grid(visible=True, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.legend(handles=lines, frameon=False, fontsize=8, loc="upper right")
+    return list(lines)

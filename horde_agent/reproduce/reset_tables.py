@@ -46,7 +46,7 @@ def _lamp(data: Data) -> Table:
         for name in MEASURES:
             found = [reactions(data, run, which)[name] for run in data.moved.values()]
             columns = [over_lives(values) for values in zip(*found, strict=True)]
-            rows.append([what, int(which.sum()), name, *columns, over_lives([r.ratio for r in found])])
+            rows.append([what, int(which.sum()), name, *columns, over_lives([r.rise for r in found])])
     header = (
         "questions",
         "number",
@@ -55,7 +55,7 @@ def _lamp(data: Data) -> Table:
         "peak",
         "peak after",
         "half of the rise gone after",
-        "peak / before",
+        "rise / level before",
     )
     return Table("The reaction to the moved lamp", header, rows, "Means over lives; times in learning steps.")
 

@@ -96,7 +96,8 @@ def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
     curve[(at > 1_000) & (at < 1_050)] = 3.0
     found = data_of().reaction(at, curve)
     assert found == (2.0, 10.0, 50.0, 90.0)
-    assert found.ratio == 5.0
+    assert found.rise == 4.0
+    assert data_of().reaction(at, curve - 3.0).rise == 8.0  # from -1 to 7
 
 
 def test_means_leave_out_what_was_set_aside() -> None:
