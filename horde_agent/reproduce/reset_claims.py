@@ -196,10 +196,10 @@ def _others(data: Data) -> str:
     mine = np.flatnonzero(run.sound & ~data.is_lit)
     after = (run.at > data.change_at) & (run.at <= data.change_at + _reach(data))
     at_peak = run.nmsre[after][np.argmax(run.means(~data.is_lit)["NMSRE"][after]), mine]
-    sensor = np.array([data.questions[i].name.rsplit("/", 1)[-1] for i in mine])
+    sensor = np.array([data.questions[i].name.rsplit("/", 1)[-1] for i in mine.tolist()])
     most = max(dict.fromkeys(sensor), key=lambda name: float(at_peak[sensor == name].sum()))
     rises = [data.reaction(other.at, other.medians(~data.is_lit)).rise for other in data.moved.values()]
     return (
-        f"at the peak of the others' mean NMSRE {most} alone holds {at_peak[sensor == most].sum() / at_peak.sum():.0%} of "
-        f"it; their median rises by {over_lives(rises)} times its level"
+        f"at the peak of the others' mean NMSRE {most} alone holds "
+        f"{at_peak[sensor == most].sum() / at_peak.sum():.0%} of it; their median rises by {over_lives(rises)} times its level"
     )
