@@ -201,5 +201,6 @@ def _others(data: Data) -> str:
     rises = [data.reaction(other.at, other.medians(~data.is_lit)).rise for other in data.moved.values()]
     return (
         f"at the peak of the others' mean NMSRE {most} alone holds "
-        f"{at_peak[sensor == most].sum() / at_peak.sum():.0%} of it; their median rises by {over_lives(rises)} times its level"
+        f"{at_peak[sensor == most].sum() / at_peak.sum():.0%} of it; their median "
+        f"rises by {over_lives(rises)} times its level"
     )
