@@ -1,4 +1,4 @@
-"""The command `horde`: learn, report, and bench. Bad input is answered by one sentence on stderr and exit code 2."""
+"""The command `horde`: learn, report, bench, reproduce. Bad input is answered by one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from horde_agent.interface import Interface
 from horde_agent.jobs import Job, learn_from_log, live
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_growth
 from horde_agent.report import write_report
+from horde_agent.reproduce import ReproduceConfig
 from horde_agent.run_folder import own_version
 
 # SIGHUP comes where the terminal goes away; Windows has none.
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(write_report(command.run))
         elif isinstance(command, BenchConfig):
             _bench(command)
+        elif isinstance(command, ReproduceConfig):
+            _reproduce(command)
         else:
             _learn(resolve(command))
     except BadInput as error:
@@ -86,7 +89,14 @@ def _bench(config: BenchConfig) -> None:
     run(config)
 
 
-def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig:
+def _reproduce(config: ReproduceConfig) -> None:
+    """Do the paper's experiments; they are imported for this command alone."""
+    from horde_agent.reproduce.command import run
+
+    print(run(config))
+
+
+def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
@@ -95,10 +105,11 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig:
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
     bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
+    reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | bench,
+                learn | report | bench | reproduce,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",

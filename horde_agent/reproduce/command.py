@@ -1,0 +1,133 @@
+"""The command `horde reproduce`: the experiments in turn, and one page for all that the folder holds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from horde_agent.config import BadInput
+from horde_agent.reproduce import EXPERIMENTS
+from horde_agent.reproduce.page import write_page
+from horde_agent.reproduce.result import Cell, Result
+from horde_agent.reproduce.settings import ReproduceConfig, resolve
+from horde_agent.reproduce.study import Experiment, Study
+from horde_agent.run_folder import own_version, versions
+
+NO_FIGURES = "the figures of a reproduction need matplotlib: pip install 'horde-gvf[viz]'"
+
+
+def run(config: ReproduceConfig) -> Path:
+    """Do what was asked and return the path of the page.
+
+    An experiment whose result is in the folder is not done again.
+
+    Raises:
+        BadInput: If something cannot be done, before anything is written.
+    """
+    config = resolve(config, tuple(EXPERIMENTS))
+    names = list(EXPERIMENTS) if config.experiment == "all" else [config.experiment]
+    experiments = {name: load(name) for name in names}
+    _check_matplotlib()
+    study = _study(config)
+    _claim_folder(study)
+    for name, experiment in experiments.items():
+        if _kept_result(study.out, name) is not None:
+            say(f"{name}: done before; remove {study.out / name} to do it again")
+            continue
+        say(f"{name}: {study.scale} scale, seeds {', '.join(map(str, study.seeds))}")
+        began = time.perf_counter()
+        result = experiment(study)
+        result.seconds, result.versions = time.perf_counter() - began, versions()
+        result.write(study.folder(name) / "result.json")
+        for claim in result.claims:
+            say(f"{name}: {claim.verdict}: {claim.text}")
+        _draw(study, config)
+    return _draw(study, config)
+
+
+def load(name: str) -> Experiment:
+    """Import an experiment."""
+    module, _, function = EXPERIMENTS[name].partition(":")
+    experiment: Experiment = getattr(importlib.import_module(module), function)
+    return experiment
+
+
+def say(words: str) -> None:
+    """Tell the user on stderr. A function of the module, so that a Study can be given to another process."""
+    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def _study(config: ReproduceConfig) -> Study:
+    assert config.out is not None, "a study needs a resolved config"
+    assert config.seeds is not None
+    scale: Any = config.scale  # one of SCALES, as the config was resolved
+    return Study(config.out, scale, tuple(range(config.seeds)), config.backend, say, config.port)
+
+
+def _check_matplotlib() -> None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError:
+        raise BadInput(NO_FIGURES) from None
+
+
+def _claim_folder(study: Study) -> None:
+    """Make the folder this reproduction's own, or see that it is.
+
+    Raises:
+        BadInput: If it holds a reproduction with other settings, or something else.
+    """
+    note = study.out / "settings.json"
+    asked: dict[str, Any] = {
+        "scale": study.scale,
+        "seeds": list(study.seeds),
+        "backend": study.backend,
+        "version": own_version(),
+    }
+    if note.is_file():
+        try:
+            there = json.loads(note.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{note} cannot be read ({error}); name another --out") from None
+        other = [f"{key} {there.get(key)}" for key in asked if there.get(key) != asked[key]]
+        if other:
+            raise BadInput(f"--out {study.out} holds a reproduction with {', '.join(other)}; name another folder")
+        return
+    if study.out.is_dir() and any(study.out.iterdir()):
+        raise BadInput(f"--out {study.out} holds other files; name a new folder")
+    try:
+        study.out.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--out {study.out} cannot be written: {error.strerror}") from None
+
+
+def _kept_result(out: Path, name: str) -> Result | None:
+    path = out / name / "result.json"
+    return Result.read(path) if path.is_file() else None
+
+
+def _draw(study: Study, config: ReproduceConfig) -> Path:
+    """Write the page of every result that the folder holds."""
+    results = [result for name in EXPERIMENTS if (result := _kept_result(study.out, name)) is not None]
+    facts: dict[str, Cell] = {
+        "command": _command(config),
+        "scale": study.scale,
+        "seeds": ", ".join(map(str, study.seeds)),
+        "body": study.backend,
+        "experiments": ", ".join(result.name for result in results),
+        "wall time of all, in seconds": round(sum(result.seconds for result in results), 1),
+    }
+    return write_page(study.out, facts, results)
+
+
+def _command(config: ReproduceConfig) -> str:
+    words = ["horde", "reproduce", config.experiment, "--scale", config.scale, "--seeds", str(config.seeds)]
+    words += ["--backend", config.backend, *(["--port", config.port] if config.port else []), "--out", str(config.out)]
+    return shlex.join(words)

@@ -1,0 +1,177 @@
+"""Jobs in processes of their own, one per core: spawned, with progress, and all ended when the caller is.
+
+A job is a function of a module and its arguments. It is called with a `tell` before its arguments, by which it may say
+how far it is; what it returns goes through a pipe, so large things are written to files and their paths returned.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import numba
+
+from horde_agent.telemetry import duration
+
+Tell = Callable[[float], None]
+"""Says which share of a job is done, in [0, 1]; cheap, may be called on every step."""
+
+_TELL_EVERY_S, _SAY_EVERY_S = 1.0, 10.0
+
+
+class Job(NamedTuple):
+    """One piece of work.
+
+    Attributes:
+        name: What it is called in progress and errors.
+        function: A module-level function (a spawned process imports it), called as function(tell, *args).
+        args: Its arguments, which go through a pipe.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+class JobFailed(RuntimeError):
+    """A job raised, or its process died; the message holds the job's name and its own traceback."""
+
+
+def n_cores() -> int:
+    """Return how many cores this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
+    """Do the jobs, as many at once as there are cores, and return what they return, in their order.
+
+    A single job is done in this process, with all of its threads.
+
+    Args:
+        jobs: The work.
+        say: Takes a line about progress, every ten seconds.
+        n_workers: Processes at once; one per core when None.
+
+    Raises:
+        JobFailed: If a job fails; the others are ended.
+        KeyboardInterrupt: If the user breaks off; all are ended.
+    """
+    crew = _Crew(jobs, say, n_workers or n_cores())
+    if len(jobs) == 1:
+        return [jobs[0].function(lambda share: crew.note(0, share), *jobs[0].args)]
+    return crew.work()
+
+
+class _Crew:
+    """The processes of one call of `run_jobs`."""
+
+    def __init__(self, jobs: Sequence[Job], say: Callable[[str], None], n_workers: int) -> None:
+        self.jobs, self.say, self.n_workers = jobs, say, min(n_workers, max(len(jobs), 1))
+        self.shares = [0.0] * len(jobs)
+        self.results: list[Any] = [None] * len(jobs)
+        self._began = self._said = time.perf_counter()
+        self._running: dict[Connection, tuple[int, Any]] = {}
+
+    def work(self) -> list[Any]:
+        """Do all jobs."""
+        waiting = list(range(len(self.jobs)))
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < self.n_workers:
+                    self._start(waiting.pop(0))
+                for pipe in wait(list(self._running), timeout=_SAY_EVERY_S):
+                    self._hear(pipe)  # type: ignore[arg-type]
+        finally:
+            for _, process in self._running.values():
+                process.terminate()
+                process.join()
+        return self.results
+
+    def note(self, k: int, share: float) -> None:
+        """Take in how far a job is, and say it if it is time."""
+        self.shares[k] = share
+        now = time.perf_counter()
+        done = sum(self.shares) / len(self.shares)
+        if now - self._said < _SAY_EVERY_S or done <= 0:
+            return
+        self._said = now
+        left = duration((now - self._began) * (1 - done) / done)
+        names = ", ".join(self.jobs[i].name for i, _ in self._running.values()) or self.jobs[k].name
+        self.say(f"{names} · {done:.0%} of {len(self.jobs)} job{'s' * (len(self.jobs) > 1)} · {left} left")
+
+    def _start(self, k: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        threads = max(1, n_cores() // self.n_workers)
+        process = context.Process(target=_work, args=(theirs, self.jobs[k], threads), name=self.jobs[k].name)
+        with _deaf_to_interrupts():
+            process.start()
+        theirs.close()
+        self._running[ours] = (k, process)
+
+    def _hear(self, pipe: Connection) -> None:
+        """Take in one message of a process: a share, a result, a failure, or its silence."""
+        k, process = self._running[pipe]
+        try:
+            kind, content = pipe.recv()
+        except EOFError:
+            process.join()
+            kind, content = "failed", f"its process ended with exit code {process.exitcode}"
+        if kind == "share":
+            self.note(k, content)
+            return
+        if kind == "failed":
+            raise JobFailed(f"{self.jobs[k].name} failed: {content}")
+        self.results[k] = content
+        del self._running[pipe]
+        process.join()
+        pipe.close()
+        self.note(k, 1.0)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Let a process be started that ignores Ctrl-C for good: the one that started it hears it and ends the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _work(pipe: Connection, job: Job, n_threads: int) -> None:
+    """Do one job in this process, and end with the process that started it."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    numba.set_num_threads(min(n_threads, numba.get_num_threads()))
+    last = time.perf_counter()
+
+    def tell(share: float) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= _TELL_EVERY_S:
+            last = time.perf_counter()
+            pipe.send(("share", share))
+
+    try:
+        pipe.send(("done", job.function(tell, *job.args)))
+    except BaseException:
+        with suppress(OSError):  # nobody hears it any more
+            pipe.send(("failed", traceback.format_exc()))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a job's process was started by another"
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,181 @@
+"""What an experiment comes to: claims with verdicts, figures, tables. All of it is kept as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
+Cell = str | int | float | None
+
+
+def verdict(holds: Sequence[bool]) -> Verdict:
+    """Return the verdict on a claim from its parts: all hold, some hold, none holds.
+
+    Example:
+        >>> verdict([True, True]), verdict([True, False]), verdict([False])
+        ('reproduced', 'partly reproduced', 'not reproduced')
+    """
+    if not holds:
+        raise ValueError("a verdict needs at least one part that holds or does not")
+    return "reproduced" if all(holds) else "partly reproduced" if any(holds) else "not reproduced"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper beside what was measured.
+
+    Attributes:
+        text: The claim in a sentence.
+        source: Where the paper makes it: section or figure.
+        paper: What the paper says, or shows.
+        measured: What was measured, with its numbers.
+        verdict: Computed from the numbers, see `verdict`.
+        rule: What the verdict was computed by, in words: the parts and their limits.
+        cause: The measured cause, where the result differs.
+    """
+
+    text: str
+    source: str
+    paper: str
+    measured: str
+    verdict: Verdict
+    rule: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture in the experiment's folder.
+
+    Attributes:
+        file: Name of the PNG in `Study.folder(experiment)`.
+        caption: What is to be seen in it.
+    """
+
+    file: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; floats are shown with four digits.
+
+    Attributes:
+        title: Its heading.
+        header: Names of the columns.
+        rows: A cell per column.
+        note: What to know when reading it.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass
+class Result:
+    """What an experiment comes to.
+
+    Attributes:
+        name: Of the experiment, as in the command.
+        title: A heading for people.
+        claims, figures, tables: In the order in which they are read.
+        seconds: Wall-clock time, set by the command; what was kept from a run broken off is not counted.
+        settings: What somebody who does it again must know: sizes, step sizes, seeds.
+        remarks: Sentences about how to read the result.
+        versions: Of the program and its libraries, set by the command.
+    """
+
+    name: str
+    title: str
+    claims: list[Claim] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    seconds: float = 0.0
+    settings: dict[str, Cell] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write the result as JSON; numbers that are not finite become null."""
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(_plain(asdict(self)), indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Result:
+        """Read what `write` wrote."""
+        table = json.loads(path.read_text(encoding="utf-8"))
+        table["claims"] = [Claim(**claim) for claim in table["claims"]]
+        table["figures"] = [Figure(**figure) for figure in table["figures"]]
+        table["tables"] = [Table(**inner) for inner in table["tables"]]
+        return cls(**table)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say: NumPy's numbers as Python's, NaN and infinity as null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class Mean(NamedTuple):
+    """A mean over independent runs with the half-width of its confidence interval; NaN where there is one run."""
+
+    mean: float
+    half_width: float
+    n: int
+
+    def __str__(self) -> str:
+        if math.isnan(self.half_width):
+            return f"{self.mean:.3g} (one run, no interval)"
+        return f"{self.mean:.3g} ± {self.half_width:.2g}"
+
+
+def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:
+    """Return the mean of independent runs (seeds) with its confidence interval by Student's t.
+
+    Args:
+        values: One per run, shape (n,), n at least 1.
+        level: Probability that such an interval holds the true mean.
+
+    Raises:
+        ValueError: If there is no value.
+
+    Example:
+        >>> str(mean_ci([1.0, 2.0, 3.0]))
+        '2 ± 2.5'
+    """
+    v = np.asarray(values, dtype=np.float64).ravel()
+    if not v.size:
+        raise ValueError("values must hold at least one run")
+    if v.size == 1:
+        return Mean(float(v[0]), math.nan, 1)
+    spread = float(v.std(ddof=1)) / math.sqrt(v.size)
+    return Mean(float(v.mean()), student_t(v.size - 1, level) * spread, v.size)
+
+
+def student_t(degrees: int, level: float = 0.95) -> float:
+    """Return t with P(|T| < t) = level for Student's t of so many degrees of freedom.
+
+    By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
+    """
+    edges = np.linspace(0.0, np.pi / 2, 20_001)
+    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
+    below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    return float(math.sqrt(degrees) * np.tan(np.interp(level, below, edges)))

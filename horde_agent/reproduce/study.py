@@ -1,0 +1,110 @@
+"""Study: what an experiment is given: where to write, how large to be, which seeds, what is kept of a run broken off.
+
+An experiment makes what is costly once, and does independent work in processes:
+
+    def run(study: Study) -> Result:
+        life = study.kept("life-0", lambda path: live(path, seed=0), seed=0)
+        answers = study.in_parallel([Job("seed 0", learn, (str(life), 0))])
+        ...
+
+A Study can be given to another process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from horde_agent.reproduce.parallel import Job, run_jobs
+from horde_agent.reproduce.result import Cell, Claim, Figure, Result, Table, mean_ci, verdict
+from horde_agent.run_folder import git_commit, own_version
+
+__all__ = ["Claim", "Figure", "Job", "Result", "Study", "Table", "mean_ci", "verdict"]
+
+Scale = Literal["quick", "paper"]
+Experiment = Callable[["Study"], Result]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What an experiment is given.
+
+    Attributes:
+        out: Folder of the whole reproduction.
+        scale: "quick" or "paper".
+        seeds: One life each.
+        backend: The body, a name that `horde learn --backend` knows.
+        port: Of a real robot, or None.
+        say: Takes a line for the user.
+    """
+
+    out: Path
+    scale: Scale
+    seeds: tuple[int, ...]
+    backend: str
+    say: Callable[[str], None]
+    port: str | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether short lives are wanted."""
+        return self.scale == "quick"
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of an experiment's own files, made if need be; its figures go there."""
+        path = self.out / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def kept(self, name: str, make: Callable[[Path], None], **settings: Cell) -> Path:
+        """Return a file or folder that is made once: a reproduction that was killed finds it when it goes on.
+
+        It appears whole or not at all. What was made with other settings, at another scale, on another body or by
+        another version is made anew. Different processes may call this at once, for different names.
+
+        Args:
+            name: Of the file or folder, under `out`/kept; the seed belongs to it.
+            make: Writes the file or folder at the path it is given, which does not exist yet.
+            settings: What it depends on beside the study's scale and body.
+        """
+        path = self.out / "kept" / name
+        note = path.with_name(path.name + ".made-with.json")
+        key = {"scale": self.scale, "backend": self.backend, "version": own_version(), **settings}
+        if path.exists() and _key_of(note) == key:
+            return path
+        note.unlink(missing_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        for stale in (path, part):
+            _remove(stale)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(part)
+        # In this order: a note without its file is not believed, a file without its note is made anew.
+        os.replace(part, path)
+        note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
+        return path
+
+    def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
+        """Do jobs in spawned processes, one per core, and return what they return, in their order.
+
+        Each is called as function(tell, *args); see `parallel.Job`. Ctrl-C ends all.
+        """
+        return run_jobs(jobs, self.say) if jobs else []
+
+
+def _key_of(note: Path) -> object:
+    try:
+        return json.loads(note.read_text(encoding="utf-8"))["key"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
