@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from horde_env.hardware.settings import PortConfig
 
 
-def make_simulator_env(*, realtime: bool = False, battery_scale: float = 1.0, **kwargs: Any) -> PenEnv:
+def make_simulator_env(
+    *,
+    realtime: bool = False,
+    battery_scale: float = 1.0,
+    lamp_moves: Sequence[tuple[float, str, tuple[float, float, float]]] = (),
+    **kwargs: Any,
+) -> PenEnv:
     """Return the Critterbot in the simulated pen ("CritterbotPen-v0").
 
     Args:
         realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
         battery_scale: Capacity of the batteries, a share of the robot's own (12 h); smaller ones show charging sooner.
+        lamp_moves: Changes of the pen during each life (`horde_env.sim.changes.LampMove`): robot time in seconds, name
+            of a lamp in `assets/pen.toml`, its new place (x, y, z in metres). Pictures show the pen before them.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
@@ -31,9 +39,12 @@ def make_simulator_env(*, realtime: bool = False, battery_scale: float = 1.0, **
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.sim.backend import SimulatedBody
+    from horde_env.sim.changes import ChangingSenses, LampMove
+    from horde_env.sim.pen import load_pen
 
-    spec = critterbot()
-    body = SimulatedBody(spec, battery_scale=battery_scale)
+    spec, pen = critterbot(), load_pen()
+    senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if lamp_moves else None
+    body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, senses=senses)
     return PenEnv(body, _clock(spec, realtime), spec=spec, pen=body.pen, **kwargs)
 
 

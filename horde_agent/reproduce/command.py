@@ -18,6 +18,7 @@ from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.settings import ReproduceConfig, resolve
 from horde_agent.reproduce.study import Experiment, Study
 from horde_agent.run_folder import own_version, versions
+from horde_agent.telemetry import duration
 
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install 'horde-gvf[viz]'"
 
@@ -122,7 +123,7 @@ def _draw(study: Study, config: ReproduceConfig) -> Path:
         "seeds": ", ".join(map(str, study.seeds)),
         "body": study.backend,
         "experiments": ", ".join(result.name for result in results),
-        "wall time of all, in seconds": round(sum(result.seconds for result in results), 1),
+        "wall time": duration(sum(result.seconds for result in results)),
     }
     return write_page(study.out, facts, results)
 

@@ -1,0 +1,188 @@
+"""Learning from a recorded life, for experiments: what to learn, where to test, and the returns, sorted out once.
+
+`student.relearn` gives the same weights and scores. Here the returns are known before anything is learned, and no
+prediction is asked for but those of the tests, so that a Horde may defer its work until then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.nmsre import Outcomes
+from horde_agent.record import BROKEN, DRIVES, Flag, Phase, Stream
+from horde_agent.student import encoder
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Tell = Callable[[float], None]
+
+NOTHING, BEGIN, LEARN = 0, 1, 2
+"""What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
+
+HORIZON = ExcursionConfig().horizon
+
+
+class Trials(NamedTuple):
+    """The complete test excursions of a life, in the order of time.
+
+    Attributes:
+        row: Row of each one's first observation, where its predictions are made, shape (n,).
+        action: The constant action followed, shape (n,).
+    """
+
+    row: Indices
+    action: Indices
+
+
+class Lessons:
+    """A recorded life, sorted into what is learned and what is tested.
+
+    Args:
+        stream: The life.
+
+    Attributes:
+        stream: The same.
+        deed: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
+        before: Row of the state from which the transition to each row was made, -1 where there is none, (n_rows,).
+        tests: Its complete test excursions.
+        n_learned: Updates up to and including each row, shape (n_rows,).
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        phase, flags = stream.rows["phase"].astype(np.int64), stream.rows["flags"]
+        is_broken = (flags & BROKEN) != 0
+        # Within a drive nothing is seen; its first row is what the step before it led to.
+        is_drive = np.isin(phase, [int(p) for p in DRIVES])
+        is_seen = ~(is_drive & np.concatenate([[False], phase[1:] == phase[:-1]]))
+        seen = np.flatnonzero(is_seen)
+        self.before = np.full(len(phase), -1, dtype=np.int64)
+        self.before[seen[1:]] = seen[:-1]
+        came_by = np.full(len(phase), int(Phase.END))
+        came_by[seen[1:]] = phase[seen[:-1]]
+        in_test = came_by == Phase.EXCURSION
+        learns = is_seen & (came_by == Phase.BEHAVE) & ~is_broken
+        self.deed = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
+        self.n_learned = np.cumsum(learns)
+        self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])
+
+    def returns(self, channel: Indices, gamma: Floats, rows: Indices, n_terms: int = HORIZON) -> Floats:
+        """Return sum_{k < n_terms} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
+
+        Args:
+            channel: The observation channel that is each question's cumulant, shape (n,).
+            gamma: Their constant continuations, shape (n,).
+            rows: From where; the rows after them must all belong to the same excursion.
+            n_terms: Terms of the return.
+        """
+        observation = self.stream.rows["observation"]
+        total, discount = np.zeros((len(rows), len(channel))), np.ones(len(channel))
+        for k in range(n_terms):
+            total += discount * observation[rows + k + 1][:, channel]
+            discount = discount * gamma
+        return total
+
+
+def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Trials:
+    """Return the excursions whose every step was taken and arrived whole."""
+    starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
+    starts = starts[starts + HORIZON < len(phase)]
+    steps = starts[:, None] + np.arange(HORIZON)
+    is_whole = (phase[steps] == Phase.EXCURSION).all(axis=1) & ~is_broken[steps + 1].any(axis=1)
+    row = starts[is_whole]
+    return Trials(row, action[row].astype(np.int64))
+
+
+class Learned(NamedTuple):
+    """What came of learning from a life.
+
+    Attributes:
+        outcomes: Each policy's excursions, with the predictions made before them.
+        seconds: Wall-clock time of the updates and the predictions.
+        n_updates: Number of updates, each of all demons.
+    """
+
+    outcomes: list[Outcomes]
+    seconds: float
+    n_updates: int
+
+
+def learn(
+    lessons: Lessons,
+    horde: Horde,
+    interface: Interface,
+    *,
+    after: Callable[[int], None] | None = None,
+    tell: Tell | None = None,
+) -> Learned:
+    """Learn from a life, and predict at the first observation of each of its test excursions.
+
+    Args:
+        lessons: The life.
+        horde: A fresh Horde.
+        interface: The body's, for its tile coder.
+        after: Called after each update with the number of updates so far.
+        tell: Called with the share that is done.
+    """
+    encode, rows = encoder(interface), lessons.stream.rows
+    observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
+    deed, before, flags = lessons.deed.tolist(), lessons.before.tolist(), rows["flags"].tolist()
+    test_of = {row: k for k, row in enumerate(lessons.tests.row.tolist())}
+    predictions = np.zeros((len(test_of), horde.n_demons))
+    n_updates, began = 0, time.perf_counter()
+    for i in np.flatnonzero(lessons.deed != NOTHING).tolist():
+        tiles = encode(observation[i])
+        if deed[i] == LEARN:
+            j = before[i]
+            horde.learn(action[j], b[j], observation[i], tiles, terminated=bool(flags[i] & Flag.TERMINATED))
+            n_updates += 1
+            if after is not None:
+                after(n_updates)
+        else:
+            horde.begin(observation[i], tiles)
+        if i in test_of:
+            predictions[test_of[i]] = horde.predict(tiles)
+            if tell is not None:
+                tell(i / len(deed))
+    seconds = time.perf_counter() - began
+    return Learned(outcomes(lessons, horde.questions, predictions), seconds, n_updates)
+
+
+def predict_at_tests(lessons: Lessons, horde: Horde, interface: Interface) -> Floats:
+    """Return what the weights as they are now predict before each test excursion, shape (n_tests, n_demons)."""
+    encode, observation = encoder(interface), lessons.stream.rows["observation"]
+    rows = lessons.tests.row.tolist()
+    return np.array([horde.predict(encode(observation[i])) for i in rows]).reshape(len(rows), horde.n_demons)
+
+
+def outcomes(lessons: Lessons, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
+    """Return each policy's excursions with their predictions and returns; a policy without one is left out.
+
+    Args:
+        lessons: The life.
+        questions: The questions that were asked.
+        predictions: Of all of them, before each test excursion, shape (n_tests, n_questions).
+    """
+    tests, made = lessons.tests, []
+    step = lessons.stream.rows["step"].astype(np.int64)
+    for policy in policies_under_test(questions):
+        mine = tests.action == policy.action
+        if mine.any():
+            made.append(
+                Outcomes(policy, step[tests.row[mine]], predictions[mine][:, policy.demons], _of(lessons, policy))
+            )
+    return made
+
+
+def _of(lessons: Lessons, policy: PolicyUnderTest) -> Floats:
+    """Return the returns of one policy's excursions, shape (n_excursions, n)."""
+    return lessons.returns(policy.channel, policy.gamma, lessons.tests.row[lessons.tests.action == policy.action])

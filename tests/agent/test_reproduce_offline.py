@@ -1,0 +1,166 @@
+"""The off-line solutions against their definitions, written out step by step over all features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_agent import questions
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
+from horde_agent.interface import ChannelInfo, Interface, Scaler
+from horde_agent.loop import Life
+from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.record import Flag, Phase, Recorder, Row
+from horde_agent.reproduce import offline_rows
+from horde_agent.reproduce.least_squares import LeastSquares
+from horde_agent.reproduce.lessons import Lessons
+from horde_agent.reproduce.offline import HELD_OUT, offline, split
+from horde_agent.reproduce.offline_rows import LifeRows, terms_needed
+from horde_agent.tiles import TileCoder
+from tests.agent.doubles import ToyBody
+
+RIDGE = 0.03
+
+
+@pytest.mark.parametrize("n_rows", [12, 40])
+def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
+    """(E'X + eta I) theta = E'y, whether there are fewer rows than the 25 features or more."""
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(2, n_rows, 25))
+    y = rng.normal(size=(n_rows, 3))
+    system = LeastSquares(25, n_rows, 3)
+    for part in (slice(0, 7), slice(7, n_rows)):
+        system.add(left[part].astype(np.float32), right[part].astype(np.float32), y[part])
+    A = left.T @ right
+    expected = np.linalg.solve(A + RIDGE * np.trace(A) / 25 * np.eye(25), left.T @ y)
+    np.testing.assert_allclose(system.solve(RIDGE), expected, rtol=2e-4, atol=1e-5)
+
+
+def test_a_return_lacks_less_than_a_thousandth() -> None:
+    for gamma in (0.1, 0.5, 0.8, 0.9):
+        n = terms_needed(gamma)
+        assert gamma**n < 1e-3 <= gamma ** (n - 1)
+
+
+@pytest.fixture(scope="module")
+def life() -> tuple[Lessons, Interface]:
+    """A toy life with a gap, whose every third step or so begins an excursion."""
+    env = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
+    face = Interface.of(env)
+    asked = questions.excursions(face)
+    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active)
+    recorder = Recorder(len(face.channels))
+    behaviour, rng = StickyRandom(len(face.actions)), np.random.default_rng(3)
+    config = ExcursionConfig(probability=1 / 12)
+    with Life(env, horde, behaviour, rng, interface=face, excursions=config, recorder=recorder) as lived:
+        lived.run(2_500)
+    return Lessons(recorder.stream()), face
+
+
+def phi(face: Interface, observation: np.ndarray) -> np.ndarray:
+    out = np.zeros(face.coder.n_features)
+    out[face.encode(observation)] = 1.0
+    return out
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.8])
+def test_lstd_solves_the_demons_own_equations(life: tuple[Lessons, Interface], gamma: float) -> None:
+    """A and b as GTD(lambda) sums them, with a clipped trace: e = rho (phi + gamma lambda_t e), cleared at gaps."""
+    lessons, face = life
+    rows, action, channel = lessons.stream.rows, 1, np.array([0, 1, 2])
+    n = face.coder.n_features
+    A, e, moments, lam_t = np.zeros((n, n)), np.zeros(n), [], 0.9
+    for i, deed in enumerate(lessons.deed):
+        if deed == 1:
+            e, lam_t = np.zeros(n), 0.9
+        if deed != 2:
+            continue
+        j = lessons.before[i]
+        rho = (rows["action"][j] == action) / rows["b"][j]
+        here, there = phi(face, rows["observation"][j]), phi(face, rows["observation"][i])
+        e = rho * (here + gamma * lam_t * e)
+        lam_t = 0.9 * min(1.0, 1.0 / rho) if rho else 0.9
+        A += np.outer(e, here - gamma * there)
+        moments.append((e, rho, rows["observation"][i].astype(np.float64)))
+    mean = sum(rho * r for _, rho, r in moments) / sum(rho for _, rho, _ in moments)
+    b = sum(np.outer(e, r - mean) for e, _, r in moments)
+    live = np.diag(A) != 0
+
+    problem = LifeRows(lessons, face).lstd(action, channel, gamma, 0.9)
+    assert problem.live.n >= live.sum()
+    eta = RIDGE * np.trace(A) / problem.live.n
+    theta = np.linalg.solve(A + eta * np.eye(n), b)
+    at = np.array([50, 700, 1_500])
+    expected = np.array([phi(face, rows["observation"][i]) for i in at]) @ theta + mean / (1 - gamma)
+    tiles = np.array([face.encode(rows["observation"][i]) for i in at])
+    np.testing.assert_allclose(problem.predict(tiles, RIDGE), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[Lessons, Interface]) -> None:
+    """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
+    lessons, face = life
+    observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.tests.row
+    X, y = [], []
+    for start in starts:
+        for k in range(20):
+            X.append(phi(face, observation[start + k]))
+            y.append(sum(0.8**m * observation[start + k + m + 1] for m in range(50 - k)))
+    X, y = np.array(X), np.array(y)
+    problem = LifeRows(lessons, face).regression(starts, np.array([0, 1, 2]), 0.8)
+    eta = RIDGE * np.trace(X.T @ X) / problem.live.n
+    theta = np.linalg.solve(X.T @ X + eta * np.eye(X.shape[1]), X.T @ (y - y.mean(axis=0)))
+    tiles = np.array([face.encode(observation[i]) for i in starts[:4]])
+    got = problem.predict(tiles, RIDGE)
+    np.testing.assert_allclose(got, X[[0, 20, 40, 60]] @ theta + y.mean(axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_make_no_difference(life: tuple[Lessons, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace goes on from block to block."""
+    lessons, face = life
+    tiles = np.array([face.encode(lessons.stream.rows["observation"][9])])
+    whole = LifeRows(lessons, face).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
+    monkeypatch.setattr(offline_rows, "_BLOCK", 7)
+    np.testing.assert_allclose(LifeRows(lessons, face).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE), whole)
+
+
+def test_held_out_excursions_are_for_nothing_else() -> None:
+    part = split(101, np.random.default_rng(0))
+    np.testing.assert_array_equal(part.fits.astype(int) + part.chooses + part.is_held_out, 1)
+    assert part.is_held_out.sum() == round(HELD_OUT * 101)
+
+
+def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[Lessons, Interface]:
+    """A life in two states, of which each lasts for ever: a prediction is a number per state, plus noise.
+
+    Channel 0 is the state (0 or 1); channel 1 pays .2 + .6 state plus noise uniform in [-.2, .2].
+    """
+    channels = tuple(ChannelInfo(name, "obs", "1", is_sensor=True) for name in ("state", "pay"))
+    coder = TileCoder([{"group": "obs", "intervals": [2], "tilings": 1}], ["obs", "obs"])
+    face = Interface(channels, ("go",), 0.1, coder, Scaler(np.zeros(2), np.ones(2)))
+    recorder, step = Recorder(2), 0
+    for _ in range(n_excursions):
+        state = float(rng.random() < 0.5)
+        for phase, n in ((Phase.BEHAVE, 8), (Phase.EXCURSION, 50), (Phase.CENTRE, 1)):
+            for k in range(n):
+                seen = np.array([state, 0.2 + 0.6 * state + rng.uniform(-0.2, 0.2)], np.float32)
+                flags = Flag.GAP if phase is Phase.BEHAVE and k == 0 else Flag.NONE
+                action = -1 if phase is Phase.CENTRE else 0
+                recorder.write(Row(step, step * 0.1, seen, action, 1.0, phase, flags, (0.0, 0.0, 0.0)))
+                step += 1
+    return Lessons(recorder.stream()), face
+
+
+def test_both_solutions_explain_what_can_be_explained() -> None:
+    """Var[g] = .36 / 4 between the states and .4^2 / 12 within them (gamma 0): .129 of it is noise, the mean scores 1.
+
+    At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 = .037 of 2.25.
+    """
+    lessons, face = two_states(np.random.default_rng(5), 400)
+    asked = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
+    scores = offline(lessons, asked, face, np.random.default_rng(0))
+    noise = np.array([0.0133 / (0.09 + 0.0133), 0.037 / (2.25 + 0.037)])
+    np.testing.assert_allclose(scores.mean, 1.0, atol=0.15)
+    np.testing.assert_allclose(scores.ridge, noise, rtol=0.35)
+    np.testing.assert_allclose(scores.lstd, noise, rtol=0.35)

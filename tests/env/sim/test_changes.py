@@ -1,0 +1,56 @@
+"""A lamp that is moved during a life."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_env.robot import critterbot
+from horde_env.sim.changes import ChangingSenses, LampMove
+from horde_env.sim.pen import load_pen
+
+pytestmark = pytest.mark.sim
+SPEC = critterbot()
+MOVE = (2.0, "lamp", (-0.8, -0.8, 0.45))
+SEEING = np.r_[SPEC.group("light"), SPEC.group("thermal")]
+
+
+def life(n_steps: int, **settings: object) -> np.ndarray:
+    """Return the observations of a life, its first one included, shape (n_steps + 1, 57)."""
+    with gymnasium.make("horde_env:CritterbotPen-v0", disable_env_checker=True, **settings) as env:
+        seen = [env.reset(seed=5)[0]]
+        actions = np.random.default_rng(1).integers(0, 5, n_steps)
+        seen += [env.step(int(action))[0] for action in actions]
+        again = env.reset(seed=5)[0]
+    np.testing.assert_array_equal(again, seen[0])  # the lamp is back where it was
+    return np.array(seen)
+
+
+def test_a_moved_lamp_changes_light_and_warmth_from_its_time_on_and_nothing_else() -> None:
+    """Packet 20 is the one at 2.0 s; the same noise is drawn in both lives, so all else is equal to the bit."""
+    still, moved = life(60), life(60, lamp_moves=[MOVE])
+    differs = still != moved
+    assert not differs[:20].any()
+    assert differs[20, SPEC.group("light")].any()
+    assert not np.delete(differs, SEEING, axis=1).any()
+    assert differs[:, SPEC.group("thermal")].any()
+
+
+def test_a_life_with_a_lamp_to_move_later_is_the_same_life() -> None:
+    np.testing.assert_array_equal(life(30), life(30, lamp_moves=[(1e6, *MOVE[1:])]))
+
+
+@pytest.mark.parametrize(
+    ("moves", "says"),
+    [
+        ([(1.0, "sun", (0.0, 0.0, 1.0))], "unknown lamp 'sun'"),
+        ([(1.0, "lamp", (0.0, 1.0))], "three finite numbers"),
+        ([(-1.0, "lamp", (0.0, 0.0, 1.0))], "from 0 s on"),
+        ([MOVE, MOVE], "must increase"),
+        ([(float("nan"), "lamp", (0.0, 0.0, 1.0))], "must increase"),
+    ],
+)
+def test_moves_that_make_no_sense_are_refused(moves: list[tuple], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ChangingSenses(SPEC, load_pen(), [LampMove(*move) for move in moves])
