@@ -31,7 +31,8 @@ def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
         left.plot(t, outcomes[variant].predicted[span], color=colour, linewidth=1.1, label=variant)
     left.set(xlabel="time (s)", ylabel=f"return at gamma {GAMMAS[-1]:g}")
     left.set_title("time since the wall was touched", fontsize=10)
-    left.legend(frameon=False, fontsize=8, loc="lower right")
+    left.set_ylim(top=1.2 * float(actual[span].max()))
+    left.legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
     _bars(right, outcomes)
     for axes in (left, right):
         _plain(axes)
