@@ -39,8 +39,8 @@ def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
     canvas.savefig(path, metadata={"Software": None})
     return Figure(
         path.name,
-        "Left: a minute of the held-out pieces of the first life, joined end to end, the liveliest one: what happened, "
-        "and what the final weights predict from the observation alone and with their own predictions of the step "
+        "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
+        "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
         "before fed back. "
         "Right: mean squared error over variance of each variant in that life.",
     )

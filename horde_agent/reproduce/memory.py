@@ -32,7 +32,7 @@ NEAR, CAP_S = 0.8, 5.0
 """An infrared distance sensor that reads at least NEAR touches the wall; time is counted up to CAP_S seconds."""
 GAMMAS = (0.0, 0.8)
 MINUTE, HELD_OUT = 600, 3
-"""A life is cut into pieces of so many steps; every third one is not learned from but scored."""
+"""A life is cut into pieces of so many steps; every third one is not learned from."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 
 ALONE, LOOPED, OTHERS, TOLD = "observation alone", "its own predictions", "other predictions", "the truth itself"
@@ -127,31 +127,41 @@ def learn_memory(tell: Tell, study: Study, seed: int, life: Path, variant: str, 
 
 
 def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Tell) -> Outcome:
-    """Learn on two minutes of every three; then predict in the third ones, the loop going on while the weights rest."""
+    """Learn in two minutes of every three; in the third ones learning rests, and the loop goes on by itself.
+
+    What is predicted there, in the second half of the life, is scored.
+    """
     looped, asked = variant_of(interface, variant)
     config = LearnerConfig(vector_mspbe=False)
     horde = Horde(asked, n_features=looped.coder.n_features, n_active=looped.coder.n_active, config=config)
     student = Student(horde, looped)
-    learned, held_out = pieces(len(stream))
-    for k, piece in enumerate(learned):
-        relearn(stream[piece], horde, looped, student=student)
-        tell(k / len(learned))
     actual = returns_of(stream, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
     # The loop begins anew in each piece, so nobody can know there when the wall was last touched; scored is the rest.
     late = round(CAP_S / interface.period_s)
-    predicted = [predict_along(stream[piece], horde, looped)[late:, : len(GAMMAS)] for piece in held_out]
-    y, g = np.concatenate(predicted), np.concatenate([actual[piece][late:] for piece in held_out])
-    return Outcome(normalise(((y - g) ** 2).mean(axis=0), g.var(axis=0)), g[:, -1], y[:, -1])
+    cuts, y, g = pieces(len(stream)), [], []
+    for k, piece in enumerate(cuts):
+        if not is_held_out(k):
+            relearn(stream[piece], horde, looped, student=student)
+        elif k >= len(cuts) // 2:
+            y.append(predict_along(stream[piece], horde, looped)[late:, : len(GAMMAS)])
+            g.append(actual[piece][late:])
+        tell((k + 1) / len(cuts))
+    predicted, happened = np.concatenate(y), np.concatenate(g)
+    nmse = normalise(((predicted - happened) ** 2).mean(axis=0), happened.var(axis=0))
+    return Outcome(nmse, happened[:, -1], predicted[:, -1])
 
 
-def pieces(n_rows: int) -> tuple[list[slice], list[slice]]:
-    """Return what is learned from and what is scored; each piece is a minute, its last row the next one's first.
+def pieces(n_rows: int) -> list[slice]:
+    """Return the minutes of a life; the last row of each is the first of the next.
 
-    The last piece is left out: its returns are cut off.
+    The last minute is left out: its returns are cut off.
     """
-    cuts = [slice(k, k + MINUTE + 1) for k in range(0, n_rows - 2 * MINUTE, MINUTE)]
-    held_out = [cut for k, cut in enumerate(cuts) if k % HELD_OUT == HELD_OUT - 1]
-    return [cut for k, cut in enumerate(cuts) if k % HELD_OUT < HELD_OUT - 1], held_out
+    return [slice(k, k + MINUTE + 1) for k in range(0, n_rows - 2 * MINUTE, MINUTE)]
+
+
+def is_held_out(k: int) -> bool:
+    """Say whether the k-th minute is scored and not learned from."""
+    return k % HELD_OUT == HELD_OUT - 1
 
 
 def read_outcome(path: str | Path) -> Outcome:

@@ -28,8 +28,8 @@ def course_picture(course: Course, path: Path) -> Figure:
         axes.set_yscale("log")
         axes.set_xlim(0, course.step[-1])
         axes.set_xlabel("learning steps")
-        axes.legend(frameon=False, fontsize=8, loc="upper right")
         _plain(axes)
+    right.legend(frameon=False, fontsize=8, loc="lower right", ncols=5)
     positive = course.mspbe[len(course.step) // 10 :]
     positive = positive[positive > 0]
     if positive.size:
@@ -53,8 +53,7 @@ def _draw_questions(axes: Axes, course: Course) -> int:
         mine = shown[course.gamma[shown] == gamma]
         curves = [np.column_stack([course.step, _positive(course.mspbe[:, k])]) for k in mine]
         axes.add_collection(LineCollection(curves, colors=colour, linewidths=0.5, alpha=0.18))
-        axes.plot([], [], color=colour, label=f"gamma {gamma:g}")
-    axes.plot(course.step, _positive(course.mspbe[:, sound].mean(axis=1)), color="black", linewidth=2.6, label="mean")
+    axes.plot(course.step, _positive(course.mspbe[:, sound].mean(axis=1)), color="black", linewidth=2.6)
     return int(shown.size)
 
 
@@ -62,6 +61,8 @@ def _draw_means(axes: Axes, course: Course) -> None:
     for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
         mine = course.is_sound & (course.gamma == gamma)
         axes.plot(course.step, _positive(course.mspbe[:, mine].mean(axis=1)), color=colour, label=f"gamma {gamma:g}")
+    mean = course.mspbe[:, course.is_sound].mean(axis=1)
+    axes.plot(course.step, _positive(mean), color="black", linewidth=2.6, label="all")
 
 
 def _positive(values: np.ndarray) -> np.ndarray:

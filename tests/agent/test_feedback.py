@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.loop import Life
 from horde_agent.policies import Behaviour, StickyRandom
-from horde_agent.questions import excursions, nexting
+from horde_agent.questions import excursions, feeding_back, from_file, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
 from horde_agent.reproduce.small_worlds import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.student import predict_along, relearn
@@ -217,6 +218,42 @@ def test_a_wrong_table_is_refused_in_one_sentence(table: dict[str, Any], message
     face = Interface.of(ToyBody())
     with pytest.raises(ValueError, match=message):
         face.feeding_back(nexting(face), [table])
+
+
+FILE = """
+[[family]]
+policies = ["behaviour"]
+gammas = [0.0, 0.5]
+channels = ["saw"]
+"""
+
+
+def test_a_question_file_may_feed_its_predictions_back(tmp_path: Path) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text(FILE + '[[feedback]]\nquestions = ["*/g0.5/*"]\nintervals = [4]\ntilings = 3\n')
+    plain = Interface.of(ToyBody())
+    asked = from_file(path, plain)
+    looped = feeding_back(path, plain, asked)
+    assert looped.feedback is not None
+    assert looped.feedback.names == ("behaviour/g0.5/saw",)
+    assert (looped.coder.n_features, looped.coder.n_active) == (plain.coder.n_features + 12, plain.coder.n_active + 3)
+    path.write_text(FILE)
+    assert feeding_back(path, plain, asked) is plain
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('[[feedback]]\nquestions = ["light"]\nintervals = [4]\ntilings = 3\n', "asked.toml: .* matches 'light'"),
+        ("feedback = 3\n", r"asked.toml: feedback must be \[\[feedback\]\] tables"),
+    ],
+)
+def test_a_question_file_that_feeds_nonsense_back_is_named(tmp_path: Path, more: str, message: str) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text((more + FILE) if "=" in more.splitlines()[0] else (FILE + more))
+    plain = Interface.of(ToyBody())
+    with pytest.raises(ValueError, match=message):
+        feeding_back(path, plain, from_file(path, plain))
 
 
 def test_what_does_not_fit_the_loop_is_refused() -> None:
