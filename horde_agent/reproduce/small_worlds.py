@@ -62,7 +62,8 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
         bit = np.array([float(t % RING == 0)])
         tiles = face.encode(bit, y if tables else None)
         horde.learn(0, 1.0, bit, tiles)
-        y = horde.predict(tiles)
+        if tables:
+            y = horde.predict(tiles)
     found = np.zeros(RING)
     for t in range(3 * RING):  # the loop goes on while the weights rest
         y = horde.predict(face.encode(np.array([float(t % RING == 0)]), y if tables else None))

@@ -42,7 +42,7 @@ def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
 
     Source: Tanner & Sutton (2005): TD(0) networks fail in the cycle world, TD(lambda) networks do not.
     """
-    assert np.abs(learn_ring(FED_BACK, lam=0.0) - ring_values()).max() > 0.1
+    assert np.abs(learn_ring(FED_BACK, lam=0.0, n_steps=6_000) - ring_values()).max() > 0.1
 
 
 def toy_life(excursion: ExcursionConfig, faults: dict[int, Any], steps: int) -> tuple[Life, Any, Interface]:
