@@ -22,7 +22,7 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, read
 from horde_agent.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
 from horde_agent.student import Student, encoder
-from horde_agent.telemetry import Durations, Progress, Sample, Sampler, sample, sound_demons
+from horde_agent.telemetry import Durations, MspbeWatch, Progress, Sample, Sampler, sample, sound_demons
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 
@@ -40,6 +40,7 @@ class Job:
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
+        watch: Knows whose MSPBE estimates are valid.
         is_stopped: True once somebody asked the job to end.
         compile_s: How long compiling took, in seconds.
     """
@@ -60,6 +61,7 @@ class Job:
         behaviour = StickyRandom(len(interface.actions), config.repeat)
         rng = np.random.default_rng(config.seed)
         self.life = Life(env, horde, behaviour, rng, interface=interface, excursions=excursions)
+        self.watch = MspbeWatch(horde)
 
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
@@ -99,6 +101,7 @@ class Job:
             "actions": list(self.interface.actions),
             "set_aside_because": self.horde.set_aside_because,
             "stopped_early": self.is_stopped,
+            "mspbe": self.watch.facts(),
             **further,
         }
 
@@ -131,7 +134,8 @@ def live(job: Job) -> dict[str, Any]:
     life.recorder = job.recorder(folder)
     life.student.errors.record_to(folder.excursions)
     progress = Progress(job.config.steps, job.interface.period_s, job.console)
-    life.observers += [sampler, progress]
+    progress.watch = job.watch
+    life.observers += [job.watch, sampler, progress]
     progress.start()
     began = time.perf_counter()
     try:
@@ -171,7 +175,7 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample
     }
     outcomes = list(errors.outcomes())
     variance = results.variances(outcomes, horde.n_demons)
-    lines = results.question_lines(horde, nmsre, variance, errors.n_tests)
+    lines = results.question_lines(horde, nmsre, variance, errors.n_tests, job.watch)
     write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
     curve = results.curve_lines(errors, sound, actions, job.interface.period_s)
     write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
@@ -194,7 +198,10 @@ def learn_from_log(job: Job) -> dict[str, Any]:
     stream, student = read(folder.life), Student(horde, interface)
     progress = Progress(None, interface.period_s, job.console)
 
-    def observe(student: Student, step: int) -> None:  # noqa: ARG001
+    progress.watch = job.watch
+
+    def observe(student: Student, step: int) -> None:
+        job.watch.see(student, step)
         if progress.is_due():
             progress.show(student.learning_steps, horde)
 
@@ -229,7 +236,8 @@ def _write_reading(
     n_held_out = len(score.returns)
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
     n_constant = int((score.variance < NO_VARIANCE).sum())
-    lines = results.question_lines(horde, score.nmsre, score.variance, np.full(horde.n_demons, n_held_out))
+    n_tests = np.full(horde.n_demons, n_held_out)
+    lines = results.question_lines(horde, score.nmsre, score.variance, n_tests, job.watch)
     lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
     write_csv(folder.questions, [*results.QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
     names = [channel.name for channel in job.interface.channels]

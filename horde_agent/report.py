@@ -73,7 +73,7 @@ def _pictures(folder: RunFolder, questions: list[dict[str, str]], details: dict[
         _pen_section(folder, stream),
         _scatter_section(folder, tests, details),
         _trace_section(folder),
-        _mspbe_section(folder, stream),
+        _mspbe_section(folder, stream, details.get("mspbe")),
     ]
 
 
@@ -163,7 +163,7 @@ def _trace_section(folder: RunFolder) -> str:
     )
 
 
-def _mspbe_section(folder: RunFolder, stream: Stream | None) -> str:
+def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
     lines = read_csv(folder.mspbe_curve)
     if len(lines) < 2:
         return ""
@@ -176,7 +176,18 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None) -> str:
         "Online measure of learning",
         "mspbe.png",
         "The scalar estimate of the mean squared projected Bellman error, mean over all questions that are not set "
-        "aside. It starts at 0 and rises while the secondary weights learn; it may be negative.",
+        "aside. It starts at 0 and rises while the secondary weights learn; it may be negative. " + _validity(facts),
+    )
+
+
+def _validity(facts: dict[str, Any] | None) -> str:
+    """Return how many estimates are valid, in a sentence."""
+    if facts is None or facts["valid_after_updates"] is None:
+        return ""
+    not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
+    return (
+        f"An estimate is valid once its question was updated {facts['valid_after_updates']:,.0f} times, which w needs "
+        f"to move: {facts['n_valid']:,} are valid, {not_yet} not yet."
     )
 
 

@@ -11,11 +11,23 @@ from numpy.typing import NDArray
 from horde_agent.horde import Horde
 from horde_agent.nmsre import Outcomes, ReturnErrors, error_trace, final_nmsre, normalise
 from horde_agent.run_folder import own_version
-from horde_agent.telemetry import Durations, sound_demons
+from horde_agent.telemetry import Durations, MspbeWatch, sound_demons
 
 Floats = NDArray[np.float64]
 
-QUESTION_COLUMNS = ("name", "nmsre", "variance", "n_tests", "mspbe_scalar", "mspbe_vector", "diverged")
+QUESTION_COLUMNS = (
+    "name",
+    "nmsre",
+    "variance",
+    "n_tests",
+    "mspbe_scalar",
+    "mspbe_vector",
+    "diverged",
+    "n_updates",
+    "mspbe_valid",
+)
+"""mspbe_valid: 0 means not yet valid, for w has had fewer updates with rho > 0 than it needs to move."""
+
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online")
 
 
@@ -60,8 +72,11 @@ def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, c
     }
 
 
-def question_lines(horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArray[np.int64]) -> list[list[object]]:
+def question_lines(
+    horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArray[np.int64], watch: MspbeWatch
+) -> list[list[object]]:
     """Return the lines of questions.csv, in the order of the questions."""
+    n_updates, is_valid = watch.n_updates, watch.is_valid
     vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
     return [
         [
@@ -72,6 +87,8 @@ def question_lines(horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArr
             float(scalar[i]),
             float(vector[i]),
             int(name in diverged),
+            int(n_updates[i]),
+            int(is_valid[i]),
         ]
         for i, name in enumerate(horde.names)
     ]

@@ -12,10 +12,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from horde_agent.gvf import GVF
+from horde_agent.measures import Ratios, updates_until_valid
+
 if TYPE_CHECKING:
     from horde_agent.horde import Horde
     from horde_agent.loop import Moment
     from horde_agent.nmsre import ReturnErrors
+    from horde_agent.student import Student
 
 LATE_S = 0.05
 """A deadline is missed by more than this; smaller lateness is jitter (design: timing)."""
@@ -85,6 +89,70 @@ def sample(step: int, learning_steps: int, horde: Horde) -> Sample:
     return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
 
 
+class MspbeWatch:
+    """An observer that knows whose MSPBE estimates may be read: those whose w has had time to move.
+
+    Args:
+        horde: The demons; those of one target policy have one ratio, so it is counted once per policy.
+
+    Attributes:
+        updates_needed: Updates with rho > 0 after which an estimate is valid.
+    """
+
+    def __init__(self, horde: Horde) -> None:
+        self._horde = horde
+        self._first, self._policy = _by_policy(horde.questions)
+        self._ratios = Ratios(len(self._first))
+        self.updates_needed = updates_until_valid(horde.config)
+        self._seen = 0
+
+    def __call__(self, moment: Moment) -> None:
+        """Observe a life."""
+        self.see(moment.life.student)
+
+    def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given it
+        """Take in the latest learning step, if there was one since the last call."""
+        if student.learning_steps != self._seen:
+            self._seen = student.learning_steps
+            self._ratios.update(self._horde.rho[self._first])
+
+    @property
+    def n_updates(self) -> np.ndarray:
+        """Updates with rho > 0, int64 of shape (n_demons,)."""
+        return np.asarray(self._ratios.n_updates[self._policy])
+
+    @property
+    def is_valid(self) -> np.ndarray:
+        """Whose estimates may be read, bool of shape (n_demons,); none that was set aside."""
+        return np.asarray((self.n_updates >= self.updates_needed) & sound_demons(self._horde))
+
+    def effective_sample_size(self) -> np.ndarray:
+        """Return how many on-policy steps the learning steps are worth, shape (n_demons,)."""
+        return np.asarray(self._ratios.effective_sample_size()[self._policy])
+
+    def facts(self) -> dict[str, float | int | None]:
+        """Return what a run's details.json says of the MSPBE estimates."""
+        valid = self.is_valid
+        means = {"scalar": self._horde.mspbe_scalar}
+        if self._horde.config.vector_mspbe:
+            means["vector"] = np.asarray(self._horde.mspbe_vector())
+        return {
+            "tau_steps": self._horde.config.mspbe_tau,
+            "valid_after_updates": self.updates_needed,
+            "n_valid": int(np.count_nonzero(valid)),
+            "n_not_yet_valid": int(np.count_nonzero(~valid & sound_demons(self._horde))),
+            "effective_sample_size_mean": float(self.effective_sample_size().mean()),
+            **{f"{k}_mean_of_valid": float(v[valid].mean()) if valid.any() else None for k, v in means.items()},
+        }
+
+
+def _by_policy(questions: Sequence[GVF]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first question of each target policy, and the policy of each question."""
+    numbers: dict[int, int] = {}
+    policy = np.array([numbers.setdefault(id(q.target_policy), len(numbers)) for q in questions])
+    return np.unique(policy, return_index=True)[1], policy
+
+
 class Progress:
     """Shows how far a life is: a live table on a terminal, a line every few seconds elsewhere.
 
@@ -93,6 +161,9 @@ class Progress:
         period_s: Duration of one step of the robot, in seconds.
         console: Where to write.
         every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
+
+    Attributes:
+        watch: Knows which MSPBE estimates are valid; None where nobody counts.
     """
 
     def __init__(
@@ -101,6 +172,7 @@ class Progress:
         self.total, self.period_s = total, period_s
         self.console = console or Console(stderr=True)
         self.every_s = every_s if every_s is not None else (0.25 if self.console.is_terminal else 10.0)
+        self.watch: MspbeWatch | None = None
         self._live = Live(console=self.console, auto_refresh=False, transient=True) if self._is_live else None
         self._began = self._last = 0.0
 
@@ -150,11 +222,20 @@ class Progress:
         if errors is not None and errors.online_means:
             facts.append(("mean NMSRE (online)", f"{errors.online_means[-1]:.3f}"))
             facts.append(("excursions", f"{errors.n_excursions:,}"))
+        if self.watch is not None:
+            facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))
         facts.append(("diverged", _few(horde.diverged)))
         if self.total and speed > 0:
             facts.append(("time left", duration((self.total - steps) / speed)))
         return facts
+
+
+def _mspbe(horde: Horde, watch: MspbeWatch) -> str:
+    """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
+    sound = sound_demons(horde)
+    mean = float(horde.mspbe_scalar[sound].mean()) if sound.any() else float("nan")
+    return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2
 ALPHA, ALPHA_W, LAM = 0.05, 0.1, 0.0
 N_RUNS, N_EPISODES, CHANGE_AFTER = 100, 2000, 1000
 GAMMAS = (0.9, 1.0)
-TAUS = (5, 10, 20, 50, 100, 200, 500)
+TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
 TAU = 20
 
 
@@ -136,16 +136,16 @@ def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes
             part = dense.Curves(*(array[first:last] for array in curves))
             dense.learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(n), part)
         memory.theta[:] = rng.random(n)
-    return _measures(curves, known)
+    return measures(curves, known)
 
 
-def _measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
-    """Return what `Runs` holds of one run."""
+def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
+    """Return what `Runs` holds of one run, from what its learner kept."""
     expected = curves.theta @ known.A.T + known.b
     w_of_theta = expected @ np.linalg.pinv(known.C, hermitian=True)
     return (
         np.einsum("ei,ei->e", expected, w_of_theta),
-        _squared_lengths(curves.m, curves.mean_phi_phi),
+        squared_lengths(curves.m, curves.mean_phi_phi),
         np.einsum("eki,ei->ek", curves.m, curves.w),
         curves.s,
         np.einsum("eki,ei->ek", curves.m, w_of_theta),
@@ -153,7 +153,7 @@ def _measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
     )
 
 
-def _squared_lengths(m: Floats, C: Floats) -> Floats:
+def squared_lengths(m: Floats, C: Floats) -> Floats:
     """Return m' C^+ m for each of E matrices, (E, K): what `evaluation.SampleMSPBE` gives, many at once."""
     size, direction = np.linalg.eigh(C)
     is_null = size <= 1e-15 * size[:, -1:]

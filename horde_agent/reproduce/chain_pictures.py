@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from horde_agent.pictures import COLOURS
 from horde_agent.reproduce import result
-from horde_agent.reproduce.chain import CHANGED, Curves, fit
+from horde_agent.reproduce.chain_fit import CHANGED, Curves, fit
 from horde_agent.reproduce.chain_learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
 
 _LOOKS = {
@@ -66,6 +66,7 @@ def _draw_taus(axes: Axes, curves: Curves) -> None:
         colour = _LOOKS[name][0]
         axes.plot(TAUS, [f.error for f in fits], "o-", color=colour, markersize=3, label=name)
         axes.plot(TAUS, [f.error_changed for f in fits], "o--", color=colour, markersize=3)
+    axes.plot([], [], "k--", linewidth=1.0, label="after the change")
     axes.axvline(TAU, color="0.6", linewidth=0.9, linestyle=":")
     axes.set(xscale="log", yscale="log", xlabel="tau (steps)", ylabel="error relative to the true curve")
     axes.set_title("sensitivity to tau", fontsize=10)

@@ -87,7 +87,7 @@ def _claim_folder(study: Study) -> None:
     note = study.out / "settings.json"
     asked: dict[str, Any] = {
         "scale": study.scale,
-        "seeds": list(study.seeds),
+        "seeds": ", ".join(map(str, study.seeds)),
         "backend": study.backend,
         "version": own_version(),
     }

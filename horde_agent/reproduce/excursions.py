@@ -21,7 +21,7 @@ from horde_agent.reproduce.lessons import Lessons, Tell
 from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.streams import interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
-from horde_agent.reproduce.variants import Variant, learn_variant, read_lesson
+from horde_agent.reproduce.variants import Task, Variant, learn_all, read_lesson
 
 STEPS = {"paper": 261_681, "quick": 12_000}
 PAPER = Variant()
@@ -62,8 +62,8 @@ def remarks(data: Data) -> list[str]:
     notes = [
         "A life does not depend on what is learned from it, so every rule learns from the same lives.",
         "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
-        "questions set aside because their weights passed every bound that an answer can need are left out of means and "
-        "medians and counted apart.",
+        "questions set aside, because their weights passed every bound that an answer can need, are left out of means "
+        "and medians and counted apart.",
         "A return has 50 terms, all under the target policy; the paper's sum has 51, its excursions have 50 steps.",
     ]
     if alone:
@@ -75,13 +75,9 @@ def gather(study: Study) -> Data:
     """Live, and learn under every variant; what is kept from a reproduction broken off is not done again."""
     seeds, first = study.seeds, study.seeds[0]
     lives = streams(study, seeds, STEPS[study.scale])
-    # The slow ones first, so that the last process does not work alone.
-    slow = [(v, first) for v in RULES if v.trace_rule == "capped"]
-    wanted = [(v, seed) for v in RULES if v.trace_rule != "capped" for seed in seeds]
-    swept = [(v, first) for v in LARGER_STEPS + SMALLER_RATIOS]
-    pairs = slow + wanted + swept
-    jobs = [Job(f"{v.name} on life {s}", learn_variant, (quiet(study), s, lives[s], v)) for v, s in pairs]
-    paths = study.in_parallel(jobs)
+    pairs = [(v, seed) for v in RULES for seed in (seeds if v.trace_rule != "capped" else seeds[:1])]
+    pairs += [(v, first) for v in LARGER_STEPS + SMALLER_RATIOS]
+    paths = learn_all(study, [Task(seed, lives[seed], variant) for variant, seed in pairs])
     [scores] = study.in_parallel([Job("off-line solutions", _offline, (quiet(study), first, lives[first]))])
 
     interface = interface_of(study)
@@ -89,8 +85,8 @@ def gather(study: Study) -> Data:
     data = Data(interface, questions, {}, {}, read_offline(scores), PAPER, RULES, LARGER_STEPS, SMALLER_RATIOS)
     for (variant, seed), path in zip(pairs, paths, strict=True):
         data.lessons.setdefault(variant, {})[seed] = read_lesson(path, questions)
-    for seed, path in lives.items():
-        data.times[seed] = time_of(path)
+    for seed, life in lives.items():
+        data.times[seed] = time_of(life)
     return data
 
 

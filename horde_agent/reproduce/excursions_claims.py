@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.reproduce.excursions_data import Data, carried, fifths, not_monotonic, summary
-from horde_agent.reproduce.result import Claim, mean_ci, verdict
+from horde_agent.reproduce.excursions_data import Data, carried, fifths, not_monotonic, over_lives, summary
+from horde_agent.reproduce.result import Claim, verdict
 from horde_agent.reproduce.variants import Variant
 
 SECTION = "section 4"
@@ -110,7 +110,7 @@ def _below_one(data: Data) -> Claim:
         "The average NMSRE over all questions finishes below 1",
         f"{SECTION}, figure 3",
         "the average of the NMSRE for all the questions finished below 1.0",
-        f"means {', '.join(f'{value:.2f}' for value in finals)} ({mean_ci(finals)} over lives); "
+        f"means {', '.join(f'{value:.2f}' for value in finals)} ({over_lives(finals)} over lives); "
         f"{_percents(shares)} of the questions end below 1",
         verdict([value < 1.0 for value in finals]),
         "the mean of the final NMSRE is below 1 in every life",
@@ -124,7 +124,7 @@ def _substantial(data: Data) -> Claim:
         "A substantial portion of the variance in the returns is explained",
         SECTION,
         "a substantial portion of the variance in the returns is being explained by the predictions",
-        f"median NMSRE {', '.join(f'{value:.3f}' for value in medians)} ({mean_ci(medians)} over lives)",
+        f"median NMSRE {', '.join(f'{value:.3f}' for value in medians)} ({over_lives(medians)} over lives)",
         verdict([value < MOST_EXPLAINED for value in medians]),
         "the median question leaves less than half of the variance unexplained in every life",
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.reproduce.offline import Offline
+from horde_agent.reproduce.result import mean_ci
 from horde_agent.reproduce.variants import Lesson, Variant
 
 Floats = NDArray[np.float64]
@@ -98,15 +99,31 @@ class Summary(NamedTuple):
 def summary(lesson: Lesson, questions: Sequence[GVF]) -> Summary:
     """Return what a lesson came to."""
     nmsre = lesson.nmsre
-    known = nmsre[~np.isnan(nmsre)]
     order = np.argsort(-np.nan_to_num(nmsre, nan=-1.0))[:3]
     return Summary(
-        float(known.mean()),
-        float(np.median(known)),
-        float((known < 1.0).mean()),
+        average(nmsre),
+        middle(nmsre),
+        float((nmsre[~np.isnan(nmsre)] < 1.0).mean()),
         int((~lesson.sound).sum()),
         tuple(questions[i].name for i in order),
     )
+
+
+def over_lives(values: Sequence[float]) -> str:
+    """Return a mean over lives with its confidence interval, where there is more than one."""
+    return str(mean_ci(values)) if len(values) > 1 else f"{values[0]:.3g}"
+
+
+def middle(values: Floats) -> float:
+    """Return the median of the values that are some; nan where there is none."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+def average(values: Floats) -> float:
+    """Return the mean of the values that are some; nan where there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def fifths(curve: Floats) -> Floats:
@@ -137,7 +154,7 @@ def carried(lesson: Lesson, sensor: Sequence[str]) -> Carried:
     most = max(sums, key=sums.__getitem__)
     mine = names == most
     variance = float(np.median(lesson.variance[mine]))
-    return Carried(most, sums[most] / float(np.nansum(nmsre)), variance, float(np.nanmean(nmsre[~mine])))
+    return Carried(most, sums[most] / float(np.nansum(nmsre)), variance, average(nmsre[~mine]))
 
 
 def not_monotonic(lesson: Lesson) -> float:

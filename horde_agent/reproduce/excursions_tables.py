@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.reproduce.excursions_data import Data, carried, fifths, summary
-from horde_agent.reproduce.result import Cell, Table, mean_ci
+from horde_agent.reproduce.excursions_data import Data, average, carried, fifths, middle, over_lives, summary
+from horde_agent.reproduce.result import Cell, Table
 from horde_agent.reproduce.variants import Lesson, Variant
 
 Floats = NDArray[np.float64]
@@ -76,9 +76,8 @@ def _by(data: Data, what: str, label: Sequence[str]) -> Table:
         row: list[Cell] = [name, label.count(name)]
         for gamma in gammas:
             mine = (np.array(label) == name) & (_any(data).gamma == gamma)
-            median = mean_ci([np.nanmedian(lesson.nmsre[mine]) for lesson in data.main.values()])
-            mean = np.mean([np.nanmean(lesson.nmsre[mine]) for lesson in data.main.values()])
-            row += [str(median), float(mean)]
+            row.append(over_lives([middle(lesson.nmsre[mine]) for lesson in data.main.values()]))
+            row.append(float(np.mean([average(lesson.nmsre[mine]) for lesson in data.main.values()])))
         rows.append(row)
     columns = [f"{kind}, gamma {gamma:g}" for gamma in gammas for kind in ("median", "mean")]
     return Table(f"Final NMSRE by {what} and gamma", (what, "questions", *columns), rows)
@@ -114,8 +113,8 @@ def _compared(data: Data, variant: Variant) -> list[Cell]:
     found = [summary(lesson, data.questions) for lesson in lessons]
     return [
         len(lessons),
-        str(mean_ci([s.mean for s in found])),
-        str(mean_ci([s.median for s in found])),
+        over_lives([s.mean for s in found]),
+        over_lives([s.median for s in found]),
         f"{np.mean([s.below_1 for s in found]):.1%}",
         ", ".join(_aside(lesson) for lesson in lessons),
         max(lesson.max_trace for lesson in lessons),
@@ -154,7 +153,7 @@ def _offline(data: Data, what: str, label: Sequence[str]) -> Table:
         mine = np.array([name in (own, "all") for own in label])
         row: list[Cell] = [name]
         for score in scores.values():
-            row += [float(np.nanmedian(score[mine])), float(np.nanmean(score[mine]))]
+            row += [middle(score[mine]), average(score[mine])]
         rows.append(row)
     columns = [f"{name}: {kind}" for name in scores for kind in ("median", "mean")]
     note = (

@@ -8,6 +8,8 @@ Source: Boyan (2002), LSTD(lambda); Bradtke & Barto (1996).
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,7 +52,7 @@ class LeastSquares:
             self._rows.append((left, right, targets))
 
     def solve(self, ridge: float) -> Floats:
-        """Return theta, shape (n_features, n_targets).
+        """Return theta, shape (n_features, n_targets). No rows may be added after the first call.
 
         Args:
             ridge: eta over the mean of A's diagonal.
@@ -61,10 +63,15 @@ class LeastSquares:
         eta = ridge * self._trace / self.n_features
         if self._is_tall:
             return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.n_features), self._b), dtype=np.float64)
+        left, overlap, y = self._small_system
+        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y))
+
+    @cached_property
+    def _small_system(self) -> tuple[Floats, Floats, Floats]:
+        """E, X E' and y; asked for once all rows are there."""
         left = np.concatenate([rows[0] for rows in self._rows]).astype(np.float64)
         right = np.concatenate([rows[1] for rows in self._rows]).astype(np.float64)
-        y = np.concatenate([rows[2] for rows in self._rows])
-        return np.asarray(left.T @ np.linalg.solve(right @ left.T + eta * np.eye(len(y)), y))
+        return left, right @ left.T, np.concatenate([rows[2] for rows in self._rows])
 
 
 class LiveFeatures:

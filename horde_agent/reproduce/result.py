@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -170,6 +171,7 @@ def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:
     return Mean(float(v.mean()), student_t(v.size - 1, level) * spread, v.size)
 
 
+@cache
 def student_t(degrees: int, level: float = 0.95) -> float:
     """Return t with P(|T| < t) = level for Student's t of so many degrees of freedom.
 

@@ -9,7 +9,7 @@ life that `horde learn` lives with the same seed and all of its questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -85,7 +85,7 @@ def streams(
     seeds: Sequence[int],
     steps: int,
     kind: Kind = "excursions",
-    lamp_moves: dict[int, Sequence[LampMove]] | None = None,
+    lamp_moves: Mapping[int, Sequence[LampMove]] | None = None,
 ) -> dict[int, Path]:
     """Return the records of several lives by seed, lived at the same time where the body allows it.
 

@@ -103,6 +103,19 @@ def test_there_is_a_line_per_question_and_per_excursion(run: Path) -> None:
     assert {line["policy"] for line in curve} == {"left", "right", "stay"}
 
 
+def test_an_mspbe_that_is_not_yet_valid_is_marked(run: Path) -> None:
+    """It takes 10,000 updates. The questions' updates add up to what the summary says of all."""
+    questions, summary = lines_of(run / "questions.csv"), summary_of(run)
+    facts = json.loads((run / "details.json").read_text())["mspbe"]
+
+    assert {q["mspbe_valid"] for q in questions} == {"0"}
+    assert (facts["n_valid"], facts["n_not_yet_valid"], facts["valid_after_updates"]) == (0, 27, pytest.approx(1e4))
+    assert facts["scalar_mean_of_valid"] is None
+    n_updates = sum(int(q["n_updates"]) for q in questions)
+    assert n_updates == pytest.approx(float(str(summary["n_updated_per_step"])) * int(str(summary["learning_steps"])))
+    assert "0 are valid, 27 are not yet" in (run / "report.html").read_text()
+
+
 def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> None:
     html = (run / "report.html").read_text()
 

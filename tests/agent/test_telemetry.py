@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
 from horde_agent.loop import Life
 from horde_agent.policies import StickyRandom
-from horde_agent.telemetry import Durations, Progress, Sampler, sample
+from horde_agent.telemetry import Durations, MspbeWatch, Progress, Sampler, sample
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
 
 
@@ -44,6 +46,32 @@ def test_a_demon_set_aside_is_left_out_of_the_mean() -> None:
 
     taken = sample(5, 4, horde)  # type: ignore[arg-type]
     assert (taken.mspbe_scalar_mean, taken.n_diverged) == (2.0, 1)
+
+
+def test_an_estimate_is_valid_after_so_many_updates_of_its_own() -> None:
+    """At alpha 0.1 and ratio 0.5 it takes 20 updates with rho > 0; the terminal says how many have had them."""
+    body = ToyBody()
+    coder = Interface.of(body).coder
+    config = LearnerConfig(secondary_ratio=0.5)
+    horde = Horde(toy_questions(), n_features=coder.n_features, n_active=coder.n_active, config=config)
+    watch, taken = MspbeWatch(horde), np.zeros(N_ACTIONS, dtype=int)
+    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(2), observers=[watch]) as life:
+        while life.student.learning_steps < 58:
+            before = life.student.learning_steps
+            life.run(1)
+            if life.student.learning_steps > before:
+                taken += horde.rho[:: horde.n_demons // N_ACTIONS] > 0
+    per_action = horde.n_demons // N_ACTIONS
+    assert watch.n_updates.tolist() == np.repeat(taken, per_action).tolist()
+    assert 0 < watch.is_valid.sum() < horde.n_demons
+    assert watch.is_valid.tolist() == (watch.n_updates >= 20).tolist()
+    assert watch.facts()["n_valid"] == watch.is_valid.sum()
+    assert watch.facts()["scalar_mean_of_valid"] == pytest.approx(horde.mspbe_scalar[watch.is_valid].mean())
+
+    progress = Progress(None, 0.1, Console(file=io.StringIO()))
+    progress.watch = watch
+    said = dict(progress.facts(100, 1.0, horde, None))["mean MSPBE (online)"]
+    assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in said
 
 
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:

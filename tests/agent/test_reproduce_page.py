@@ -1,0 +1,145 @@
+"""The command and its page: what is asked, what is refused, what goes on, what is drawn."""
+
+from __future__ import annotations
+
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from horde_agent import cli
+from horde_agent.reproduce import command
+from horde_agent.reproduce.page import write_page
+from horde_agent.reproduce.result import Claim, Figure, Result, Table
+from horde_agent.reproduce.study import Study
+from horde_agent.run_folder import own_version
+
+CALLS: list[str] = []
+
+
+def first(study: Study) -> Result:
+    CALLS.append("first")
+    (study.folder("first") / "a.png").touch()
+    claims = [
+        Claim("2 < 3 & true", "section 1", "says so", "seen | heard", "reproduced", "by <counting>"),
+        Claim("It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"),
+    ]
+    tables = [Table("numbers", ("a", "b"), [[1234, 0.123456], ["x", None]])]
+    return Result("first", "The first", claims, [Figure("a.png", "a <picture>")], tables)
+
+
+def second(study: Study) -> Result:
+    CALLS.append("second")
+    if CALLS.count("second") == 1:
+        raise KeyboardInterrupt
+    return Result("second", "The second", [Claim("Half.", "s", "p", "m", "partly reproduced")])
+
+
+@pytest.fixture(autouse=True)
+def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder, and two experiments of our own."""
+    CALLS.clear()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "EXPERIMENTS", {name: f"{__name__}:{name}" for name in ("first", "second")})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "name an experiment: first, second, all"),
+        ("firstt", "unknown experiment 'firstt': choose first, second, all; did you mean 'first'?"),
+        ("first --scale papr", "unknown scale 'papr'"),
+        ("first --seeds 0", "--seeds must be at least 1, got 0"),
+        ("first --seeds -2", "--seeds must be at least 1, got -2"),
+        ("first --seeds many", "--seeds"),
+        ("first --backend replay", "unknown backend 'replay'"),
+        ("first --port /dev/null", "--port belongs to a real robot"),
+        ("first --out a-file", "a-file is a file"),
+        ("first --out full", "holds other files"),
+        ("first --out /proc/none", "cannot be written"),
+        ("first --out other", "other holds a reproduction with seeds 0, 1; name another folder"),
+        ("first --out broken", "cannot be read"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = json.dumps({"scale": "quick", "seeds": "0, 1", "backend": "simulator", "version": own_version()})
+    for name, content in (("full/x", ""), ("other/settings.json", other), ("a-file", "")):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content)
+    Path("broken").mkdir()
+    Path("broken/settings.json").write_text("{")
+    assert cli.main(["reproduce", *words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert CALLS == []
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["reproduce", "first", "--out", "run"]) == 2
+    assert "pip install 'horde-gvf[viz]'" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first experiment is done once; the page of the broken run holds it, that of the next one both."""
+    assert cli.main(["reproduce", "all", "--out", "run"]) == 130
+    page = Path("run/index.html").read_text()
+    assert "The first" in page
+    assert "The second" not in page
+    assert cli.main(["reproduce", "all", "--out", "run"]) == 0
+    assert CALLS == ["first", "second", "second"]
+    assert "The second" in Path("run/index.html").read_text()
+    out, err = capsys.readouterr()
+    assert out == f"{Path('run/index.html')}\n"
+    assert "done before" in err
+    settings = json.loads(Path("run/settings.json").read_text())
+    assert (settings["scale"], settings["seeds"]) == ("quick", "0")
+
+
+def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
+    CALLS.append("second")
+    for name in ("second", "first"):
+        assert cli.main(["reproduce", name, "--seeds", "2", "--out", "run"]) == 0
+    page = Path("run/index.html").read_text()
+    assert page.index("The first") < page.index("The second")
+    assert cli.main(["reproduce", "first", "--seeds", "1", "--out", "run"]) == 2
+
+
+class Tags(HTMLParser):
+    """Collects what a page refers to, and sees that its tags are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.pictures: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img":
+            self.pictures.append(str(dict(attrs)["src"]))
+        elif tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_puts_each_claim_beside_what_was_measured(tmp_path: Path) -> None:
+    result = first(Study(tmp_path, "quick", (0,), "simulator", print))
+    page = write_page(tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]).read_text()
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.pictures == ["first/a.png"]
+    for words in ("2 &lt; 3 &amp; true", "by &lt;counting&gt;", "gravity", "not reproduced", "1,234", "0.1235"):
+        assert words in page
+    summary = (tmp_path / "summary.md").read_text()
+    assert "| It flies. | says so (section 2) | it fell Cause: gravity | **not reproduced** |" in summary
+    assert "seen \\| heard" in summary
+    assert "| x | - |" in summary

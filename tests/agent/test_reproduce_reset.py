@@ -1,0 +1,113 @@
+"""The second experiment, whole, on a toy body; and the numbers that its verdicts are made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.interface import Interface
+from horde_agent.record import read
+from horde_agent.reproduce import excursions, reset
+from horde_agent.reproduce.lessons import Lessons
+from horde_agent.reproduce.reset_data import Data, Run, agreement
+from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.streams import interface_of, stream
+from tests.agent.doubles import ToyBody
+from tests.agent.reproducing import toy_study
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A life of 2,500 steps, changed after 600 updates."""
+    monkeypatch.setitem(excursions.STEPS, "quick", 2_500)
+    monkeypatch.setitem(reset.STEPS, "quick", 2_400)
+    monkeypatch.setitem(reset.CHANGE_AT, "quick", 600)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = reset.run(toy_study(tmp_path, monkeypatch))
+    assert len(result.claims) == 7
+    by_text = {claim.text.split(",")[0]: claim.verdict for claim in result.claims}
+    assert by_text["Both estimates are initially at zero"] == "reproduced"
+    for figure in result.figures:
+        assert (tmp_path / "reset" / figure.file).stat().st_size > 10_000
+    for table in result.tables:
+        assert all(len(row) == len(table.header) for row in table.rows), table.title
+    result.write(tmp_path / "result.json")
+    assert Result.read(tmp_path / "result.json").claims == result.claims
+
+
+@pytest.mark.usefixtures("short")
+def test_theta_is_lost_after_its_step_and_w_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimates of the two runs agree until the change and go on from the same values after it.
+
+    The toy's lamp does not move, so that the runs differ by theta := 0 alone.
+    """
+    study = toy_study(tmp_path, monkeypatch)
+    data = reset.gather(study)
+    lost, kept = data.reset[0], data.moved[0]
+    upto = lost.at <= 600
+    np.testing.assert_array_equal(lost.scalar[upto], kept.scalar[upto])
+    np.testing.assert_array_equal(lost.vector[upto], kept.vector[upto])
+    later = lost.at == 900
+    assert (np.abs(lost.scalar[later] - kept.scalar[later]) > 0).any()
+    np.testing.assert_array_equal(lost.scalar[0], 0.0)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_lamp_moves_between_the_changes_step_and_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = toy_study(tmp_path, monkeypatch)
+    life = read(stream(study, 0, 2_500))
+    at_s, lamp, _ = reset.lamp_move(life, 600)
+    lessons = Lessons(life)
+    last = int(np.flatnonzero(lessons.n_learned == 600)[0])
+    assert lamp == "lamp"
+    assert life.rows["t"][last] < at_s < life.rows["t"][last + 1]
+    with pytest.raises(ValueError, match="live longer"):
+        reset.lamp_move(life, 10_000)
+
+
+def test_the_lag_of_a_copy_is_found() -> None:
+    """An estimate that shows what the NMSRE showed 7 looks ago, at 20 learning steps a look."""
+    noise = np.cumsum(np.random.default_rng(0).normal(size=400))
+    found = agreement(noise[7:], noise[:-7], every=20, longest=30)
+    assert found.lag == 140.0
+    assert found.best == pytest.approx(1.0)
+    assert found.correlation < 0.999
+
+
+def test_a_curve_that_does_not_vary_agrees_with_nothing() -> None:
+    found = agreement(np.ones(50), np.arange(50.0), every=1, longest=5)
+    assert np.isnan(found.best)
+
+
+def data_of(change_at: int = 1_000, every: int = 10) -> Data:
+    face = Interface.of(ToyBody())
+    return Data(face, reset.asked(face), change_at, every, {}, {}, "light")
+
+
+def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
+    """Level 2 until step 1,000; 10 at 1,050; falling by 1 per 10 steps: half of the rise (6) is gone at 1,090."""
+    at = np.arange(0, 2_010, 10)
+    curve = np.where(at <= 1_000, 2.0, np.maximum(10.0 - np.maximum(at - 1_050, 0) / 10, 2.0))
+    curve[(at > 1_000) & (at < 1_050)] = 3.0
+    found = data_of().reaction(at, curve)
+    assert found == (2.0, 10.0, 50.0, 90.0)
+    assert found.ratio == 5.0
+
+
+def test_means_leave_out_what_was_set_aside() -> None:
+    nmsre = np.array([[1.0, 100.0, 3.0]])
+    run = Run(np.array([0]), nmsre, nmsre, nmsre, np.array([True, False, True]), 1, 2, 1.0)
+    assert run.means()["scalar"] == [2.0]
+    assert run.means(np.array([True, True, False]))["NMSRE"] == [1.0]
+
+
+def test_a_long_life_is_cut_where_the_second_experiment_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = read(stream(toy_study(tmp_path, monkeypatch), 0, 500))
+    part = reset.first_steps(life, 300)
+    assert part.rows["step"][-1] <= 300 < life.rows["step"][len(part)]
+    assert interface_of(toy_study(tmp_path, monkeypatch)).channels[2].group == "light"

@@ -1,0 +1,193 @@
+"""What an experiment is given: what is kept, jobs in processes, results, means with their intervals."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.reproduce.command import say
+from horde_agent.reproduce.parallel import Job, JobFailed, Tell, run_jobs
+from horde_agent.reproduce.result import Claim, Figure, Result, Table, mean_ci, student_t, verdict
+from horde_agent.reproduce.study import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def study(out: Path, **other: object) -> Study:
+    return Study(**{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other})  # type: ignore[arg-type]
+
+
+# ---- what is kept ---------------------------------------------------------------------------------------------------
+
+
+class Maker:
+    """Writes a file, and counts how often."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, path: Path) -> None:
+        self.n += 1
+        assert not path.exists()
+        path.write_text(f"{self.n}")
+
+
+def test_what_is_kept_is_made_once(tmp_path: Path) -> None:
+    make = Maker()
+    assert study(tmp_path).kept("life-0", make, steps=10).read_text() == "1"
+    assert study(tmp_path).kept("life-0", make, steps=10).read_text() == "1"
+    assert make.n == 1
+
+
+@pytest.mark.parametrize("other", [{"scale": "paper"}, {"backend": "emulated"}])
+def test_other_settings_make_it_anew(tmp_path: Path, other: dict[str, object]) -> None:
+    make = Maker()
+    study(tmp_path).kept("life-0", make, steps=10)
+    assert study(tmp_path).kept("life-0", make, steps=20).read_text() == "2"
+    assert study(tmp_path, **other).kept("life-0", make, steps=20).read_text() == "3"
+
+
+def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
+    """A folder half made is not there; the next one begins with an empty place, and so does one without its note."""
+
+    def breaks(path: Path) -> None:
+        path.mkdir()
+        (path / "half").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path).kept("life-0", breaks)
+    assert not (tmp_path / "kept" / "life-0").exists()
+    assert study(tmp_path).kept("life-0", lambda path: path.mkdir()).is_dir()
+    assert not list((tmp_path / "kept" / "life-0").iterdir())
+    (tmp_path / "kept" / "life-0.made-with.json").unlink()
+    assert study(tmp_path).kept("life-0", Maker()).is_file()
+
+
+# ---- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def double(tell: Tell, x: int) -> tuple[int, int]:
+    tell(0.5)
+    return 2 * x, os.getpid()
+
+
+def fails(tell: Tell) -> None:
+    raise ValueError("an odd number of wheels")
+
+
+def dies(tell: Tell) -> None:
+    os._exit(7)
+
+
+def sleeps(tell: Tell, mark: str) -> None:
+    Path(mark).write_text(str(os.getpid()))
+    for k in range(600):
+        time.sleep(0.1)
+        tell(k / 600)
+
+
+def test_jobs_return_in_their_order_from_processes_of_their_own() -> None:
+    answers = run_jobs([Job(f"{x}", double, (x,)) for x in range(2)], say, n_workers=2)
+    assert [answer for answer, _ in answers] == [0, 2]
+    assert len({os.getpid(), *(pid for _, pid in answers)}) == 3
+
+
+def test_a_single_job_stays_in_this_process() -> None:
+    assert run_jobs([Job("alone", double, (4,))], say) == [(8, os.getpid())]
+    assert study(Path("unused")).in_parallel([]) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "said"), [(fails, "an odd number of wheels"), pytest.param(dies, "exit code 7", marks=pytest.mark.slow)]
+)
+def test_a_job_that_fails_is_named_and_ends_the_others(job: object, said: str, tmp_path: Path) -> None:
+    jobs = [Job("sleeper", sleeps, (str(tmp_path / "mark"),)), Job("the bad one", job)]  # type: ignore[arg-type]
+    with pytest.raises(JobFailed, match=f"(?s)the bad one failed.*{said}"):
+        run_jobs(jobs, say, n_workers=2)
+    assert not is_alive(tmp_path / "mark")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_the_jobs_end_with_the_one_who_started_them(how: signal.Signals, tmp_path: Path) -> None:
+    """By Ctrl-C, which reaches the whole group, and by a kill, which reaches the parent alone."""
+    marks = [tmp_path / "a", tmp_path / "b"]
+    code = (
+        "from tests.agent.test_reproduce_study import *\n"
+        f"run_jobs([Job(m, sleeps, (m,)) for m in {list(map(str, marks))}], print, n_workers=2)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not all(mark.exists() and mark.read_text() for mark in marks):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (os.killpg if how is signal.SIGINT else os.kill)(parent.pid, how)
+    _, err = parent.communicate(timeout=60)
+    assert err.count(b"Traceback") <= 1  # of the parent alone
+    while any(map(is_alive, marks)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_alive(mark: Path) -> bool:
+    """Whether the process that left this mark is still there."""
+    if not mark.exists() or not mark.read_text():
+        return False
+    try:
+        os.kill(int(mark.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{mark.read_text()}/stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+def test_student_s_quantiles() -> None:
+    """The table of every textbook, two-sided 95 %; and one of 99 %."""
+    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262, 29: 2.045, 99: 1.984, 1000: 1.962}
+    for degrees, t in known.items():
+        assert student_t(degrees) == pytest.approx(t, abs=6e-4)
+    assert student_t(4, 0.99) == pytest.approx(4.604, abs=6e-4)
+
+
+def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
+    """Three normal numbers, 4,000 times: 95 % of the intervals hold 0; with a normal quantile it would be 81 %."""
+    draws = np.random.default_rng(0).normal(size=(4_000, 3))
+    holds = [abs(found.mean) <= found.half_width for found in map(mean_ci, draws)]
+    assert np.mean(holds) == pytest.approx(0.95, abs=0.012)
+
+
+def test_one_run_has_no_interval() -> None:
+    assert math.isnan(mean_ci([2.0]).half_width)
+    assert "one run" in str(mean_ci([2.0]))
+    with pytest.raises(ValueError, match="at least one"):
+        mean_ci([])
+    with pytest.raises(ValueError, match="at least one"):
+        verdict([])
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    result = Result(
+        name="toy",
+        title="A toy",
+        claims=[Claim("It works.", "section 1", "so it says", "so it does", "reproduced", "both", "luck")],
+        figures=[Figure("a.png", "a picture")],
+        tables=[Table("numbers", ["a", "b"], [[1, 0.5], ["x", None]], "a note")],
+        settings={"alpha": 0.1, "of numpy": np.float64(2.0), "unknown": math.nan},  # type: ignore[dict-item]
+    )
+    result.write(tmp_path / "result.json")
+    again = Result.read(tmp_path / "result.json")
+    assert again.settings == {"alpha": 0.1, "of numpy": 2.0, "unknown": None}
+    again.settings = result.settings
+    assert again == result
