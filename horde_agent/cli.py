@@ -171,8 +171,11 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
 def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
     """Build the Horde and bring the body to its first observation, so that what cannot be done shows now."""
     interface = Interface.of(env)
+    questions = _questions(config, interface)
+    if str(config.questions).endswith(".toml"):
+        interface = families.feeding_back(Path(str(config.questions)), interface, questions)
     horde = Horde(
-        _questions(config, interface),
+        questions,
         n_features=interface.coder.n_features,
         n_active=interface.coder.n_active,
         config=LearnerConfig(

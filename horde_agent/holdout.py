@@ -16,7 +16,7 @@ from horde_agent.gvf import Channel
 from horde_agent.horde import Horde
 from horde_agent.nmsre import normalise
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.student import Student, relearn
+from horde_agent.student import Student, predict_along, relearn
 
 Floats = NDArray[np.float64]
 
@@ -115,7 +115,7 @@ def learn_and_score(
         relearn(stream[:split], horde, student.interface, student=student, observer=observer)
     actual = returns_of(stream, channel, gamma)[split:-1]
     mean = returns_of(stream[:split], channel, gamma)[:-1].mean(axis=0)
-    predictions = np.array([horde.predict(student.encode(o)) for o in stream.rows["observation"][split:-1]])
+    predictions = predict_along(stream[split:-1], horde, student.interface)
     variance = actual.var(axis=0)
     return Holdout(
         channel=channel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from horde_agent.feedback import Feedback
+from horde_agent.gvf import GVF
 from horde_agent.tiles import TileCoder
 
 Floats = NDArray[np.float64]
@@ -73,8 +75,9 @@ class Interface:
         channels: The numbers of an observation, in order.
         actions: Names of the discrete actions, in order.
         period_s: Duration of a step, in seconds.
-        coder: From scaled observation to tiles.
+        coder: From scaled observation, followed by the scaled predictions fed back, to tiles.
         scaler: From observation to [0, 1].
+        feedback: Which predictions are fed back as features, if any are.
     """
 
     channels: tuple[ChannelInfo, ...]
@@ -82,6 +85,7 @@ class Interface:
     period_s: float
     coder: TileCoder
     scaler: Scaler
+    feedback: Feedback | None = None
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
@@ -128,9 +132,44 @@ class Interface:
             raise ValueError(f"unknown channel {name!r}; there are {', '.join(names)}")
         return names.index(name)
 
-    def encode(self, observation: NDArray[Any]) -> Tiles:
-        """Return the active tiles of an (unscaled) observation, shape (n_active,)."""
-        return self.coder.encode(self.scaler(observation))
+    def feeding_back(self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]) -> Interface:
+        """Return an interface whose tiles also code the predictions of the step before: n_features and n_active grow.
+
+        Questions about Gibbs policies, which depend on n_features, are to be made from the interface returned.
+
+        Args:
+            questions: The questions of the Horde to come, or at least those that are fed back.
+            tables: `[[feedback]]` tables, as in `Feedback.of`; each prediction's tilings and scale.
+
+        Raises:
+            ValueError: If predictions are fed back already, or a table is wrong.
+
+        Source: White, Modayil & Sutton (2012), figure 1.
+        """
+        if self.feedback is not None:
+            raise ValueError("this interface feeds predictions back already; give all [[feedback]] tables at once")
+        bounds = np.where(self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]])
+        feedback = Feedback.of(questions, tables, bounds)
+        coder = self.coder.extended(feedback.tilings, feedback.groups)
+        return replace(self, coder=coder, feedback=feedback)
+
+    def encode(self, observation: NDArray[Any], predictions: NDArray[Any] | None = None) -> Tiles:
+        """Return the active tiles of an (unscaled) observation, shape (n_active,).
+
+        Args:
+            observation: What is seen, shape (n_channels,).
+            predictions: What the questions fed back predicted one step before, in their order, as in
+                `horde.predictions[interface.feedback.demons(horde.names)]`; None where a stream begins.
+
+        Raises:
+            ValueError: If an argument has a wrong shape, or predictions are given where none are fed back.
+        """
+        scaled = self.scaler(observation)
+        if self.feedback is not None:
+            scaled = np.concatenate([scaled, self.feedback.scaled(predictions)])
+        elif predictions is not None:
+            raise ValueError("predictions were given, but this interface feeds none back: see feeding_back")
+        return self.coder.encode(scaled)
 
 
 def _channels(described: Sequence[Mapping[str, Any]] | None, n: int) -> tuple[ChannelInfo, ...]:

@@ -121,7 +121,7 @@ class Life:
         self._pose = _NOWHERE
         self._is_seen = False
         self._end = sys.maxsize  # the step at which the run ends
-        self._unknown = np.full(self.interface.coder.n_inputs, np.nan, dtype=np.float32)
+        self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""

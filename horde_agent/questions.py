@@ -80,22 +80,15 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions that a TOML file poses.
 
     Each `[[family]]` table holds `policies` (action names, "uniform", "behaviour") and `gammas`, and may hold
-    `channels`, `groups` (both: the union; neither: every sensor) and `lam` (0.9).
+    `channels`, `groups` (both: the union; neither: every sensor) and `lam` (0.9). For its `[[feedback]]` tables see
+    `feeding_back`.
 
     Raises:
         ValueError: If the file is missing or no TOML, or names an unknown key, sensor, group or policy, or a number is
             out of its range. One sentence names the file, what is wrong, and the choices.
     """
     path = Path(path)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a TOML file: {error}") from None
-    unknown = sorted(set(table) - {"family"})
-    if unknown:
-        raise ValueError(f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]] tables")
+    table = _read(path)
     families = table.get("family")
     if not isinstance(families, list) or not families or not all(isinstance(f, dict) for f in families):
         raise ValueError(f"{path}: a question file needs at least one [[family]] table")
@@ -108,6 +101,44 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     if repeated:
         raise ValueError(f"{path}: the question {repeated[0]!r} is posed twice")
     return questions
+
+
+def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF]) -> Interface:
+    """Return the interface with the predictions fed back that a question file's `[[feedback]]` tables choose, if any.
+
+    Each holds `questions` (names or patterns), `intervals`, `tilings`, and may hold `neighbour` and `range`.
+
+    Args:
+        path: The file.
+        interface: The body's.
+        questions: What `from_file` made of the file.
+
+    Raises:
+        ValueError: If a table is wrong; one sentence names the file and what is wrong.
+    """
+    tables = _read(Path(path)).get("feedback", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"{path}: feedback must be [[feedback]] tables")
+    try:
+        return interface.feeding_back(questions, tables) if tables else interface
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a question file's tables."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from None
+    unknown = sorted(set(table) - {"family", "feedback"})
+    if unknown:
+        raise ValueError(
+            f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]] and [[feedback]] tables"
+        )
+    return table
 
 
 def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list[GVF]:

@@ -24,7 +24,12 @@ Tiles = NDArray[np.int64]
 
 
 def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
-    """Return the way from an observation to its active tiles, without the scaling where nothing is to scale."""
+    """Return the way from an observation to its active tiles, without the scaling where nothing is to scale.
+
+    Where predictions are fed back, these are the tiles of a stream that begins there.
+    """
+    if interface.feedback is not None:
+        return interface.encode
     low, high = interface.scaler.low, interface.scaler.high
     is_unit = bool((low == 0.0).all() and (high == 1.0).all())
     return interface.coder.encode if is_unit else interface.encode
@@ -57,6 +62,7 @@ class Student:
         self._position = {name: i for i, name in enumerate(horde.names)}
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
+        self._fed_back = None if interface.feedback is None else interface.feedback.demons(horde.names)
 
     @property
     def predictions(self) -> Predictions:
@@ -73,15 +79,21 @@ class Student:
         if self._phase is Phase.EXCURSION:
             self._score(observation, broken)
             return
-        tiles = self.encode(observation)
         if broken or self._phase is not Phase.BEHAVE:
-            self.horde.begin(observation, tiles)
+            self.horde.begin(observation, self.encode(observation))
             return
+        tiles = self.next_tiles(observation)
         began = time.perf_counter()
         self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
         self.learn_s.add(time.perf_counter() - began)
         self.learning_steps += 1
         self.n_updated += self.horde.n_updated
+
+    def next_tiles(self, observation: Observation) -> Tiles:
+        """Return the tiles of an observation that follows the latest one: predictions made there are fed back."""
+        if self._fed_back is None:
+            return self.encode(observation)
+        return self.interface.encode(observation, self.predictions[self._fed_back])
 
     def act(self, phase: Phase, action: int, b: float, step: int) -> None:
         """Note what is done from the observation just seen; the first step of an excursion keeps the predictions.
@@ -158,3 +170,24 @@ def relearn(
         if observer is not None:
             observer(student, step)
     return student
+
+
+def predict_along(stream: Stream, horde: Horde, interface: Interface) -> NDArray[np.float64]:
+    """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
+
+    Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off
+    from the one before it.
+
+    Returns:
+        Shape (n_rows, n_demons).
+    """
+    out = np.empty((len(stream), horde.n_demons))
+    begin, feedback = encoder(interface), interface.feedback
+    fed_back = None if feedback is None else feedback.demons(horde.names)
+    observations = stream.rows["observation"]
+    broken = (stream.rows["flags"] & BROKEN) > 0
+    for t, observation in enumerate(observations):
+        begins = t == 0 or fed_back is None or broken[t]
+        tiles = begin(observation) if begins else interface.encode(observation, out[t - 1, fed_back])
+        out[t] = horde.predict(tiles)
+    return out

@@ -55,6 +55,7 @@ class TileCoder:
             offset=np.array(offset, dtype=np.float64),
         )
         self._has_bias = bool(bias)
+        self._tables, self._groups = tuple(tables), tuple(groups)
         self.n_inputs = len(groups)
         self.n_features = n_tiles + bool(bias)
         self.n_active = len(rows) + bool(bias)
@@ -92,6 +93,14 @@ class TileCoder:
         if n_inputs > 1:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
+
+    def extended(self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str]) -> TileCoder:
+        """Return a coder with further inputs behind these, and their tiles behind these, before the bias.
+
+        Raises:
+            ValueError: As the constructor does; tables are counted from the first of all.
+        """
+        return TileCoder([*self._tables, *tables], [*self._groups, *groups], bias=self._has_bias)
 
     def encode(self, observation: NDArray[np.floating[Any]], out: Tiles | None = None) -> Tiles:
         """Return the active features, in increasing order.

@@ -12,7 +12,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.nmsre import Outcomes
 from horde_agent.record import Phase, Stream
-from horde_agent.student import encoder
+from horde_agent.student import predict_along
 
 Floats = NDArray[np.float64]
 
@@ -49,12 +49,12 @@ def excursion_traces(
         horizon: Steps of an excursion.
     """
     lines: list[list[object]] = []
-    encode, channels = encoder(interface), [channel.name for channel in interface.channels]
+    channels = [channel.name for channel in interface.channels]
     for outcome in outcomes:
         policy, began = outcome.policy, int(outcome.step[-1])
         first = int(np.flatnonzero((stream.rows["step"] == began) & (stream.rows["phase"] == Phase.EXCURSION))[0])
         observations = stream.rows["observation"][first : first + horizon + 1]
-        predictions = np.array([horde.predict(encode(o)) for o in observations[:-1]])
+        predictions = predict_along(stream[first : first + horizon], horde, interface)
         for channel in shown_channels(channels, policy.channel.tolist()):
             mine = np.flatnonzero(policy.channel == channel)
             k = int(mine[np.argmax(policy.gamma[mine])])

@@ -1,0 +1,164 @@
+"""Feedback: the predictions of the step before as inputs of the tile coder, which closes the Horde's loop.
+
+    phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t by the weights of then
+
+An observation says what is; a prediction fed back can also say what was, so that states that look alike can be told
+apart. Nothing of t + 1 enters but its observation: the loop is causal. A stream begins without a step before it: there
+each prediction fed back is what a Horde that knows nothing says, 0, brought into the prediction's range.
+
+Source: White, Modayil & Sutton (2012), figure 1; Sutton & Tanner (2005), TD networks: x_t = x(a_{t-1}, o_t, y_{t-1}).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+
+Floats = NDArray[np.float64]
+
+_OWN_KEYS = ("questions", "range")
+_LAYOUT_KEYS = ("intervals", "tilings", "neighbour")
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """Which predictions are fed back, and the ranges that scale them.
+
+    Attributes:
+        names: Questions whose predictions are fed back; the inputs of the coder that follow the observation's.
+        low, high: The range of each, in the prediction's own unit, shape (n,).
+        groups: Group of each such input, for the coder.
+        tilings: `[[tiling]]` tables of those groups, for the coder.
+    """
+
+    names: tuple[str, ...]
+    low: Floats
+    high: Floats
+    groups: tuple[str, ...]
+    tilings: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]], channel_bounds: Floats) -> Feedback:
+        """Choose questions by their names.
+
+        Args:
+            questions: The questions of the Horde, or at least those that are fed back.
+            tables: `[[feedback]]` tables: `questions`, a list of names or shell patterns; `intervals`, `tilings` and
+                `neighbour` as in a `[[tiling]]`; and `range = [low, high]` where a question's own cannot be known.
+            channel_bounds: Low and high bound of each channel, infinite where there is none, shape (2, n_channels).
+
+        Raises:
+            ValueError: If a table has an unknown key, chooses no question, or one whose range is not known.
+        """
+        names: list[str] = []
+        ranges: list[tuple[float, float]] = []
+        groups: list[str] = []
+        tilings: list[dict[str, Any]] = []
+        by_name = {gvf.name: gvf for gvf in questions}
+        for number, table in enumerate(tables, 1):
+            where = f"[[feedback]] number {number}"
+            chosen = _chosen(table, where, by_name)
+            given = _given_range(table, where)
+            names += chosen
+            ranges += [given or prediction_range(by_name[n], by_name, channel_bounds) for n in chosen]
+            groups += [where] * len(chosen)
+            tilings.append({"group": where} | {key: table[key] for key in _LAYOUT_KEYS if key in table})
+        low, high = np.array(ranges, dtype=np.float64).reshape(-1, 2).T.copy()
+        return cls(tuple(names), low, high, tuple(groups), tuple(tilings))
+
+    def scaled(self, predictions: NDArray[Any] | None) -> Floats:
+        """Return predictions in [0, 1], clipped, shape (n,): 0 at `low`, 1 at `high`.
+
+        Args:
+            predictions: Of the questions fed back, in their order, shape (n,); None at the beginning of a stream.
+
+        Raises:
+            ValueError: If `predictions` has a wrong shape.
+        """
+        y = np.zeros(len(self.names)) if predictions is None else np.asarray(predictions, dtype=np.float64)
+        if y.shape != self.low.shape:
+            raise ValueError(f"the predictions fed back must have shape {self.low.shape}, not {y.shape}")
+        return np.asarray(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
+
+    def demons(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the places of the questions fed back among a Horde's `names`, shape (n,).
+
+        Raises:
+            ValueError: If one is not there.
+        """
+        place = {name: i for i, name in enumerate(names)}
+        missing = [name for name in self.names if name not in place]
+        if missing:
+            raise ValueError(f"the Horde lacks the question {missing[0]!r}, whose prediction is to be fed back")
+        return np.array([place[name] for name in self.names], dtype=np.int64)
+
+
+def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats) -> tuple[float, float]:
+    """Return between which numbers a question's answer must lie: c_min/(1 - gamma) + z to c_max/(1 - gamma) + z.
+
+    Args:
+        gvf: The question; its cumulant may be the prediction of another one.
+        others: The questions that it may refer to, by name.
+        channel_bounds: Low and high bound of each channel, infinite where there is none, shape (2, n_channels).
+
+    Raises:
+        ValueError: If the cumulant, the continuation or the outcome is a function, or the channel has no bounds.
+    """
+    lineage = [gvf]
+    while isinstance(lineage[-1].cumulant, Prediction) and lineage[-1].cumulant.name in others:
+        if len(lineage) > len(others):
+            raise _unknown_range(gvf, "it refers to itself")
+        lineage.append(others[lineage[-1].cumulant.name])
+    match lineage[-1].cumulant:
+        case Channel(index) if index < channel_bounds.shape[1]:
+            low, high = channel_bounds[:, index].tolist()
+        case Feature():
+            low, high = 0.0, 1.0
+        case _:
+            raise _unknown_range(gvf, "its cumulant is not a channel")
+    if not np.isfinite([low, high]).all():
+        raise _unknown_range(gvf, "its channel has no bounds")
+    for question in reversed(lineage):
+        gamma, z = question.continuation, question.outcome
+        if callable(gamma) or callable(z) or gamma == 1.0:
+            raise _unknown_range(gvf, "its continuation and its outcome must be numbers, the continuation below 1")
+        low, high = low / (1.0 - gamma) + z, high / (1.0 - gamma) + z
+    return low, high
+
+
+def _unknown_range(gvf: GVF, reason: str) -> ValueError:
+    """Return the error that asks for a range."""
+    return ValueError(f"the range of the prediction {gvf.name!r} is unknown, since {reason}; give range = [low, high]")
+
+
+def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) -> list[str]:
+    """Return the names that a [[feedback]] table chooses, in the order of the questions."""
+    unknown = sorted(set(table) - {*_OWN_KEYS, *_LAYOUT_KEYS})
+    if unknown:
+        keys = ", ".join((*_OWN_KEYS, *_LAYOUT_KEYS))
+        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {keys}")
+    patterns = table.get("questions")
+    if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) for p in patterns):
+        raise ValueError(f"{where} needs 'questions', a list of names or patterns that is not empty")
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in by_name):
+            first = next(iter(by_name), "")
+            raise ValueError(f"{where}: no question's name matches {pattern!r}; the first name is {first!r}")
+    return [name for name in by_name if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _given_range(table: Mapping[str, Any], where: str) -> tuple[float, float] | None:
+    """Return the range that a [[feedback]] table gives, if it does."""
+    if "range" not in table:
+        return None
+    given = [float(bound) for bound in table["range"]]
+    if len(given) != 2 or not np.isfinite(given).all() or given[0] >= given[1]:
+        raise ValueError(f"{where}: range must be two finite numbers, the lower one first, not {table['range']}")
+    return given[0], given[1]

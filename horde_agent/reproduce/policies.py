@@ -1,0 +1,327 @@
+"""Experiment `policies`: a thousand random Gibbs policies, and ten thousand, learned from one behaviour.
+
+Progress is seen by the scalar MSPBE estimates alone: no policy is ever followed. Source: White, Modayil & Sutton
+(2012), section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.learner import TRACE_RULES
+from horde_agent.reproduce.parallel import n_cores
+from horde_agent.reproduce.policies_learning import (
+    GAMMAS,
+    Course,
+    asked,
+    cycle_times,
+    growth_factors,
+    learn_gamma,
+    read_course,
+    together,
+)
+from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
+from horde_agent.reproduce.streams import interface_of, quiet, streams
+from horde_agent.reproduce.study import Job, Study
+
+Floats = NDArray[np.float64]
+
+NAME = "policies"
+FEW, MANY = 1_000, 10_000
+LAM = 0.9
+
+
+class Size(NamedTuple):
+    """How long things last, in learning steps: the lives, the other trace rules, the many policies, the timing."""
+
+    life: int
+    rules: int
+    many: int
+    cycles: int
+
+
+SIZES = {"paper": Size(261_681, 26_168, 261_681, 2_000), "quick": Size(12_000, 600, 600, 100)}
+
+FALLEN, SHARE_FALLEN = 0.5, 0.9
+PAPER_CYCLE_MS, PERIOD_MS = 85.0, 100.0
+W_SETTLES = 10_000
+"""Learning steps after which w has moved: 1 / (alpha_w x active features) = 1 / (0.001 x 0.1)."""
+
+
+class Data(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        few: The course of a thousand questions, by seed.
+        many: The course of ten thousand, on the first seed's life.
+        rules: The course of each gamma's questions on the first seed's life, by trace rule; each as long as `rules`.
+        cycles: p50, p99 and max in milliseconds, by number of policies.
+        growth: Factor by which the second moment of each policy's plain trace grows per step, over (gamma lambda)^2.
+    """
+
+    few: dict[int, Course]
+    many: Course
+    rules: dict[str, list[Course]]
+    cycles: dict[int, dict[str, float]]
+    growth: Floats
+
+
+def run(study: Study) -> Result:
+    """Do the experiment."""
+    data, size = gather(study), SIZES[study.scale]
+    from horde_agent.reproduce.policies_pictures import course_picture, traces_picture
+
+    folder, first = study.folder(NAME), study.seeds[0]
+    return Result(
+        NAME,
+        "A thousand policies, and ten thousand, learned from one behaviour",
+        [fall_claim(data, size), cycle_claim(data), many_claim(data, size), plain_claim(data, size)],
+        [
+            course_picture(data.few[first], folder / "mspbe-1000.png"),
+            course_picture(data.many, folder / "mspbe-10000.png"),
+            traces_picture(data.rules, folder / "traces.png"),
+        ],
+        [seeds_table(data), cycle_table(data), traces_table(data)],
+        settings={
+            "steps of each life, all of them learned from": size.life,
+            "steps for the other trace rules": size.rules,
+            f"steps for {MANY:,} policies": size.many,
+            "policies": "60 of 30,325 parameters, each U[0, 1]",
+            "gamma": ", ".join(f"{gamma:g}" for gamma in GAMMAS),
+            "lambda": LAM,
+            "alpha": "0.1 / 457",
+            "alpha_w": "0.001 alpha",
+            "trace rule, w rule": "clipped, every-step",
+            "tau of the estimates, in steps": 10_000,
+            "seeds": ", ".join(map(str, study.seeds)),
+        },
+        remarks=[
+            "Every question learns on every step: a Gibbs policy never gives an action no probability.",
+            f"The estimates start at 0 and rise while w learns, for some {W_SETTLES:,} steps; a fall is measured from "
+            "their peak. MSPBE estimates of different trace rules measure different objectives and are not compared.",
+            f"The trace rules are compared on the first {size.rules:,} steps of the first life: the traces of capped "
+            "and plain have no form that the span engine could carry cheaply.",
+        ],
+    )
+
+
+def gather(study: Study) -> Data:
+    """Live and learn; what is kept from a reproduction broken off is not done again."""
+    size, seeds, first, sent = SIZES[study.scale], study.seeds, study.seeds[0], quiet(study)
+    lives = streams(study, seeds, size.life, "behaviour")
+
+    def job(seed: int, n: int, rule: str, gamma: float, steps: int) -> Job:
+        what = f"{n:,} policies, {rule}, gamma {gamma:g}, life {seed}"
+        return Job(what, learn_gamma, (sent, seed, lives[seed], n, rule, gamma, steps))
+
+    longest_first = sorted(GAMMAS, reverse=True)
+    plan = [(first, MANY, "clipped", size.many)]
+    plan += [(first, FEW, rule, size.rules) for rule in TRACE_RULES if rule != "clipped"]
+    plan += [(seed, FEW, "clipped", size.life) for seed in seeds]
+    jobs = [job(seed, n, rule, gamma, steps) for seed, n, rule, steps in plan for gamma in longest_first]
+    paths = iter(study.in_parallel(jobs))
+    found = {key[:3]: read_course([next(paths) for _ in GAMMAS])[::-1] for key in plan}
+
+    rules = {rule: found[first, FEW, rule] for rule in TRACE_RULES}
+    rules["clipped"] = [_cut(course, size.rules) for course in rules["clipped"]]
+    cycles = {n: _cycles(study, lives[first], n, size.cycles) for n in (FEW, MANY)}
+    interface = interface_of(study)
+    return Data(
+        {seed: together(found[seed, FEW, "clipped"]) for seed in seeds},
+        together(found[first, MANY, "clipped"]),
+        rules,
+        cycles,
+        growth_factors(interface, asked(interface, first, FEW), lives[first]),
+    )
+
+
+def _cycles(study: Study, life: Path, n: int, cycles: int) -> dict[str, float]:
+    """Time the cycle alone, with all cores."""
+    few = max(cycles * FEW // n, 50)
+    times: dict[str, float] = study.in_parallel(
+        [Job(f"cycles of {n:,} policies", cycle_times, (study, study.seeds[0], life, n, few))]
+    )[0]
+    return times
+
+
+def _cut(course: Course, steps: int) -> Course:
+    """Return the first part of a course, at least one sample."""
+    n = max(int(np.searchsorted(course.step, steps, side="right")), 1)
+    return course._replace(
+        step=course.step[:n], mspbe=course.mspbe[:n], max_trace=course.max_trace[:n], n_aside=course.n_aside[:n]
+    )
+
+
+# ---- what a fall is -------------------------------------------------------------------------------------------------
+
+
+class Fall(NamedTuple):
+    """How far estimates fell from their peaks.
+
+    Attributes:
+        of_mean: The mean over the questions in the last tenth of the course, over that mean's peak.
+        share: Share of the questions whose own estimate, in the mean of the last tenth, is below half of its peak.
+        peak_at: Learning step of the mean's peak.
+    """
+
+    of_mean: float
+    share: float
+    peak_at: int
+
+
+def fall(course: Course) -> Fall:
+    """Measure the fall over the questions that were not set aside."""
+    curves = course.mspbe[:, course.is_sound].astype(np.float64)
+    late = curves[-max(len(curves) // 10, 1) :].mean(axis=0)
+    mean, peaks = curves.mean(axis=1), curves.max(axis=0)
+    share = float((late < FALLEN * peaks).mean())
+    return Fall(float(late.mean() / mean.max()), share, int(course.step[mean.argmax()]))
+
+
+def _has_fallen(found: Fall) -> list[bool]:
+    return [found.of_mean < FALLEN, found.share >= SHARE_FALLEN]
+
+
+_FALL_RULE = (
+    f"the mean over the questions ends (last tenth) below {FALLEN:.0%} of its peak; at least {SHARE_FALLEN:.0%} of the "
+    "questions end below half of their own peak; no question is set aside"
+)
+
+
+def _too_short(size_steps: int) -> str:
+    """Return the cause to be given where a life is too short for a fall to show."""
+    if size_steps >= 3 * W_SETTLES:
+        return ""
+    return f"{size_steps:,} steps are too few to judge: for some {W_SETTLES:,} the estimates still rise with w."
+
+
+# ---- verdicts -------------------------------------------------------------------------------------------------------
+
+
+def fall_claim(data: Data, size: Size) -> Claim:
+    """Judge the learning of a thousand questions."""
+    falls = [fall(course) for course in data.few.values()]
+    n_aside = sum(int(course.n_aside[-1]) for course in data.few.values())
+    parts = [all(part) for part in zip(*(_has_fallen(f) for f in falls), strict=True)]
+    peaks = ", ".join(f"{f.peak_at:,}" for f in falls)
+    return Claim(
+        text=f"The estimates show learning progress for each of {FEW:,} policies.",
+        source="section 6, last figure",
+        paper="the curves provide a clear indication of learning progress for each prediction",
+        measured=f"The mean ends at {mean_ci([f.of_mean for f in falls])} of its peak (at step {peaks}); "
+        f"{mean_ci([100 * f.share for f in falls])} % of the questions end below half of their own; "
+        f"{n_aside} set aside.",
+        verdict=verdict([*parts, n_aside == 0]),
+        rule=f"For every seed {_FALL_RULE}.",
+        cause=_too_short(size.life),
+    )
+
+
+def cycle_claim(data: Data) -> Claim:
+    """Judge the time of a cycle."""
+    times = data.cycles[FEW]
+    return Claim(
+        text=f"{FEW:,} off-policy questions about as many policies are learned in real time.",
+        source="section 6",
+        paper=f"a cycle of {PAPER_CYCLE_MS:g} ms on a 4-core desktop, within {PERIOD_MS:g} ms",
+        measured=f"Coding the observation, learning and predicting: p50 {times['p50']:.2f} ms, p99 "
+        f"{times['p99']:.2f} ms, at most {times['max']:.1f} ms, on {n_cores()} cores.",
+        verdict=verdict([times["p50"] <= PAPER_CYCLE_MS, times["p99"] <= PERIOD_MS]),
+        rule=f"p50 at most {PAPER_CYCLE_MS:g} ms, p99 at most {PERIOD_MS:g} ms.",
+    )
+
+
+def many_claim(data: Data, size: Size) -> Claim:
+    """Judge ten thousand policies: what the paper leaves to more computing power."""
+    found, times, n_aside = fall(data.many), data.cycles[MANY], int(data.many.n_aside[-1])
+    return Claim(
+        text=f"The same with {MANY:,} policies.",
+        source="section 8",
+        paper="significantly increased scaling can be obtained with more computational resources",
+        measured=f"The mean ends at {found.of_mean:.2f} of its peak (at step {found.peak_at:,}); {found.share:.1%} of "
+        f"the questions end below half of their own; {n_aside} set aside. A cycle takes p50 {times['p50']:.1f} ms, p99 "
+        f"{times['p99']:.1f} ms.",
+        verdict=verdict([*_has_fallen(found), n_aside == 0, times["p99"] <= PERIOD_MS]),
+        rule=f"On the first life {_FALL_RULE}; p99 of a cycle at most {PERIOD_MS:g} ms.",
+        cause=_too_short(size.many),
+    )
+
+
+def plain_claim(data: Data, size: Size) -> Claim:
+    """Judge the pseudo-code's own trace."""
+    growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
+    plain = data.rules["plain"]
+    aside = {gamma: int(course.n_aside[-1]) for gamma, course in zip(GAMMAS, plain, strict=True)}
+    largest = [course.max_trace[-1] for course in plain]
+    return Claim(
+        text="The pseudo-code's own trace learns them without divergence.",
+        source="sections 2 and 6",
+        paper="GTD(lambda) as printed; no divergence is spoken of",
+        measured=f"In {size.rules:,} steps, at gamma {', '.join(f'{g:g}' for g in GAMMAS)}: largest |e| "
+        f"{', '.join(f'{e:,.0f}' for e in largest)}; set aside {', '.join(str(n) for n in aside.values())} of "
+        f"{', '.join(str(len(course.gamma)) for course in plain)}.",
+        verdict=verdict([n == 0 for n in aside.values()]),
+        rule="For each gamma no question is set aside under the trace rule plain.",
+        cause="The second moment of the median policy's trace is multiplied per step by "
+        + ", ".join(f"{factor:.2f} (gamma {gamma:g})" for gamma, factor in growth.items())
+        + "; from 1 on its variance is infinite. clipped and capped bound the trace.",
+    )
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def seeds_table(data: Data) -> Table:
+    """Return the fall by seed and gamma."""
+    rows: list[Sequence[Cell]] = []
+    named = [(f"{FEW:,}, seed {seed}", course) for seed, course in data.few.items()]
+    for name, course in [*named, (f"{MANY:,}", data.many)]:
+        for gamma in (None, *GAMMAS):
+            mine = np.ones(course.gamma.shape, dtype=bool) if gamma is None else course.gamma == gamma
+            part = course._replace(mspbe=course.mspbe[:, mine], is_sound=course.is_sound[mine])
+            found = fall(part)
+            peak = float(part.mspbe[:, part.is_sound].mean(axis=1).max())
+            label = "all" if gamma is None else f"{gamma:g}"
+            rows.append([name, label, int(mine.sum()), peak, found.peak_at, found.of_mean, 100 * found.share])
+    return Table(
+        "Scalar MSPBE estimates",
+        ("policies", "gamma", "questions", "peak of mean", "at step", "end / peak", "% below half of own peak"),
+        rows,
+    )
+
+
+def cycle_table(data: Data) -> Table:
+    """Return the times of a cycle."""
+    rows = [[n, times["p50"], times["p99"], times["max"]] for n, times in data.cycles.items()]
+    return Table(
+        "One cycle, in milliseconds: code the observation, learn, predict",
+        ("policies", "p50", "p99", "max"),
+        rows,
+        f"Measured here, on {n_cores()} cores; the paper reports {PAPER_CYCLE_MS:g} ms for {FEW:,} on 4.",
+    )
+
+
+def traces_table(data: Data) -> Table:
+    """Return the largest traces by rule and gamma."""
+    rows: list[Sequence[Cell]] = [
+        [rule, f"{gamma:g}", float(course.max_trace[-1]), int(course.n_aside[-1]), len(course.gamma)]
+        for rule, courses in data.rules.items()
+        for gamma, course in zip(GAMMAS, courses, strict=True)
+    ]
+    low, middle, high = np.quantile(data.growth, [0.05, 0.5, 0.95])
+    said = "; ".join(
+        f"gamma {g:g}: {low * (g * LAM) ** 2:.2f}, {middle * (g * LAM) ** 2:.2f}, {high * (g * LAM) ** 2:.2f}"
+        for g in GAMMAS[1:]
+    )
+    return Table(
+        "Traces under each rule",
+        ("trace rule", "gamma", "largest |e|", "set aside", "questions"),
+        rows,
+        "Factor by which the second moment of a policy's plain trace grows per step (5 %, median, 95 % of the "
+        f"policies): {said}.",
+    )

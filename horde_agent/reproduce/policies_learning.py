@@ -1,0 +1,202 @@
+"""Learning about many Gibbs policies from one recorded life: the work of the experiment `policies`.
+
+The questions of each gamma learn in a Horde of their own, so that they can share the cores and so that the largest
+trace of each gamma is known. Demons do not know of each other: what is learned is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent import questions
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.jobs import warm_up
+from horde_agent.policies import Gibbs, StickyRandom, trace_growth
+from horde_agent.record import read
+from horde_agent.reproduce.lessons import Lessons, Tell, learn
+from horde_agent.reproduce.streams import interface_of
+from horde_agent.reproduce.study import Study
+from horde_agent.student import encoder
+from horde_agent.telemetry import Durations
+
+Floats = NDArray[np.float64]
+
+GAMMAS = (0.0, 0.5, 0.8, 0.95)
+N_SAMPLES = 500
+_STATES_LOOKED_AT = 60
+
+
+class Course(NamedTuple):
+    """How the learning of some questions went; S samples of n questions.
+
+    Attributes:
+        step: Learning steps at each sample, shape (S,).
+        mspbe: Scalar estimates of each question then, float32, shape (S, n); 0 from where it was set aside.
+        max_trace: Largest |e| so far, shape (S,).
+        n_aside: Questions set aside so far, shape (S,).
+        gamma: Of each question, shape (n,).
+        is_sound: Whether a question was never set aside, shape (n,).
+        seconds: What learning took.
+    """
+
+    step: NDArray[np.int64]
+    mspbe: NDArray[np.float32]
+    max_trace: Floats
+    n_aside: NDArray[np.int64]
+    gamma: Floats
+    is_sound: NDArray[np.bool_]
+    seconds: float
+
+
+def asked(interface: Interface, seed: int, n: int, gamma: float | None = None) -> list[GVF]:
+    """Return the questions that `horde learn --questions policies` asks with a seed, or those of one gamma."""
+    drawn = questions.policies(interface, np.random.default_rng([seed, 1]), n)
+    return [gvf for gvf in drawn if gamma is None or gvf.continuation == gamma]
+
+
+def config(trace_rule: str) -> LearnerConfig:
+    """Return the paper's step sizes with a trace rule.
+
+    A "plain" trace of a policy that takes every action never ends, which is what the span engine is slow at.
+    """
+    engine = "span" if trace_rule == "clipped" else "plain"
+    return LearnerConfig(trace_rule=trace_rule, vector_mspbe=False, engine=engine)  # type: ignore[arg-type]
+
+
+def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str) -> Horde:
+    """Return a Horde that has learned nothing, its kernels compiled."""
+    coder = interface.coder
+    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule))
+    warm_up(horde, interface)
+    return horde
+
+
+def learn_gamma(
+    tell: Tell, study: Study, seed: int, life: Path, n: int, trace_rule: str, gamma: float, steps: int
+) -> str:
+    """Learn the questions of one gamma along a life's first steps, in a process of its own; return the file.
+
+    Args:
+        tell: Takes the share that is done.
+        study: Where the file is kept.
+        seed: Of the life and of the policies.
+        life: Its record.
+        n: Policies of all gammas together.
+        trace_rule: As in `LearnerConfig`.
+        gamma: Whose questions are learned.
+        steps: How much of the life is learned from.
+    """
+
+    def make(path: Path) -> None:
+        interface = interface_of(study)
+        gvfs = asked(interface, seed, n, gamma)
+        course = follow(Lessons(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, tell)
+        with path.open("wb") as file:
+            np.savez(file, **course._asdict())
+
+    name = f"policies-{n}-{trace_rule}-{gamma:g}-{seed}.npz"
+    return str(study.kept(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, gamma=gamma, steps=steps))
+
+
+def follow(lessons: Lessons, horde: Horde, interface: Interface, tell: Tell) -> Course:
+    """Learn from a life and sample what is known of the questions on the way."""
+    n_updates = int(lessons.n_learned[-1])
+    every = max(n_updates // N_SAMPLES, 1)
+    samples: list[tuple[int, NDArray[np.float32], float, int]] = []
+
+    def after(n: int) -> None:
+        if n % every == 0 or n == n_updates:
+            samples.append((n, horde.mspbe_scalar.astype(np.float32), horde.max_trace, len(horde.diverged)))
+            tell(n / n_updates)
+
+    seconds = learn(lessons, horde, interface, after=after).seconds
+    step, mspbe, max_trace, n_aside = zip(*samples, strict=True)
+    aside = set(horde.diverged)
+    return Course(
+        np.array(step),
+        np.stack(mspbe),
+        np.array(max_trace),
+        np.array(n_aside),
+        np.array([float(gvf.continuation) for gvf in horde.questions if not callable(gvf.continuation)]),
+        np.array([name not in aside for name in horde.names]),
+        seconds,
+    )
+
+
+def read_course(paths: Sequence[str | Path]) -> list[Course]:
+    """Read what `learn_gamma` wrote, a course for each gamma."""
+    courses = []
+    for path in paths:
+        with np.load(path) as file:
+            courses.append(Course(**{name: file[name] for name in Course._fields}))
+    return courses
+
+
+def together(courses: Sequence[Course]) -> Course:
+    """Return the questions of several gammas as one course; the seconds are added, the largest trace is that of all."""
+    first = courses[0]
+    return Course(
+        first.step,
+        np.concatenate([c.mspbe for c in courses], axis=1),
+        np.max([c.max_trace for c in courses], axis=0),
+        np.sum([c.n_aside for c in courses], axis=0),
+        np.concatenate([c.gamma for c in courses]),
+        np.concatenate([c.is_sound for c in courses]),
+        float(sum(c.seconds for c in courses)),
+    )
+
+
+# ---- in real time ---------------------------------------------------------------------------------------------------
+
+
+def cycle_times(tell: Tell, study: Study, seed: int, life: Path, n: int, cycles: int) -> dict[str, float]:
+    """Return p50, p99 and max in milliseconds of a cycle: code the observation, learn, predict, for n policies.
+
+    One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must hold.
+    """
+    interface = interface_of(study)
+    horde, encode = horde_of(interface, asked(interface, seed, n), "clipped"), encoder(interface)
+    rows = read(life)[: cycles + 1].rows
+    horde.begin(rows["observation"][0], encode(rows["observation"][0]))
+    spent = Durations()
+    for t in range(1, len(rows)):
+        began = time.perf_counter()
+        observation = rows["observation"][t]
+        horde.learn(int(rows["action"][t - 1]), float(rows["b"][t - 1]), observation, encode(observation))
+        spent.add(time.perf_counter() - began)
+        tell(t / len(rows))
+    summary = spent.summary_ms()
+    assert summary is not None, "a life has more than one step"
+    return summary
+
+
+# ---- heavy traces ---------------------------------------------------------------------------------------------------
+
+
+def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Floats:
+    """Return by what factor the second moment of each policy's "plain" trace grows per step, over (gamma lambda)^2.
+
+    The policies look at the state, so pi(a)^2 is its mean over states of the life.
+
+    Returns:
+        Shape (n_policies,).
+    """
+    rows, encode = read(life).rows, encoder(interface)
+    chosen = np.linspace(0, len(rows) - 1, _STATES_LOOKED_AT).astype(int)
+    states = [(o, encode(o)) for o in rows["observation"][chosen]]
+    behaviour = StickyRandom(len(interface.actions)).transition_probabilities()
+    factors = []
+    for gvf in gvfs:
+        policy = gvf.target_policy
+        assert isinstance(policy, Gibbs), f"{gvf.name} is not about a Gibbs policy"
+        squares = np.mean([policy.probabilities(o, tiles) ** 2 for o, tiles in states], axis=0)
+        factors.append(trace_growth(np.sqrt(squares), behaviour, 1.0, 1.0).factor)
+    return np.array(factors)

@@ -1,0 +1,270 @@
+"""Figure 1's loop: predictions of the step before are features of the next, in a life, from a record, and by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.feedback import prediction_range
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import ChannelInfo, Interface, Scaler
+from horde_agent.loop import Life
+from horde_agent.policies import Behaviour, StickyRandom
+from horde_agent.questions import excursions, feeding_back, from_file, nexting
+from horde_agent.record import BROKEN, Phase, Recorder
+from horde_agent.reproduce.small_worlds import FED_BACK, best_without_memory, learn_ring, ring_values
+from horde_agent.student import predict_along, relearn
+from horde_agent.tiles import TileCoder
+from tests.agent.doubles import N_ACTIONS, ToyBody
+
+ALL = [{"questions": ["*"], "intervals": [8], "tilings": 8}]
+BOUNDS = np.array([[0.0, -2.0, -np.inf], [1.0, 2.0, np.inf]])
+
+
+def test_in_the_cycle_world_only_the_loop_can_tell_the_states_apart() -> None:
+    """Five states look alike; with the loop every value is exact.
+
+    Without it they get one value, so the mean of squared errors is at least 5/6 of the variance of theirs: .26 squared.
+    """
+    assert np.abs(learn_ring(FED_BACK) - ring_values()).max() < 0.005
+    assert best_without_memory() == pytest.approx(0.26, abs=0.005)
+    without = learn_ring([]) - ring_values()
+    assert np.sqrt((without**2).mean()) > best_without_memory()
+
+
+def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
+    """With lambda = 0 a state learns from the next one alone, which looks like its neighbours: a loop that is stuck.
+
+    Source: Tanner & Sutton (2005): TD(0) networks fail in the cycle world, TD(lambda) networks do not.
+    """
+    assert np.abs(learn_ring(FED_BACK, lam=0.0, n_steps=6_000) - ring_values()).max() > 0.1
+
+
+def toy_life(excursion: ExcursionConfig, faults: dict[int, Any], steps: int) -> tuple[Life, Any, Interface]:
+    """Live in a toy body with every prediction at gamma .5 fed back."""
+    body, recorder = ToyBody(faults), Recorder(3)
+    face = Interface.of(body)
+    asked = excursions(face, (0.0, 0.5))
+    face = face.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
+    rng = np.random.default_rng(5)
+    life = Life(body, toy_horde(face), StickyRandom(N_ACTIONS), rng, interface=face, excursions=excursion)
+    life.recorder = recorder
+    with life:
+        life.run(steps)
+    return life, recorder.stream(), face
+
+
+def toy_horde(face: Interface) -> Horde:
+    """Return a Horde that has learned nothing."""
+    config = LearnerConfig(dtype="float64", secondary_ratio=0.1)
+    asked = excursions(face, (0.0, 0.5))
+    return Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+
+
+FAULTS = {50: {"gap": 1}, 120: {"applied": 0}, 200: {"terminated": 1}}
+
+
+def test_a_record_teaches_what_the_life_did_with_the_loop_closed() -> None:
+    """Bit for bit, over gaps, refused commands, an end, excursions and drives."""
+    often = ExcursionConfig(probability=0.05, horizon=5)
+    life, stream, face = toy_life(often, FAULTS, 600)
+    student = relearn(stream, toy_horde(face), face, excursions=often)
+    assert student.errors.n_excursions == life.student.errors.n_excursions > 3
+    assert student.horde.weights_sha256() == life.horde.weights_sha256()
+
+
+def test_the_loop_by_hand_is_the_loop_of_a_life() -> None:
+    """encode(o_{t+1}, y_t), learn; where a stream begins encode(o) alone."""
+    life, stream, face = toy_life(ExcursionConfig(probability=0.0), FAULTS, 300)
+    assert face.feedback is not None
+    horde = toy_horde(face)
+    fed_back = face.feedback.demons(horde.names)
+    before = None
+    for row in stream.rows:
+        observation = row["observation"]
+        if before is None or row["flags"] & BROKEN:
+            horde.begin(observation, face.encode(observation))
+        else:
+            tiles = face.encode(observation, horde.predictions[fed_back])
+            horde.learn(int(before["action"]), float(before["b"]), observation, tiles, terminated=row["flags"] & 4 > 0)
+        before = row if row["phase"] == Phase.BEHAVE else None
+    assert horde.weights_sha256() == life.horde.weights_sha256()
+
+
+def test_the_tiles_of_a_step_code_what_was_predicted_one_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fed-back tile of a tiling of 4 in [0, 2]: floor(2 y), of the prediction that the update before returned."""
+    body = ToyBody()
+    face = Interface.of(body)
+    asked = nexting(face, gammas=(0.5,))
+    face = face.feeding_back(asked, [{"questions": ["*saw"], "intervals": [4], "tilings": 1}])
+    config = LearnerConfig(step_size=0.5, dtype="float64")
+    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    first = Interface.of(body).coder.n_features - 1  # behind the observation's tiles, before the bias
+    seen, made = [], [0.0]
+    learn = horde.learn
+
+    def spy(action: int, b: float, observation: np.ndarray, tiles: np.ndarray, **more: Any) -> np.ndarray:
+        seen.append(int(tiles[-2]) - first)
+        predictions = learn(action, b, observation, tiles, **more)
+        made.append(float(predictions[1]))
+        return predictions
+
+    monkeypatch.setattr(horde, "learn", spy)
+    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), interface=face) as life:
+        life.run(40)
+    assert seen == [min(int(2 * y), 3) for y in made[:-1]]
+    assert len(set(seen)) > 1
+
+
+def test_after_a_gap_the_loop_begins_as_a_horde_that_knows_nothing() -> None:
+    """Not with what it said before the gap: along a stream, row 3 is predicted as if the stream began there."""
+    _, stream, face = toy_life(ExcursionConfig(probability=0.0), {}, 300)
+    horde = relearn(stream, toy_horde(face), face).horde
+    broken = stream[100:106]
+    broken.rows["flags"][3] = 1
+    along = predict_along(broken, horde, face)
+    observations = broken.rows["observation"]
+    np.testing.assert_array_equal(along[3], horde.predict(face.encode(observations[3])))
+    assert face.feedback is not None
+    tiles = face.encode(observations[4], along[3, face.feedback.demons(horde.names)])
+    np.testing.assert_array_equal(along[4], horde.predict(tiles))
+    assert not np.array_equal(along[4], horde.predict(face.encode(observations[4])))
+
+
+def test_the_tiles_of_the_observation_keep_their_numbers_and_the_bias_stays_last() -> None:
+    """2 questions of 3 match, 8 tilings of 8: 128 more features, 16 more active."""
+    body = ToyBody()
+    plain = Interface.of(body)
+    looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), [{**ALL[0], "questions": ["*saw", "*age"]}])
+    assert looped.coder.n_features == plain.coder.n_features + 128
+    assert looped.coder.n_active == plain.coder.n_active + 16
+    observation = np.array([0.3, 0.6, 0.1])
+    with_loop, without = looped.encode(observation, np.array([1.0, 2.0])), plain.encode(observation)
+    np.testing.assert_array_equal(with_loop[: without.size - 1], without[:-1])
+    assert with_loop[-1] == looped.coder.n_features - 1
+    # age 1.0 of [0, 2]: cell 4 of the first tiling; saw 2.0: the last cell of every tiling.
+    first = plain.coder.n_features - 1
+    assert with_loop[without.size - 1] == first + 4
+    np.testing.assert_array_equal(with_loop[-9:-1], first + 64 + 8 * np.arange(8) + 7)
+
+
+def ask(name: str = "q", cumulant: Any = None, gamma: Any = 0.75, **more: Any) -> GVF:
+    """Return a question with defaults."""
+    return GVF(name, Behaviour(), cumulant or Channel(0), gamma, **more)
+
+
+@pytest.mark.parametrize(
+    ("gvf", "low", "high"),
+    [
+        (ask(), 0.0, 4.0),
+        (ask(gamma=0.0), 0.0, 1.0),
+        (ask(cumulant=Channel(1)), -8.0, 8.0),
+        (ask(cumulant=Channel(1), outcome=3.0), -5.0, 11.0),
+        (ask(cumulant=Feature(7)), 0.0, 4.0),
+        (ask(cumulant=Prediction("base"), gamma=0.5), -6.0, 14.0),  # twice -3..7
+    ],
+)
+def test_a_prediction_lies_between_the_extremes_of_its_return(gvf: GVF, low: float, high: float) -> None:
+    """Sum_k gamma^k (c + (1 - gamma) z) = c / (1 - gamma) + z."""
+    base = ask("base", Channel(1), 0.6, outcome=2.0)
+    assert prediction_range(gvf, {"base": base, "q": gvf}, BOUNDS) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize(
+    ("gvf", "reason"),
+    [
+        (ask(cumulant=lambda o, t: 1.0), "its cumulant is not a channel"),
+        (ask(cumulant=Channel(2)), "has no bounds"),
+        (ask(gamma=lambda o, t: 0.5), "must be numbers"),
+        (ask(outcome=lambda o, t: 0.5), "must be numbers"),
+        (ask(cumulant=Prediction("q")), "refers to itself"),
+    ],
+)
+def test_a_range_that_nobody_knows_must_be_given(gvf: GVF, reason: str) -> None:
+    face = Interface(
+        tuple(ChannelInfo(f"c{i}", "c", "1", True) for i in range(3)),
+        ("go",),
+        1.0,
+        TileCoder.default(3),
+        Scaler(*BOUNDS),
+    )
+    table = {"questions": ["q"], "intervals": [4], "tilings": 1}
+    with pytest.raises(ValueError, match=reason):
+        face.feeding_back([gvf], [table])
+    looped = face.feeding_back([gvf], [{**table, "range": [-1, 3]}])
+    assert looped.feedback is not None
+    np.testing.assert_allclose(looped.feedback.scaled(np.array([2.0])), [0.75])
+    np.testing.assert_allclose(looped.feedback.scaled(np.array([-9.0])), [0.0])
+    np.testing.assert_allclose(looped.feedback.scaled(None), [0.25])  # 0 of -1..3
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"questions": ["nobody"], "intervals": [4], "tilings": 1}, "no question's name matches 'nobody'"),
+        ({"questions": [], "intervals": [4], "tilings": 1}, "needs 'questions'"),
+        ({"questions": "age", "intervals": [4], "tilings": 1}, "needs 'questions'"),
+        ({"questions": ["*"], "intervals": [4]}, "lacks 'tilings'"),
+        ({"questions": ["*"], "interval": [4]}, "unknown key 'interval'"),
+        ({"questions": ["*"], "intervals": [4], "tilings": 1, "range": [1, 1]}, "range must be two finite numbers"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_sentence(table: dict[str, Any], message: str) -> None:
+    face = Interface.of(ToyBody())
+    with pytest.raises(ValueError, match=message):
+        face.feeding_back(nexting(face), [table])
+
+
+FILE = """
+[[family]]
+policies = ["behaviour"]
+gammas = [0.0, 0.5]
+channels = ["saw"]
+"""
+
+
+def test_a_question_file_may_feed_its_predictions_back(tmp_path: Path) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text(FILE + '[[feedback]]\nquestions = ["*/g0.5/*"]\nintervals = [4]\ntilings = 3\n')
+    plain = Interface.of(ToyBody())
+    asked = from_file(path, plain)
+    looped = feeding_back(path, plain, asked)
+    assert looped.feedback is not None
+    assert looped.feedback.names == ("behaviour/g0.5/saw",)
+    assert (looped.coder.n_features, looped.coder.n_active) == (plain.coder.n_features + 12, plain.coder.n_active + 3)
+    path.write_text(FILE)
+    assert feeding_back(path, plain, asked) is plain
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('[[feedback]]\nquestions = ["light"]\nintervals = [4]\ntilings = 3\n', "asked.toml: .* matches 'light'"),
+        ("feedback = 3\n", r"asked.toml: feedback must be \[\[feedback\]\] tables"),
+    ],
+)
+def test_a_question_file_that_feeds_nonsense_back_is_named(tmp_path: Path, more: str, message: str) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text((more + FILE) if "=" in more.splitlines()[0] else (FILE + more))
+    plain = Interface.of(ToyBody())
+    with pytest.raises(ValueError, match=message):
+        feeding_back(path, plain, from_file(path, plain))
+
+
+def test_what_does_not_fit_the_loop_is_refused() -> None:
+    plain = Interface.of(ToyBody())
+    looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), ALL)
+    with pytest.raises(ValueError, match="feeds none back"):
+        plain.encode(np.zeros(3), np.zeros(3))
+    with pytest.raises(ValueError, match=r"must have shape \(3,\)"):
+        looped.encode(np.zeros(3), np.zeros(2))
+    with pytest.raises(ValueError, match="already"):
+        looped.feeding_back(nexting(plain), ALL)
+    assert looped.feedback is not None
+    with pytest.raises(ValueError, match=r"lacks the question 'behaviour/g0\.5/age'"):
+        looped.feedback.demons(["somebody"])

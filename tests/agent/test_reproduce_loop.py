@@ -1,0 +1,125 @@
+"""Experiment `loop`: the channel that needs memory, what each variant is told, and the verdicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_agent.record import Recorder, Row, Stream
+from horde_agent.reproduce.loop import Ring, composed_claim, memory_claim, memory_table, ring_claim
+from horde_agent.reproduce.memory import (
+    ALONE,
+    GAMMAS,
+    LOOPED,
+    MINUTE,
+    OTHERS,
+    TOLD,
+    VARIANTS,
+    Outcome,
+    is_held_out,
+    learn_and_score,
+    pieces,
+    remembering,
+    since_touch,
+    variant_of,
+    with_memory,
+)
+from horde_agent.reproduce.small_worlds import composed_values, ring_values
+from tests.agent.shared import robot_interface
+
+ROBOT = robot_interface()
+NEAR_CHANNEL = ROBOT.index("ir_distance_3")
+
+
+def life(n_steps: int, touches: list[int], breaks: list[int] | None = None) -> Stream:
+    """Return a life of the robot that stands still, all readings .5, but for the steps at which it is at a wall."""
+    recorder = Recorder(57)
+    for t in range(n_steps):
+        o = np.full(57, 0.5, np.float32)
+        o[NEAR_CHANNEL] = 0.9 if t in touches else 0.1
+        flags = int(t == 0 or t in (breaks or []))
+        recorder.write(Row(t, 0.1 * t, o, 0, 0.2, 0, flags, (0.0, 0.0, 0.0)))  # type: ignore[arg-type]
+    return recorder.stream()
+
+
+def test_time_since_the_wall_is_counted_up_to_its_cap_and_forgotten_over_a_gap() -> None:
+    touches, broken = np.zeros(12, bool), np.zeros(12, bool)
+    touches[[2, 3]] = broken[[0, 6, 9]] = touches[9] = True
+    found = since_touch(touches, broken, 4)
+    np.testing.assert_allclose(found, np.array([4, 4, 0, 0, 1, 2, 4, 4, 4, 0, 1, 2]) / 4)
+
+
+def test_the_memory_is_there_to_be_asked_about_and_no_tile_reads_it() -> None:
+    face = remembering(ROBOT)
+    rows = with_memory(life(80, [10]), ROBOT).rows
+    np.testing.assert_allclose(rows["observation"][[9, 10, 20, 59, 60, 79], -1], [1, 0, 0.2, 0.98, 1, 1])
+    assert (face.coder.n_features, face.coder.n_active) == (ROBOT.coder.n_features, ROBOT.coder.n_active)
+    before, after = rows["observation"][20], rows["observation"][79]
+    np.testing.assert_array_equal(face.encode(before), face.encode(after))
+    np.testing.assert_array_equal(face.encode(before), ROBOT.encode(before[:-1]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_but_the_first_has_as_many_tiles_more(variant: str) -> None:
+    """Two predictions in 32 tilings of 8; the truth, one number, in 64."""
+    face, asked = variant_of(remembering(ROBOT), variant)
+    n_more = 0 if variant == ALONE else 64
+    assert face.coder.n_active == 457 + n_more
+    assert face.coder.n_features == 6065 + 8 * n_more
+    assert [gvf.name for gvf in asked[: len(GAMMAS)]] == [f"since_contact/g{gamma:g}" for gamma in GAMMAS]
+
+
+def test_every_third_minute_is_held_out_and_the_minutes_join() -> None:
+    """Ten minutes: the tenth, whose returns are cut off, and the row after it are left out."""
+    cuts = pieces(10 * MINUTE)
+    assert [k for k in range(len(cuts)) if is_held_out(k)] == [2, 5]
+    assert [(cut.start, cut.stop) for cut in cuts] == [(k * MINUTE, (k + 1) * MINUTE + 1) for k in range(8)]
+
+
+def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
+    """Touches come at random, once in about 60 steps, and all else stands still.
+
+    A guess that is the same everywhere has an error of at least the variance: 1. Told the truth, the next value (gamma
+    0) is known but for the touches, which are one step in 60.
+    """
+    rng = np.random.default_rng(0)
+    n_steps = 8 * MINUTE
+    stream = with_memory(life(n_steps, np.flatnonzero(rng.random(n_steps) < 1 / 60).tolist()), ROBOT)
+    errors = {v: learn_and_score(stream, remembering(ROBOT), v, lambda share: None).nmse for v in (ALONE, TOLD)}
+    assert (errors[ALONE] > 0.95).all()
+    assert errors[TOLD][0] < 0.5
+
+
+def outcomes(alone: list[float], looped: list[float], others: list[float]) -> dict[str, dict[int, Outcome]]:
+    """Return made-up errors, one per seed, the same at both gammas."""
+    nothing = np.zeros(1)
+    told = [0.1] * len(alone)
+    return {
+        variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(errors)}
+        for variant, errors in ((ALONE, alone), (LOOPED, looped), (OTHERS, others), (TOLD, told))
+    }
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        (([0.5, 0.6, 0.55], [0.3, 0.4, 0.35], [0.5, 0.6, 0.55]), "reproduced"),
+        (([0.5, 0.6, 0.55], [0.3, 0.4, 0.35], [0.2, 0.3, 0.25]), "partly reproduced"),  # the control is better
+        (([0.5, 0.6, 0.55], [0.49, 0.2, 0.54], [0.8, 0.5, 0.85]), "partly reproduced"),  # an interval that holds 0
+        (([0.5, 0.6, 0.55], [0.51, 0.2, 0.2], [0.5, 0.2, 0.2]), "not reproduced"),  # worse in one life
+        (([0.5], [0.4], [0.5]), "reproduced"),
+    ],
+)
+def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], expected: str) -> None:
+    claim = memory_claim(outcomes(*errors))
+    assert claim.verdict == expected
+    assert len(memory_table(outcomes(*errors)).rows) == len(VARIANTS) * len(GAMMAS)
+
+
+def test_the_small_worlds_are_judged_by_their_known_answers() -> None:
+    known = ring_values()
+    assert ring_claim(Ring(known, np.full(6, 0.8), known)).verdict == "reproduced"
+    assert ring_claim(Ring(known + 0.02, np.full(6, 0.8), known)).verdict == "partly reproduced"
+    assert ring_claim(Ring(known, known, known)).verdict == "partly reproduced"  # nothing without memory can be so good
+    assert composed_claim(composed_values() + 0.1).verdict == "reproduced"
+    assert composed_claim(composed_values() + np.array([0.0, 0.2])).verdict == "partly reproduced"

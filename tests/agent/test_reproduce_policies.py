@@ -1,0 +1,157 @@
+"""Experiment `policies`: what counts as a fall, that splitting by gamma changes nothing, and the verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.policies import Gibbs, StickyRandom, trace_growth
+from horde_agent.record import Recorder, Stream
+from horde_agent.reproduce.lessons import Lessons
+from horde_agent.reproduce.policies import (
+    FEW,
+    MANY,
+    SIZES,
+    Data,
+    cycle_claim,
+    fall,
+    fall_claim,
+    many_claim,
+    plain_claim,
+    seeds_table,
+    traces_table,
+)
+from horde_agent.reproduce.policies_learning import (
+    GAMMAS,
+    Course,
+    asked,
+    follow,
+    growth_factors,
+    horde_of,
+    together,
+)
+from tests.agent.shared import robot_interface
+
+ROBOT = robot_interface()
+
+
+def robot_life(n_steps: int, path: Path | None = None) -> Stream:
+    """Return a made-up life of readings that wander."""
+    rng, behaviour = np.random.default_rng(0), StickyRandom(5)
+    recorder = Recorder(57, path)
+    stream = Stream(np.zeros(n_steps + 1, dtype=recorder._buffer.dtype))
+    wander = np.cumsum(rng.normal(scale=0.03, size=(n_steps + 1, 57)), axis=0)
+    stream.rows["observation"] = 0.5 + 0.5 * np.sin(wander)
+    stream.rows["step"] = np.arange(n_steps + 1)
+    for row in stream.rows:
+        row["action"], row["b"] = behaviour.draw(rng)
+    stream.rows["phase"][-1] = 3
+    return stream
+
+
+def course(curves: list[list[float]], gamma: list[float] | None = None, aside: int = 0, trace: float = 9.0) -> Course:
+    """Return a course of given curves, each a list over time."""
+    mspbe = np.array(curves, dtype=np.float32).T
+    steps, n = mspbe.shape
+    return Course(
+        np.arange(1, steps + 1) * 100,
+        mspbe,
+        np.full(steps, trace),
+        np.full(steps, aside),
+        np.array(gamma or [0.0] * n),
+        np.arange(n) >= aside,
+        1.0,
+    )
+
+
+def test_a_fall_is_measured_from_the_peak_to_the_last_tenth() -> None:
+    """20 samples: the last tenth is two. Curve 1 peaks at 4 and ends at 1; curve 2 stays at 2; so (1 + 2) / (4 + 2)."""
+    first = [0.0, 4.0, *[3.0] * 16, 0.5, 1.5]
+    found = fall(course([first, [2.0] * 20]))
+    assert found == (pytest.approx(0.5), 0.5, 200)
+
+
+def test_a_question_that_was_set_aside_is_no_fall() -> None:
+    """Its estimate is 0 from then on, which would look like perfect learning."""
+    found = fall(course([[8.0, *[0.0] * 9], [2.0] * 10], aside=1))
+    assert found == (1.0, 0.0, 100)
+
+
+def test_the_questions_learn_alike_in_one_horde_and_in_one_for_each_gamma() -> None:
+    """Estimates and largest trace, in the order of the gammas."""
+    lessons = Lessons(robot_life(60))
+    gvfs = asked(ROBOT, 3, 24)
+    whole = follow(lessons, horde_of(ROBOT, gvfs, "clipped"), ROBOT, lambda share: None)
+    parts = [
+        follow(lessons, horde_of(ROBOT, asked(ROBOT, 3, 24, gamma), "clipped"), ROBOT, lambda share: None)
+        for gamma in GAMMAS
+    ]
+    split = together(parts)
+    order = np.argsort(whole.gamma, kind="stable")
+    np.testing.assert_array_equal(split.gamma, whole.gamma[order])
+    np.testing.assert_array_equal(split.step, whole.step)
+    np.testing.assert_allclose(split.mspbe, whole.mspbe[:, order], rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(split.max_trace, whole.max_trace, rtol=1e-6)
+    assert np.abs(whole.mspbe[-1]).max() > 0
+
+
+def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path) -> None:
+    """A policy without parameters is uniform: M = .2^2 / b(a | l) has the spectral radius that trace_growth gives."""
+    stream, path = robot_life(10), tmp_path / "life.rec"
+    with Recorder(57, path) as recorder:
+        recorder._buffer[: len(stream)] = stream.rows
+        recorder._used = len(stream)
+    [gvf] = asked(ROBOT, 0, 1)
+    uniform = replace(gvf, target_policy=Gibbs(5, ROBOT.coder.n_features, np.zeros(0, np.int64), np.zeros(0)))
+    expected = trace_growth(np.full(5, 0.2), StickyRandom(5).transition_probabilities(), 1.0, 1.0).factor
+    found = growth_factors(ROBOT, [gvf, uniform], path)
+    assert found[1] == pytest.approx(expected)
+    assert found[0] > found[1]
+
+
+def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: int = 0) -> Data:
+    """Return made-up measurements: estimates that rise to 1 and end somewhere."""
+    fallen = course([[0.0, 1.0, *[ends_at] * 8]] * 4, list(GAMMAS))
+    rules = {rule: [course([[1.0] * 3] * 2, [g, g]) for g in GAMMAS] for rule in ("clipped", "capped")}
+    rules["plain"] = [course([[1.0] * 3] * 2, [g, g], plain_aside * (g == 0.95), 1e5) for g in GAMMAS]
+    times = {"p50": p50, "p99": p99, "max": 150.0}
+    return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8))
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdicts"),
+    [
+        (data(0.1), ("reproduced", "reproduced", "reproduced", "reproduced")),
+        (data(0.9), ("partly reproduced", "reproduced", "partly reproduced", "reproduced")),
+        (data(0.1, p50=86.0), ("reproduced", "partly reproduced", "reproduced", "reproduced")),
+        (data(0.1, p50=99.0, p99=101.0), ("reproduced", "not reproduced", "partly reproduced", "reproduced")),
+        (data(0.1, plain_aside=1), ("reproduced", "reproduced", "reproduced", "partly reproduced")),
+    ],
+)
+def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: tuple[str, ...]) -> None:
+    size = SIZES["paper"]
+    claims = (
+        fall_claim(measured, size),
+        cycle_claim(measured),
+        many_claim(measured, size),
+        plain_claim(measured, size),
+    )
+    assert tuple(claim.verdict for claim in claims) == verdicts
+
+
+def test_a_life_too_short_for_w_is_said_to_be_so() -> None:
+    assert "too few to judge" in fall_claim(data(0.9), SIZES["quick"]).cause
+    assert not fall_claim(data(0.9), SIZES["paper"]).cause
+
+
+def test_the_tables_tell_each_gamma_and_each_rule() -> None:
+    rows = seeds_table(data(0.1)).rows
+    assert [row[1] for row in rows[:5]] == ["all", "0", "0.5", "0.8", "0.95"]
+    assert [row[2] for row in rows[:5]] == [4, 1, 1, 1, 1]
+    traces = traces_table(data(0.1, plain_aside=1)).rows
+    assert [row[3] for row in traces if row[0] == "plain"] == [0, 0, 0, 1]
+    # 1.8 x (.95 x .9)^2
+    assert "gamma 0.95: 1.32, 1.32, 1.32" in traces_table(data(0.1)).note
