@@ -14,8 +14,7 @@ from horde_env.emulator import Emulator, FaultRates
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import DropsBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import LinkSettings
-from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.lockstep import LockstepClock
 from horde_env.robot import Floats, RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen

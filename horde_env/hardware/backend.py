@@ -17,10 +17,11 @@ from horde_env.hardware.control import HALT, Control, MotorMode, drive
 from horde_env.hardware.dialect import DROPS, SERIAL, Dialect, is_original_simulator
 from horde_env.hardware.frames import Framing
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import TICK_S, Link, LinkSettings, LinkStats
+from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import Port
+from horde_env.hardware.readings import LinkStats
 from horde_env.hardware.safety import Supervisor
-from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.hardware.wire import MONITOR_CHARGING
 from horde_env.robot import Floats, RobotSpec, critterbot
@@ -91,9 +92,7 @@ class SerialBody(Backend):
     ) -> None:
         self.spec = critterbot() if spec is None else spec
         self.period_s = self.spec.period_s
-        # A write that waits for room must not cost more than half a period.
-        self.config = replace(config, write_timeout_s=min(config.write_timeout_s, 0.5 * self.period_s))
-        self.clock, self.latch = clock, latch
+        self.config, self.clock, self.latch = config, clock, latch
         self._signs = np.ones(self.spec.n_channels)
         for name, sign in (signs or {}).items():
             self._signs[self.spec.index(name)] = sign

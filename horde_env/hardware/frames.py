@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.hardware.link import Link, LinkStats
+from horde_env.hardware.link import Link
 from horde_env.hardware.port import GAP_S
-from horde_env.hardware.readings import Reading, aggregate
+from horde_env.hardware.readings import LinkStats, Reading, aggregate
 from horde_env.hardware.safety import FREE
 from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
 from horde_env.robot import Floats, RobotSpec

@@ -28,7 +28,7 @@ from horde_env.hardware.port import Port
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, config
+from tests.env.hardware.peers import LIMIT_S, config, handshake
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
@@ -63,7 +63,7 @@ def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator,
     url = line(emulator)
     emulator.start(speed=5.0)
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
+        handshake(port)
         turning = SPEC.index("rotational_velocity")
 
         def turns() -> bool:
@@ -80,7 +80,7 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
     emulator.start(speed=5.0)
     parser = drops.StateDropParser()
     with Port(config(url), time.monotonic, parser=parser) as port:
-        port.handshake(wake=b"", listen_s=LIMIT_S)
+        handshake(port, wake=b"", listen_s=LIMIT_S)
 
         def turns() -> bool:
             port.write(drops.encode_control_drop(Control(1, 0, 0, -10)))
@@ -97,7 +97,7 @@ def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> 
     url = emulator.open_pty()
     emulator.start(speed=10.0)
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
+        handshake(port)
         t, n = emulator.t, port.last_two()[-1].number
         until(lambda: emulator.t > t + 2.0)
         packets, seconds = port.last_two()[-1].number - n, emulator.t - t
@@ -278,14 +278,14 @@ def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emul
     path = emulator.open_pty()
     emulator.start(speed=5.0)
     port = Port(config(path), time.monotonic)
-    port.handshake()
+    handshake(port)
     emulator.inject("unplug", for_s=1.0)
     with pytest.raises(PortLost, match="went away"):
         until(lambda: port.wait(10**9, 0.05))
     port.close()
     until(lambda: os.path.exists(path))
     with Port(config(path), time.monotonic) as port:
-        port.handshake(listen_s=LIMIT_S)
+        handshake(port, listen_s=LIMIT_S)
     assert emulator.fault_counts["unplug"] == 1
 
 
@@ -294,7 +294,7 @@ def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
     url = emulator.listen()
     emulator.start(speed=2.0)
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
+        handshake(port)
         until(
             lambda: (
                 port.write(encode_control(Control(0, 20, 20, 20))) or emulator.robot.machine.body.motion.yaw_rate > 1
@@ -345,10 +345,10 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
     path = re.match(r"serial +(\S+) ", lines[0])
     assert path
     with contextlib.closing(Port(config(path[1]), time.monotonic)) as port:
-        port.handshake(patience_s=LIMIT_S)
+        handshake(port, patience_s=LIMIT_S)
     url = lines[2].split()[1]
     with Port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
-        port.handshake(wake=b"", listen_s=LIMIT_S)
+        handshake(port, wake=b"", listen_s=LIMIT_S)
     stop.set()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
