@@ -300,6 +300,8 @@ def test_a_whole_life_through_faults_is_the_same_twice() -> None:
             body.reset(np.random.default_rng(0))
             frames = []
             for k in range(250):
+                if k == 100:
+                    emulator.inject("unplug")
                 clock.begin()
                 frame = body.exchange(SPEC.requests[k // 8 % 5])
                 clock.wait()
@@ -311,6 +313,7 @@ def test_a_whole_life_through_faults_is_the_same_twice() -> None:
     frames, (stats, counts) = life()
     assert life() == (frames, (stats, counts))
     assert stats.crc_errors > 10
-    assert stats.reconnects == stats.losses > 0
+    assert stats.losses - 1 <= stats.reconnects <= stats.losses  # it may end while the robot is away
+    assert stats.reconnects > 0
     assert counts["unplug"] > 0
     assert sum(applied for *_, applied in frames) > 100

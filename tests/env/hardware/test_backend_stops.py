@@ -26,7 +26,7 @@ pytestmark = pytest.mark.hardware
 RNG = np.random.default_rng(0)
 ASKED = drive(FORWARD, SPEC)
 RAMP_S = 0.19  # the fastest wheel at forward does 19 units, one in 10 ms
-ALONE_S = 0.5 + RAMP_S - 0.01  # from the last command to rest: the ramp's first step ends the 0.5 s
+ALONE_S = 0.5 + RAMP_S - 0.02  # from the last command to rest: it acts in its cycle, and the 50th begins the ramp
 
 
 @pytest.fixture
