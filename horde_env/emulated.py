@@ -154,8 +154,8 @@ class EmulatedBody(Backend):
             battery_scale=self._battery_scale,
             faults=self._faults,
         )
-        url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
         try:
+            url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
             self._body = self._connect(url, self._emulator)
             return self._posed(self._body.reset(rng))
         except BaseException:

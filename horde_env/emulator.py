@@ -24,6 +24,7 @@ from horde_env.emulation.jitter import packet_delays
 from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
 from horde_env.emulation.sockets import SocketLine
+from horde_env.hardware.control import HALT, encode_control
 from horde_env.hardware.drops import ROBOT_PORT
 from horde_env.robot import RobotSpec
 from horde_env.sim.backend import START_M
@@ -74,6 +75,7 @@ class Emulator:
     ) -> None:
         own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
         self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
+        _compile(self.robot)
         x, y = own.uniform(-START_M, START_M, 2)
         self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
         self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
@@ -242,6 +244,14 @@ class Emulator:
             k += 1
 
 
+def _compile(robot: Microcontroller) -> None:
+    """Let a robot that is yet to be booted take two cycles, so that no kernel is compiled when a host waits for it."""
+    robot.in_mi = True
+    robot.receive(encode_control(HALT))
+    for _ in range(2):
+        robot.cycle()
+
+
 def serve(
     *,
     tcp: str | None = None,
@@ -285,7 +295,8 @@ def serve(
         emulator.start(speed)
         try:
             while not stop.wait(0.2):
-                pass
+                if not emulator.is_running:
+                    raise RuntimeError("the emulated robot's thread has died, of the error above")
         except KeyboardInterrupt:
             pass
         return emulator.fault_counts

@@ -134,7 +134,11 @@ class SerialBody(Backend):
         self._link.command(HALT)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
-        self._framing = Framing(self.spec, self._link, self._signs)
+        try:
+            self._framing = Framing(self.spec, self._link, self._signs)
+        except BackendUnavailable:
+            self.close()
+            raise
         self.clock.start()  # opening took its time
         frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
         self._judge(frame)

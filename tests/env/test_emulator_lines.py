@@ -93,15 +93,22 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
 
 
 def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> None:
-    """Counted between two of its own instants, so that a busy machine changes nothing."""
+    """Counted where they leave, between two of its own instants, so that a busy machine changes nothing."""
     url = emulator.open_pty()
     emulator.start(speed=10.0)
+
+    def now() -> tuple[float, int]:
+        with emulator._lock:
+            return emulator.t, emulator.lines[0].n_sent
+
     with Port(config(url), time.monotonic) as port:
         handshake(port)
-        t, n = emulator.t, port.last_two()[-1].number
+        t, n = now()
         until(lambda: emulator.t > t + 2.0)
-        packets, seconds = port.last_two()[-1].number - n, emulator.t - t
-        assert packets == pytest.approx(100 * seconds, abs=5)
+        end, n_end = now()
+        assert (n_end - n) / wire.STATE_SIZE == pytest.approx(100 * (end - t), abs=3)
+        until(lambda: port.counts.n_bytes >= n_end)
+        assert port.counts.crc_errors == 0
 
 
 def test_the_gaps_are_those_of_the_real_robots_log() -> None:
@@ -354,6 +361,18 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
     assert not thread.is_alive()
     assert counts["stall"] > 0
     assert counts["flip"] == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot whose thread has died would look like one that is switched off, for ever."""
+
+    def die(*_: Any, **__: Any) -> bytes:
+        raise ZeroDivisionError("a bug in the emulator")
+
+    monkeypatch.setattr(Emulator, "_cycle", die)
+    with pytest.raises(RuntimeError, match="the emulated robot's thread has died"):
+        serve(say=lambda _: None)
 
 
 @pytest.mark.parametrize(

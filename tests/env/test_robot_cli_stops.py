@@ -154,7 +154,7 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
 
     monkeypatch.setattr("horde_env.hardware.latch.write_whole", refuse)
     assert cli.main(["stop"]) == 1
-    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(COAST)
+    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
     assert "Permission denied" in capsys.readouterr().err
 
 
@@ -178,7 +178,7 @@ def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     robot.start()
     assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
     robot.join()
-    assert heard == FILL + coast + halt + halt
+    assert heard == FILL + halt + halt + coast
     out, err = capsys.readouterr()
     assert ("its wheels are at rest" in out) is (code == 0)
     assert ("switch the robot off" in err) is (code == 1)

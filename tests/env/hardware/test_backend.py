@@ -14,6 +14,7 @@ from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.link import Link
 from horde_env.robot import critterbot
 from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
@@ -295,6 +296,31 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     assert not body.reset(RNG).stale
     assert marks(life(body, 2)) == ["", ""]
     body.close()
+
+
+def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
+    robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link's own thread may lose it just after the wheels stood still: then there are no readings."""
+    body.reset(RNG)
+    monkeypatch.setattr(Link, "last_two", lambda _: ())
+    with pytest.raises(BackendUnavailable, match="went away before its first frame"):
+        body.reset(RNG)
+    monkeypatch.undo()
+    assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
+
+
+def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, body: SerialBody) -> None:
+    """The reconnection that would have closed it has not begun."""
+    body.reset(RNG)
+    link = body._link
+    assert link is not None
+    port = link._port
+    assert port is not None
+    link.lose("a test")
+    body.close()
+    assert not port._thread.is_alive()
+    assert port.lost == "it was closed"
 
 
 def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
