@@ -5,7 +5,7 @@
         robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
 
 Who talks to it cannot tell it from the robot: same bytes, same 100 Hz with the jitter of the real robot's log, same
-faults of the firmware. `horde-robot emulate` is `serve`.
+faults of the firmware. `horde-robot emulate` is `serving.serve`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
 from horde_env.emulation.sockets import SocketLine
 from horde_env.hardware.control import HALT, encode_control
-from horde_env.hardware.drops import ROBOT_PORT
 from horde_env.robot import RobotSpec
 from horde_env.sim.backend import START_M
 from horde_env.sim.motors import TICK_S
 from horde_env.sim.pen import Pen
 
-__all__ = ["Emulator", "FaultRates", "Microcontroller", "serve"]
+__all__ = ["Emulator", "FaultRates", "Microcontroller"]
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
@@ -250,61 +249,3 @@ def _compile(robot: Microcontroller) -> None:
     robot.receive(encode_control(HALT))
     for _ in range(2):
         robot.cycle()
-
-
-def serve(
-    *,
-    tcp: str | None = None,
-    drops: str | None = None,
-    speed: float = 1.0,
-    faults: str = "",
-    seed: int = 0,
-    battery_scale: float = 1.0,
-    say: Callable[[str], None] = print,
-    stop: threading.Event | None = None,
-) -> dict[str, int]:
-    """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
-
-    There is always a pseudo terminal; `say` tells its path first, then the addresses.
-
-    Args:
-        tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
-        drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
-        speed: How many of the robot's seconds pass per second.
-        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
-        seed: Of everything random.
-        battery_scale: Factor on the batteries' capacity.
-        say: Takes a line of text for the user.
-        stop: Ends it.
-
-    Raises:
-        ValueError: If an argument makes no sense.
-        BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
-    """
-    rates = FaultRates.parse(faults)
-    addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
-    if not 0.0 < speed < float("inf"):
-        raise ValueError(f"speed must be positive and finite, not {speed}")
-    stop = stop or threading.Event()
-    with Emulator(seed=seed, faults=rates, battery_scale=battery_scale) as emulator:
-        say(f"serial   {emulator.open_pty()}   (parity none)")
-        if "tcp" in addresses:
-            say(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if "drops" in addresses:
-            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
-        emulator.start(speed)
-        try:
-            while not stop.wait(0.2):
-                if not emulator.is_running:
-                    raise RuntimeError("the emulated robot's thread has died, of the error above")
-        except KeyboardInterrupt:
-            pass
-        return emulator.fault_counts
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Return the host and the port of "HOST:PORT", "PORT" or "" (the driver's port)."""
-    host, _, port = text.rpartition(":")
-    if not (port.isdigit() or not text) or int(port or 0) > 65_535:
-        raise ValueError(f"an address is HOST:PORT or PORT, not {text!r}")
-    return host or "127.0.0.1", int(port) if text else ROBOT_PORT

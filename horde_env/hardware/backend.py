@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from horde_env.backend import Backend, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware.control import HALT, Control, MotorMode, drive
-from horde_env.hardware.dialect import DROPS, SERIAL, Dialect, is_original_simulator
+from horde_env.hardware.dialect import DROPS, DROPS_NOTES, IR_LIGHT_NOTE, SERIAL, Dialect, is_original_simulator
 from horde_env.hardware.frames import Framing
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import LinkStats
-from horde_env.hardware.safety import Supervisor
+from horde_env.hardware.safety import Supervising, Supervisor
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.hardware.wire import MONITOR_CHARGING
@@ -29,23 +29,7 @@ from horde_env.robot import Floats, RobotSpec, critterbot
 REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
 REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
 
-IR_LIGHT_NOTE = (
-    "The firmware sends IR light modulo 256: its top two bits are guessed by continuity, and wrong where a reading "
-    "passes 255 between two packets or across lost ones."
-)
-DROPS_NOTES = (
-    "The driver's IR distance is the high eight of ten bits OR the low two: restored to 3.3 of 1023 r.m.s., no better.",
-    "With its terminal's defaults the driver changes every byte 0D of the robot's into 0A, which cannot be told.",
-)
-
 _log = logging.getLogger(__name__)
-
-
-class Supervising(Protocol):
-    """What a body needs of its supervisor; see `safety.Supervisor`."""
-
-    def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return "" while the robot may move, else why not."""
 
 
 class SerialBody(Backend):

@@ -145,11 +145,11 @@ class Link:
             left.close()
 
     def _open_port(self) -> Steps:
-        return open_port(self._connect_with_parser, self._dialect, self._monotonic)
+        def connect(parser: StreamParser) -> Port:
+            self.parser = parser
+            return self._connect(parser)
 
-    def _connect_with_parser(self, parser: StreamParser) -> Port:
-        self.parser = parser
-        return self._connect(parser)
+        return open_port(connect, self._dialect, self._monotonic)
 
     def _adopt(self, port: Port) -> None:
         """Make `port` the present connection; nothing moves before the next command."""
@@ -187,10 +187,9 @@ class Link:
     def stats(self) -> LinkStats:
         """What was seen since the link was opened."""
         with self._lock:
-            counts = self._before if self._port is None else self._before.plus(self._port.counts)
-        reconnects = max(self.epoch - 1, 0)
-        lapses = self._keep_alive.n_lapses
-        return LinkStats(counts.packets, counts.crc_errors, counts.skipped_bytes, self.losses, reconnects, lapses)
+            seen = self._before if self._port is None else self._before.plus(self._port.counts)
+            reconnects, lapses = max(self.epoch - 1, 0), self._keep_alive.n_lapses
+        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lapses)
 
     def _write(self, data: bytes) -> bool:
         """Write to the port there is; lose it if that fails."""

@@ -20,13 +20,14 @@ from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
-from horde_env.emulator import Emulator, serve
+from horde_env.emulator import Emulator
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control
 from horde_env.hardware.port import Port
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
+from horde_env.serving import serve
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, config, handshake
 

@@ -162,7 +162,7 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
 def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     velocity: int, code: int, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Duty 0 ends even the runaway of a robot in WHEEL_VOLTAGE; velocity 0, twice, is what stays."""
+    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
     raw[SPEC.index("motor_velocity_220")] = velocity
