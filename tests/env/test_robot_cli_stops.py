@@ -208,7 +208,7 @@ def test_an_emulated_robot_is_played_until_a_signal(
         assert words["stop"].is_set()
         return {"loss": 3, "flip": 0}
 
-    monkeypatch.setattr("horde_env.emulator.serve", serve)
+    monkeypatch.setattr("horde_env.serving.serve", serve)
     assert cli.main(["emulate", "--drops", "--faults", "loss=1", "--speed", "2", "--seed", "5"]) == code
     assert capsys.readouterr().out == "serial   /dev/pts/7\nfaults: loss 3\n"
     assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")
