@@ -24,6 +24,7 @@ from horde_env.emulation.jitter import packet_delays
 from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
 from horde_env.emulation.sockets import SocketLine
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.control import HALT, encode_control
 from horde_env.robot import RobotSpec
 from horde_env.sim.backend import START_M
@@ -79,7 +80,7 @@ class Emulator:
         self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
         self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
         self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
-        self._unplugged = False
+        self._absent: list[Line] = []
         self.lines: list[Line] = []
         self.n_slips = 0
         self._lock = threading.RLock()
@@ -206,15 +207,14 @@ class Emulator:
         return self._faults.on_the_way_out(self.robot.cycle(look))
 
     def _plug(self) -> None:
-        """Unplug the lines, or plug them in again, as the faults have it."""
-        if self._faults.is_on("unplug") == self._unplugged:
-            return
-        self._unplugged = not self._unplugged
-        for line in self.lines:
-            if self._unplugged:
+        """Unplug the lines, or plug them in again, as the faults have it; one whose name is taken is tried again."""
+        is_unplugged = self._faults.is_on("unplug")
+        if is_unplugged and not self._absent:
+            for line in self.lines:
                 line.unplug()
-            else:
-                line.plug()
+            self._absent = list(self.lines)
+        elif self._absent and not is_unplugged:
+            self._absent = [line for line in self._absent if not _is_plugged_in(line)]
 
     def _send(self, data: bytes) -> None:
         for line in self.lines:
@@ -241,6 +241,15 @@ class Emulator:
                 data = self._cycle(look=True)
             sending.append((cycle_at + next(delays) / speed, data))
             k += 1
+
+
+def _is_plugged_in(line: Line) -> bool:
+    """Plug a line in; return False where somebody has taken its name, or port, in the meantime."""
+    try:
+        line.plug()
+    except BackendUnavailable:
+        return False
+    return True
 
 
 def _compile(robot: Microcontroller) -> None:

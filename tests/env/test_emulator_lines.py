@@ -297,6 +297,24 @@ def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emul
     assert emulator.fault_counts["unplug"] == 1
 
 
+def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
+    """The robot must not die of it, nor cut off the host of its other line at each attempt."""
+    terminal, url = emulator.open_pty(), emulator.listen()
+    emulator.inject("unplug", for_s=0.02)
+    emulator.advance()
+    with socket.create_server(address(url)):
+        for _ in range(5):
+            emulator.advance()
+        device = os.readlink(terminal)
+        for _ in range(5):
+            emulator.advance()
+        assert os.readlink(terminal) == device
+    emulator.advance()
+    with socket.create_connection(address(url)):
+        emulator.advance()
+        assert os.readlink(terminal) == device
+
+
 def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
     """SIGKILL, power, cable: the robot's own 0.5 s. With the ramp of 20 units that is 0.7 s at most."""
     url = emulator.listen()
