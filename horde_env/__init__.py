@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from horde_env.env import PenEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.backend import DropsBody, SerialBody
-    from horde_env.hardware.link import LinkSettings
-    from horde_env.hardware.settings import PortConfig
+    from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.make import (
         make_drops_env,
         make_emulated_env,
@@ -64,8 +63,7 @@ _HOME = {
     "env": ("PenEnv",),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
     "hardware.backend": ("DropsBody", "SerialBody"),
-    "hardware.link": ("LinkSettings",),
-    "hardware.settings": ("PortConfig",),
+    "hardware.settings": ("LinkSettings", "PortConfig"),
     "make": ("make_drops_env", "make_emulated_env", "make_replay_env", "make_serial_env", "make_simulator_env"),
     "replay": ("RecordedLife",),
     "robot": ("Action", "Channel", "RobotSpec", "critterbot"),

@@ -199,7 +199,7 @@ def _monitor(words: argparse.Namespace) -> int:
 def _emulate(words: argparse.Namespace) -> int:
     """Play a robot until a signal ends it, then say which faults have happened."""
     with answered():
-        from horde_env.emulator import serve
+        from horde_env.serving import serve
 
         if words.seed < 0:
             raise BadInput(f"--seed must not be negative, and is {words.seed}")

@@ -14,8 +14,7 @@ from horde_env.emulator import Emulator, FaultRates
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import DropsBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import LinkSettings
-from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.lockstep import LockstepClock
 from horde_env.robot import Floats, RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
@@ -155,8 +154,8 @@ class EmulatedBody(Backend):
             battery_scale=self._battery_scale,
             faults=self._faults,
         )
-        url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
         try:
+            url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
             self._body = self._connect(url, self._emulator)
             return self._posed(self._body.reset(rng))
         except BaseException:

@@ -5,7 +5,7 @@
         robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
 
 Who talks to it cannot tell it from the robot: same bytes, same 100 Hz with the jitter of the real robot's log, same
-faults of the firmware. `horde-robot emulate` is `serve`.
+faults of the firmware. `horde-robot emulate` is `serving.serve`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from horde_env.emulation.jitter import packet_delays
 from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
 from horde_env.emulation.sockets import SocketLine
-from horde_env.hardware.drops import ROBOT_PORT
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.control import HALT, encode_control
 from horde_env.robot import RobotSpec
 from horde_env.sim.backend import START_M
 from horde_env.sim.motors import TICK_S
 from horde_env.sim.pen import Pen
 
-__all__ = ["Emulator", "FaultRates", "Microcontroller", "serve"]
+__all__ = ["Emulator", "FaultRates", "Microcontroller"]
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
@@ -74,11 +75,12 @@ class Emulator:
     ) -> None:
         own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
         self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
+        _compile(self.robot)
         x, y = own.uniform(-START_M, START_M, 2)
         self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
         self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
         self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
-        self._unplugged = False
+        self._absent: list[Line] = []
         self.lines: list[Line] = []
         self.n_slips = 0
         self._lock = threading.RLock()
@@ -205,15 +207,14 @@ class Emulator:
         return self._faults.on_the_way_out(self.robot.cycle(look))
 
     def _plug(self) -> None:
-        """Unplug the lines, or plug them in again, as the faults have it."""
-        if self._faults.is_on("unplug") == self._unplugged:
-            return
-        self._unplugged = not self._unplugged
-        for line in self.lines:
-            if self._unplugged:
+        """Unplug the lines, or plug them in again, as the faults have it; one whose name is taken is tried again."""
+        is_unplugged = self._faults.is_on("unplug")
+        if is_unplugged and not self._absent:
+            for line in self.lines:
                 line.unplug()
-            else:
-                line.plug()
+            self._absent = list(self.lines)
+        elif self._absent and not is_unplugged:
+            self._absent = [line for line in self._absent if not _is_plugged_in(line)]
 
     def _send(self, data: bytes) -> None:
         for line in self.lines:
@@ -242,58 +243,18 @@ class Emulator:
             k += 1
 
 
-def serve(
-    *,
-    tcp: str | None = None,
-    drops: str | None = None,
-    speed: float = 1.0,
-    faults: str = "",
-    seed: int = 0,
-    battery_scale: float = 1.0,
-    say: Callable[[str], None] = print,
-    stop: threading.Event | None = None,
-) -> dict[str, int]:
-    """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
-
-    There is always a pseudo terminal; `say` tells its path first, then the addresses.
-
-    Args:
-        tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
-        drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
-        speed: How many of the robot's seconds pass per second.
-        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
-        seed: Of everything random.
-        battery_scale: Factor on the batteries' capacity.
-        say: Takes a line of text for the user.
-        stop: Ends it.
-
-    Raises:
-        ValueError: If an argument makes no sense.
-        BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
-    """
-    rates = FaultRates.parse(faults)
-    addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
-    if not 0.0 < speed < float("inf"):
-        raise ValueError(f"speed must be positive and finite, not {speed}")
-    stop = stop or threading.Event()
-    with Emulator(seed=seed, faults=rates, battery_scale=battery_scale) as emulator:
-        say(f"serial   {emulator.open_pty()}   (parity none)")
-        if "tcp" in addresses:
-            say(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if "drops" in addresses:
-            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
-        emulator.start(speed)
-        try:
-            while not stop.wait(0.2):
-                pass
-        except KeyboardInterrupt:
-            pass
-        return emulator.fault_counts
+def _is_plugged_in(line: Line) -> bool:
+    """Plug a line in; return False where somebody has taken its name, or port, in the meantime."""
+    try:
+        line.plug()
+    except BackendUnavailable:
+        return False
+    return True
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Return the host and the port of "HOST:PORT", "PORT" or "" (the driver's port)."""
-    host, _, port = text.rpartition(":")
-    if not (port.isdigit() or not text) or int(port or 0) > 65_535:
-        raise ValueError(f"an address is HOST:PORT or PORT, not {text!r}")
-    return host or "127.0.0.1", int(port) if text else ROBOT_PORT
+def _compile(robot: Microcontroller) -> None:
+    """Let a robot that is yet to be booted take two cycles, so that no kernel is compiled when a host waits for it."""
+    robot.in_mi = True
+    robot.receive(encode_control(HALT))
+    for _ in range(2):
+        robot.cycle()

@@ -31,7 +31,7 @@ from horde_env.hardware.port import serial_for_url
 from horde_env.sim.motors import TICK_S
 
 BATCH = 10  # cycles of which a reader takes the bytes at once: what they send fits into any line's buffer
-PATIENCE_S = 10.0  # for a thread that has nothing else to do: reached only where something is broken
+PATIENCE_S, N_WAITS = 10.0, 5  # for a thread that has nothing else to do: reached only where something is broken
 
 
 class LockstepLost(HordeEnvError):
@@ -115,8 +115,7 @@ class LockstepClock:
         if self._port is not None and not self._port.is_closed:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
         # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
-        patient = {key: PATIENCE_S for key in ("timeout", "write_timeout") if settings.get(key) is not None}
-        port = self._opener(url, **settings | patient)
+        port = self._opener(url, **settings | {"timeout": PATIENCE_S, "write_timeout": None})
         self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S))
         return self._port
 
@@ -179,7 +178,8 @@ class LockstepPort:
             if self._n_ready == self._n_read and not self._is_gone:
                 return
             self._changed.notify_all()
-            if not self._changed.wait_for(self._is_done, PATIENCE_S):
+            # In several waits: time goes on while this process is suspended, and its reader needs some after that.
+            if not any(self._changed.wait_for(self._is_done, PATIENCE_S / N_WAITS) for _ in range(N_WAITS)):
                 raise LockstepLost(f"nobody read {self._n_ready - self._n_read} bytes that came from {self.line.url}")
 
     def _lost_line(self) -> bool:

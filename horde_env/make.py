@@ -13,9 +13,8 @@ from horde_env.robot import RobotSpec, critterbot
 if TYPE_CHECKING:
     from horde_env.hardware.backend import SerialBody
     from horde_env.hardware.latch import EmergencyLatch
-    from horde_env.hardware.link import LinkSettings
     from horde_env.hardware.robot_file import RobotFile
-    from horde_env.hardware.settings import PortConfig
+    from horde_env.hardware.settings import LinkSettings, PortConfig
 
 
 def make_simulator_env(

@@ -33,6 +33,7 @@ LASTING_S = {
     "stuck_wheel": (0.5, 3.0),
 }
 DAMAGE = ("loss", "flip", "burst")
+MOST_WAITING = 100  # damage that finds no traffic, as at a console to which nobody types, must not heap up for weeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ class Faults:
     def inject(self, kind: str, for_s: float | None = None) -> None:
         """Let a fault begin with the next cycle; one that is there already lasts until the later end.
 
+        Damage waits for a byte to hit; what exceeds a hundred that wait is forgotten, and not counted.
+
         Args:
             kind: One of `KINDS`.
             for_s: How long it lasts, seconds of the robot's time; drawn at random when None. No use for loss, flip,
@@ -130,7 +133,8 @@ class Faults:
         if for_s is not None and not for_s > 0.0:
             raise ValueError(f"a fault must last longer than 0 s, not {for_s}")
         if kind in DAMAGE:
-            self._due.append(kind)
+            if len(self._due) < MOST_WAITING:
+                self._due.append(kind)
         elif kind == "reboot":
             self.counts[kind] += 1
             self._robot.reboot()

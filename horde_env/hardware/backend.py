@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from horde_env.backend import Backend, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware.control import HALT, Control, MotorMode, drive
-from horde_env.hardware.dialect import DROPS, SERIAL, Dialect, is_original_simulator
+from horde_env.hardware.dialect import DROPS, DROPS_NOTES, IR_LIGHT_NOTE, SERIAL, Dialect, is_original_simulator
 from horde_env.hardware.frames import Framing
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import TICK_S, Link, LinkSettings, LinkStats
+from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import Port
-from horde_env.hardware.safety import Supervisor
-from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.readings import LinkStats
+from horde_env.hardware.safety import Supervising, Supervisor
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.hardware.wire import MONITOR_CHARGING
 from horde_env.robot import Floats, RobotSpec, critterbot
@@ -28,23 +29,7 @@ from horde_env.robot import Floats, RobotSpec, critterbot
 REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
 REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
 
-IR_LIGHT_NOTE = (
-    "The firmware sends IR light modulo 256: its top two bits are guessed by continuity, and wrong where a reading "
-    "passes 255 between two packets or across lost ones."
-)
-DROPS_NOTES = (
-    "The driver's IR distance is the high eight of ten bits OR the low two: restored to 3.3 of 1023 r.m.s., no better.",
-    "With its terminal's defaults the driver changes every byte 0D of the robot's into 0A, which cannot be told.",
-)
-
 _log = logging.getLogger(__name__)
-
-
-class Supervising(Protocol):
-    """What a body needs of its supervisor; see `safety.Supervisor`."""
-
-    def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return "" while the robot may move, else why not."""
 
 
 class SerialBody(Backend):
@@ -91,9 +76,7 @@ class SerialBody(Backend):
     ) -> None:
         self.spec = critterbot() if spec is None else spec
         self.period_s = self.spec.period_s
-        # A write that waits for room must not cost more than half a period.
-        self.config = replace(config, write_timeout_s=min(config.write_timeout_s, 0.5 * self.period_s))
-        self.clock, self.latch = clock, latch
+        self.config, self.clock, self.latch = config, clock, latch
         self._signs = np.ones(self.spec.n_channels)
         for name, sign in (signs or {}).items():
             self._signs[self.spec.index(name)] = sign
@@ -135,7 +118,11 @@ class SerialBody(Backend):
         self._link.command(HALT)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
-        self._framing = Framing(self.spec, self._link, self._signs)
+        try:
+            self._framing = Framing(self.spec, self._link, self._signs)
+        except BackendUnavailable:
+            self.close()
+            raise
         self.clock.start()  # opening took its time
         frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
         self._judge(frame)

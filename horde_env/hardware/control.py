@@ -147,6 +147,7 @@ STOP = encode_control(HALT)
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 RESYNC = FILL + STOP
 
-# Nothing to the motors at once, without a ramp. It ends the runaway of a robot that was left in WHEEL_VOLTAGE, and must
-# be followed by HALT in a later cycle of the robot's: of two packets in one cycle only the last acts.
+# Nothing to the motors at once, without a ramp: they roll on. It ends the runaway of a robot that was left in
+# WHEEL_VOLTAGE. HALT comes before it, in an earlier cycle of the robot's, for only the last packet of a cycle acts, and
+# a command that follows it must not be the ramp's last target, which the firmware would take for no change.
 COAST = Control(MotorMode.WHEEL_VOLTAGE)

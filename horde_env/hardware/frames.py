@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.hardware.link import Link, LinkStats
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.link import Link
 from horde_env.hardware.port import GAP_S
-from horde_env.hardware.readings import Reading, aggregate
+from horde_env.hardware.readings import LinkStats, Reading, aggregate
 from horde_env.hardware.safety import FREE
 from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
 from horde_env.robot import Floats, RobotSpec
@@ -28,8 +29,11 @@ class Framing:
 
     Args:
         spec: The robot.
-        link: Where readings come from, with two of them there.
+        link: Where readings come from.
         signs: 1, or -1 where this robot's channel runs against the specification, shape (n_channels,).
+
+    Raises:
+        BackendUnavailable: If there are not two readings, because the link is being lost.
 
     Attributes:
         mark: The newest reading used.
@@ -38,7 +42,9 @@ class Framing:
     def __init__(self, spec: RobotSpec, link: Link, signs: Floats) -> None:
         self._spec, self._link, self._signs = spec, link, signs
         self._request = spec.group("last_request")
-        before, newest = link.last_two()
+        if len(readings := link.last_two()) < 2:
+            raise BackendUnavailable("the robot went away before its first frame. Is it plugged in?")
+        before, newest = readings
         self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
         self._t0 = newest.t
         self._values = signs * spec.to_si(aggregate((before, newest), spec))

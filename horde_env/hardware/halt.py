@@ -9,12 +9,13 @@ import numpy as np
 
 from horde_env.hardware.control import COAST, HALT
 from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.keepalive import RAMP_S
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec
 
-SETTLE_S = 1.0  # wheels coast to rest in about half of it
+SETTLE_S = 0.7  # wheels coast to rest in less
 
 
 def send_stop(
@@ -26,8 +27,8 @@ def send_stop(
 ) -> RobotState | None:
     """Tell the robot to stop, and return the state that it then sends; None if it sends none.
 
-    Nothing is asked of it first, so that a robot that cannot answer is stopped too. Duty 0 and then velocity 0 end even
-    the runaway of a robot that was left in WHEEL_VOLTAGE.
+    Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
+    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`).
 
     Args:
         config: Where the robot is.
@@ -41,10 +42,11 @@ def send_stop(
         PortLost: If it went away before the stop was sent.
     """
     with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
-        port.write(dialect.fill + dialect.encode(COAST))
-        for _ in range(2):
-            sleep(dialect.alone_s)
-            port.write(dialect.encode(HALT))
+        port.write(dialect.fill + dialect.encode(HALT))
+        sleep(dialect.alone_s)
+        port.write(dialect.encode(HALT))
+        sleep(RAMP_S)
+        port.write(dialect.encode(COAST))
         sleep(SETTLE_S)
         reading = port.wait(0, 0.0)
     return None if reading is None else reading.state

@@ -2,11 +2,26 @@
 
 The robot stops by itself 0.5 s after the last command that reached it. Repeating the command covers a packet lost on
 the way; but a program that hangs must not be kept moving by its own repetitions, so they end, in a stop.
+
+A stop is said in two ways, one after the other:
+
+    HALT    velocity 0, for as long as the robot's ramp may take: it brakes. A turn at 2.3 rad/s ends after 0.9 rad
+            (in the emulator); with duty 0 at once the wheels would roll on freely, to 1.6 rad
+    COAST   duty 0 from then on. A packet that was damaged on the way into mode 2 leaves a duty, and velocity 0 after it
+            changes nothing, for the firmware compares with the ramp's last target, which is 0 already: the wheels
+            drive on for ever, past the robot's own timeout. Duty 0 ends that, and sets a timeout that ends it, too
+
+Not the other way round: after COAST alone the ramp's last target would still be the old command, and the same command
+again would be taken for no change.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_motor.c: motor_set_speed_slew, motor_event).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+RAMP_S = 0.4  # 25 units, the most that a wheel does, at one per 10 ms; and up to 0.1 s on the way through the driver
 
 
 class KeepAlive:
@@ -15,7 +30,8 @@ class KeepAlive:
     It has neither a thread nor a port: whoever has both asks what is `due`.
 
     Args:
-        stop: The bytes of a stop.
+        halt: The bytes of the stop that brakes: the command of whoever wants the robot to stand.
+        coast: The bytes that are repeated in its place once the ramp is over.
         repeat_s: Time between two sendings, in seconds.
         hold_s: How old a command may become, in seconds.
         monotonic: The time in seconds.
@@ -25,24 +41,42 @@ class KeepAlive:
         n_lapses: How often that happened.
     """
 
-    def __init__(self, stop: bytes, repeat_s: float, hold_s: float, monotonic: Callable[[], float]) -> None:
-        self._stop, self._repeat_s, self._hold_s, self._monotonic = stop, repeat_s, hold_s, monotonic
-        self._command, self._renewed_t, self._sent_t = stop, monotonic(), monotonic()
+    def __init__(
+        self, halt: bytes, coast: bytes, repeat_s: float, hold_s: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s
+        self._monotonic = monotonic
+        self._command, self._renewed_t = halt, monotonic()
+        self._sent_t = self._halted_t = self._renewed_t
         self.lapsed, self.n_lapses = False, 0
+
+    @property
+    def ramp_left_s(self) -> float:
+        """How long the ramp of the present stop may still take, in seconds; all of it where none was asked for."""
+        if self._command != self._halt:
+            return RAMP_S
+        return max(self._halted_t + RAMP_S - self._monotonic(), 0.0)
 
     def renew(self, command: bytes) -> None:
         """Note that `command` is being sent now, as somebody has just asked for it."""
-        self._command = command
         self._renewed_t = self._sent_t = self._monotonic()
+        self._take(command)
         self.lapsed = False
 
     def due(self) -> bytes:
         """Return what must be sent now, which counts as sent, or nothing."""
         now = self._monotonic()
-        if self._command != self._stop and now - self._renewed_t > self._hold_s:
-            self._command, self.lapsed = self._stop, True
+        if self._command != self._halt and now - self._renewed_t > self._hold_s:
+            self._take(self._halt)
+            self.lapsed = True
             self.n_lapses += 1
         elif now - self._sent_t < self._repeat_s:
             return b""
         self._sent_t = now
-        return self._command
+        return self._command if self.ramp_left_s > 0.0 else self._coast
+
+    def _take(self, command: bytes) -> None:
+        """Make `command` the present one; a stop that goes on has begun when it began."""
+        if command == self._halt != self._command:
+            self._halted_t = self._monotonic()
+        self._command = command

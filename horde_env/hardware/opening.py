@@ -2,6 +2,8 @@
 
 Everything here is a generator that yields where time must pass, so that the same steps serve a first connection, which
 is waited for, and a reconnection, which goes on beside a life that keeps its deadlines.
+
+Source: the Critterbot's firmware (lib_ui.c, lib_mi.c) and its host tool arm_mi.c for the way out of the console.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections.abc import Callable, Generator
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import COAST, HALT, Control, MotorMode
+from horde_env.hardware.control import COAST, HALT, MI_ON, Control, MotorMode
 from horde_env.hardware.dialect import Dialect, is_original_simulator
 from horde_env.hardware.port import Port
+from horde_env.hardware.readings import Reading
+from horde_env.hardware.settings import LinkSettings
 from horde_env.hardware.stream import StreamParser
 
 Steps = Generator[None, None, Port]
@@ -21,13 +25,13 @@ PATIENCE_S = 1.0  # for a robot that sent a packet and then no more
 NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)  # as after boot: a robot that charges does not move
 
 
-def open_port(
-    connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]
-) -> Generator[None, None, Port]:
+def open_port(connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]) -> Steps:
     """Connect, stop the motors, bring the robot to send its state, forbid charging; return the port with two readings.
 
-    The first bytes complete whatever half packet an earlier program left. Duty 0 and then, in a later cycle, velocity
-    0 end even the runaway of a robot that was left in WHEEL_VOLTAGE (lib_motor.c, motor_set_speed_slew).
+    The first bytes complete whatever half packet an earlier program left. Velocity 0 brakes; duty 0, in a later cycle,
+    ends even the runaway of a robot that was left in WHEEL_VOLTAGE; velocity 0 again leaves it in the mode in which it
+    is driven. Duty 0 does not come first, for from there a ramp to velocity 0 has no steps, by which the firmware
+    would divide (lib_motor.c, motor_set_speed_slew).
 
     Raises:
         BackendUnavailable: If there is no robot, with what is there instead. The port is closed.
@@ -35,10 +39,12 @@ def open_port(
     parser = dialect.parser()
     port = connect(parser)
     try:
-        port.write(dialect.fill + dialect.encode(COAST))
-        yield from port.rouse(wake=dialect.wake)
-        controls = [COAST, HALT] if is_original_simulator(parser) else [COAST, HALT, NO_CHARGING]
-        for control in controls:
+        port.write(dialect.fill + dialect.encode(HALT))
+        yield from pause(dialect.alone_s, monotonic)
+        port.write(dialect.encode(COAST))
+        yield from rouse(port, monotonic, wake=dialect.wake)
+        yield from pause(dialect.alone_s, monotonic)
+        for control in [HALT] if is_original_simulator(parser) else [HALT, NO_CHARGING]:
             port.write(dialect.encode(control))
             yield from pause(dialect.alone_s, monotonic)
         limit = monotonic() + PATIENCE_S
@@ -53,6 +59,75 @@ def open_port(
         port.close()
         raise
     return port
+
+
+def rouse(
+    port: Port,
+    monotonic: Callable[[], float],
+    *,
+    wake: bytes = MI_ON,
+    listen_s: float = 0.1,
+    patience_s: float = 1.0,
+) -> Generator[None, None, Reading]:
+    """Bring the robot to send its state, whatever mode it is in; yield where time must pass, return a reading.
+
+    After a reset the robot's microcontroller shows a text console and sends no packets. So: listen first; if none
+    comes, type `wake` at the console, three times at most. Nothing here moves a motor.
+
+    Args:
+        port: Where the robot is.
+        monotonic: The time in seconds.
+        wake: What starts the packets; empty for a peer that sends them unasked (drops).
+        listen_s: How long to listen first, in seconds; the robot sends a packet every 10 ms.
+        patience_s: How long to wait for a packet after each waking, in seconds.
+
+    Raises:
+        BackendUnavailable: If no packet came, with what came instead. The port is closed.
+    """
+    try:
+        for word, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
+            if word:
+                port.write(word)
+            end = monotonic() + limit_s
+            while (reading := port.wait(0, 0.0)) is None and monotonic() < end:
+                yield
+            if reading is not None:
+                return reading
+    except PortLost as lost:
+        port.close()
+        raise BackendUnavailable(diagnosis.explain_parting(port.config.url, lost.reason)) from lost
+    port.close()
+    raise BackendUnavailable(diagnosis.explain_silence(port.config, port.heard, port.counts, bool(wake)))
+
+
+def reopen_port(
+    open_again: Callable[[], Steps],
+    settings: LinkSettings,
+    monotonic: Callable[[], float],
+    refused: Callable[[BackendUnavailable], None],
+) -> Steps:
+    """Try to connect again, at growing intervals, until it succeeds or was tried often enough.
+
+    Args:
+        open_again: Begins an attempt (`open_port`).
+        settings: How often, and at what intervals.
+        monotonic: The time in seconds.
+        refused: Takes the reason why an attempt failed.
+
+    Raises:
+        BackendUnavailable: If the last attempt failed.
+    """
+    interval_s = settings.first_pause_s
+    for attempt in range(1, settings.attempts + 1):
+        try:
+            return (yield from open_again())
+        except BackendUnavailable as refusal:
+            refused(refusal)
+            if attempt == settings.attempts:
+                raise
+        yield from pause(interval_s, monotonic)
+        interval_s = min(2.0 * interval_s, settings.longest_pause_s)
+    raise AssertionError("attempts are positive")
 
 
 def pause(duration_s: float, monotonic: Callable[[], float]) -> Generator[None, None, None]:

@@ -4,7 +4,7 @@ A reader thread turns bytes into readings as they come and keeps the last two. E
 becomes one of two errors: BackendUnavailable while it is being opened, PortLost afterwards. A Port is one connection:
 to reconnect, close it and make another.
 
-Source: pyserial 3.5; the Critterbot's firmware (lib_ui.c, lib_mi.c) and its host tool arm_mi.c for the handshake.
+Source: pyserial 3.5.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +22,7 @@ from serial.tools import list_ports
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import FILL, MI_ON
+from horde_env.hardware.control import FILL
 from horde_env.hardware.ir_light import IrLightUnwrapper
 from horde_env.hardware.readings import Counts, Reading
 from horde_env.hardware.settings import PARITIES, PortConfig
@@ -79,8 +79,8 @@ class Port:
         self._parser: StreamParser = StateParser() if parser is None else parser
         self._unwrapper = IrLightUnwrapper()
         self._readings: deque[Reading] = deque(maxlen=2)
-        self._heard = bytearray()  # the first bytes, to tell who is talking
-        self._counts = Counts(0, 0, 0, 0)
+        self._heard = bytearray()
+        self._counts = Counts()
         self._skipped_told = 0  # skipped bytes up to the last reading
         self._lost = ""
         self._torn = self._cut = False
@@ -104,6 +104,12 @@ class Port:
         """Why the port is lost; "" while it is not."""
         with self._changed:
             return self._lost
+
+    @property
+    def heard(self) -> bytes:
+        """The first bytes that came, a few hundred, to tell who is talking."""
+        with self._changed:
+            return bytes(self._heard)
 
     def last_two(self) -> tuple[Reading, ...]:
         """Return the last two readings, older first; fewer while there are fewer."""
@@ -174,14 +180,13 @@ class Port:
         short (Ctrl-C) the next one begins with it by itself.
 
         Raises:
-            PortLost: If the port is gone, closed, or has no room for `write_timeout_s`.
+            PortLost: If the port is gone, closed, or has no room for `write_timeout_s`, twice.
         """
         with self._writing:
             if self._torn or self._closing.is_set():
                 raise PortLost(self.config.url, self._lost or "it was closed")
             try:
-                self._serial.write(self._fill + data if self._cut else data)
-                self._cut = False
+                self._put(data)
             except PORT_ERRORS as error:
                 self._torn = True
                 self._lose(error)
@@ -193,51 +198,17 @@ class Port:
                     self._lose(InterruptedError(f"a command was cut short by {type(interruption).__name__}"))
                 raise
 
-    def handshake(self, *, wake: bytes = MI_ON, listen_s: float = 0.1, patience_s: float = 1.0) -> Reading:
-        """Bring the robot to send its state, whatever mode it is in, and return a first reading; see `rouse`.
+    def _put(self, data: bytes) -> None:
+        """Write, and once more where the time ran out: pyserial looks at the clock after a whole write, too.
 
-        Raises:
-            BackendUnavailable: If no packet came, with what came instead. The port is closed.
-        """
-        steps = self.rouse(wake=wake, listen_s=listen_s, patience_s=patience_s)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
-            with contextlib.suppress(PortLost):  # which the next step reports
-                self.wait(0, POLL_S)
-
-    def rouse(
-        self, *, wake: bytes = MI_ON, listen_s: float = 0.1, patience_s: float = 1.0
-    ) -> Generator[None, None, Reading]:
-        """Bring the robot to send its state, whatever mode it is in; yield where time must pass, return a reading.
-
-        After a reset the robot's microcontroller shows a text console and sends no packets. So: listen first; if none
-        comes, type `wake` at the console, three times at most. Nothing here moves a motor.
-
-        Args:
-            wake: What starts the packets; empty for a peer that sends them unasked (drops).
-            listen_s: How long to listen first; the robot sends a packet every 10 ms.
-            patience_s: How long to wait for a packet after each waking.
-
-        Raises:
-            BackendUnavailable: If no packet came, with what came instead. The port is closed.
+        So a machine that is busy for `write_timeout_s` at that moment is told from a line without room. A packet that
+        comes twice does no harm, and the rest of a half one is filled up.
         """
         try:
-            for word, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
-                if word:
-                    self.write(word)
-                end = self._monotonic() + limit_s
-                while (reading := self.wait(0, 0.0)) is None and self._monotonic() < end:
-                    yield
-                if reading is not None:
-                    return reading
-        except PortLost as lost:
-            self.close()
-            raise BackendUnavailable(diagnosis.explain_parting(self.config.url, lost.reason)) from lost
-        self.close()
-        raise BackendUnavailable(diagnosis.explain_silence(self.config, bytes(self._heard), self.counts, bool(wake)))
+            self._serial.write(self._fill + data if self._cut else data)
+        except serial.SerialTimeoutException:
+            self._serial.write(self._fill + data)
+        self._cut = False
 
     def close(self) -> None:
         """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
@@ -287,5 +258,5 @@ def _devices() -> list[str]:
 def _reason_of(error: Exception, config: PortConfig) -> str:
     """Say how an open port was lost."""
     if isinstance(error, serial.SerialTimeoutException):
-        return f"it takes no more bytes (waited {config.write_timeout_s} s)"
+        return f"it takes no more bytes (waited {config.write_timeout_s} s, twice)"
     return diagnosis.explain_loss(error)

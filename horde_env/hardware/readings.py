@@ -34,10 +34,34 @@ class Reading(NamedTuple):
 class Counts(NamedTuple):
     """What a connection has seen so far."""
 
-    n_bytes: int
+    n_bytes: int = 0
+    packets: int = 0
+    crc_errors: int = 0
+    skipped_bytes: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums of both."""
+        return Counts(*(x + y for x, y in zip(self, other, strict=True)))
+
+
+class LinkStats(NamedTuple):
+    """What a link has seen since it was opened, over all its connections.
+
+    Attributes:
+        packets: Sound packets.
+        crc_errors: Packets refused for a wrong checksum.
+        skipped_bytes: Bytes that belong to no sound packet.
+        losses: How often the link was lost.
+        reconnects: How often it came back.
+        lapses: How often a command became too old and the robot was told to stop.
+    """
+
     packets: int
     crc_errors: int
     skipped_bytes: int
+    losses: int
+    reconnects: int
+    lapses: int
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:

@@ -9,6 +9,8 @@ bus voltage: the robot switches its computer off below 12.0 V, and this stops it
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from horde_env.robot import Floats, RobotSpec, critterbot
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot itself refuses to drive below 65 of 255, and
@@ -25,6 +27,13 @@ UNPLUGGED, COMPLETE = 0, 11
 FREE = (UNPLUGGED, COMPLETE)  # the charge states in which the robot can move
 FIRST_FAULT = 200  # states from here on are a charger's faults
 SETTLE_S = 0.5  # for how long the charge state must be free: a contact that chatters leaves and returns
+
+
+class Supervising(Protocol):
+    """What a body needs of its supervisor."""
+
+    def judge(self, values: Floats, charge_state: int, t: float) -> str:
+        """Return "" while the robot may move, else why not."""
 
 
 class Supervisor:

@@ -1,4 +1,4 @@
-"""How to reach the robot: the settings of a port and its line."""
+"""How to reach the robot, and how long to hold a command, to wait for it and to try again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 PARITIES = {"odd": "O", "even": "E", "none": "N"}  # the letters by which pyserial knows them
+ROBOT_TIMEOUT_S = 0.5  # after which the robot stops by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class PortConfig:
         baudrate: Bits per second.
         parity: The robot's is odd. A pseudo terminal refuses any but "none" when it is opened a second time.
         read_timeout_s: How long closing may take, and how long fewer bytes than a packet may stay unseen.
-        write_timeout_s: How long a command may wait for room before the port counts as lost.
+        write_timeout_s: How long a command may wait for room; it is tried twice before the port counts as lost.
 
     Raises:
         ValueError: If the parity is unknown, or a number is not positive.
@@ -27,7 +28,7 @@ class PortConfig:
     baudrate: int = 115_200
     parity: Literal["odd", "even", "none"] = "odd"
     read_timeout_s: float = 0.05
-    write_timeout_s: float = 0.2
+    write_timeout_s: float = 0.1
 
     def __post_init__(self) -> None:
         if self.parity not in PARITIES:
@@ -39,3 +40,43 @@ class PortConfig:
     def line(self) -> str:
         """The line's settings in short, "115200 8O1"."""
         return f"{self.baudrate} 8{PARITIES[self.parity]}1"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """How long to hold, to wait and to try again, in seconds.
+
+    Attributes:
+        repeat_s: Between two sendings of the same command.
+        hold_s: How old a command may become before the robot is told to stop: for a program that hangs.
+        silence_s: Without a packet for this long, over two periods at least, the link is lost.
+        frame_timeout_s: How long reconnection is tried before the body counts as lost.
+        attempts: How often it is tried at most.
+        first_pause_s: Pause after the first attempt; it doubles with each.
+        longest_pause_s: The longest pause.
+        threaded: Tend the link in a thread of its own. Without it each exchange does (`Link.tend`): for a clock that
+            stands still between exchanges.
+
+    Raises:
+        ValueError: If a number is out of range.
+    """
+
+    repeat_s: float = 0.05
+    hold_s: float = 0.35
+    silence_s: float = 0.3
+    frame_timeout_s: float = 30.0
+    attempts: int = 50
+    first_pause_s: float = 0.1
+    longest_pause_s: float = 2.0
+    threaded: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.repeat_s <= 0.1 or not self.repeat_s < self.hold_s <= ROBOT_TIMEOUT_S:
+            raise ValueError(
+                f"repeat_s must be in (0, 0.1] and hold_s between it and {ROBOT_TIMEOUT_S} s: {self.repeat_s}, "
+                f"{self.hold_s}"
+            )
+        if not (self.silence_s > 0 and self.frame_timeout_s > 0 and self.attempts > 0):
+            raise ValueError(f"silence_s, frame_timeout_s and attempts must be positive: {self}")
+        if not 0.0 < self.first_pause_s <= self.longest_pause_s:
+            raise ValueError(f"pauses must be positive, the first no longer than the longest: {self}")

@@ -31,7 +31,7 @@ CLICKS, CURRENT, TEMPERATURE = 4, 5, 6
 INTEGRAL, LAST_ERROR, REDUCTION, POWER_UP_CAP, STALL_CAP, STALL_PERIODS = 7, 8, 9, 10, 11, 12
 OUTPUT, DUTY, N_ROWS = 13, 14, 15
 
-TIMEOUT_CYCLES = 50
+TIMEOUT_CYCLES = 50  # the motor event that counts so many since the last command begins the stop
 ARM_LIMIT = 100  # wheel units the ARM accepts
 AVR_LIMIT = 25  # wheel units the AVR goes for
 INTEGRAL_LIMIT = 1000
@@ -136,7 +136,7 @@ def arm_cycle(arm: Ints, wheels: Ints) -> None:
         elif hottest >= COOL_AGAIN:
             arm[OVERHEATED] = 0
     arm[SILENT] += 1
-    if arm[SILENT] > TIMEOUT_CYCLES:
+    if arm[SILENT] >= TIMEOUT_CYCLES:
         if arm[MODE] == WHEEL_VOLTAGE:
             wheels[SETPOINT] = 0
         else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import gymnasium
@@ -34,6 +35,7 @@ BODIES: dict[str, dict[str, str]] = {
 }
 CHUNK = 200
 COMPARED = ("median_nmsre", "share_nmsre_below_1")
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student's t, 1..10 degrees of freedom
 
 
 def life(body: str, steps: int, seed: int = 0) -> dict[str, Any]:
@@ -84,17 +86,30 @@ def excursions(body: str, n: int, seed: int) -> dict[str, Any]:
 
 
 def compare(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return each body's means over its seeds, and how far they are from the simulator's, as a share of it."""
+    """Return each body's means over its seeds, and its ratio to the simulator's life of the same seed (`ratio`)."""
     figures: dict[str, Any] = {}
+    lives = {(line["body"], line["seed"]): line for line in lines}
     for body in BODIES:
-        mine = [line for line in lines if line["body"] == body]
-        if mine:
-            figures[body] = {"seeds": len(mine), **{key: round(mean(x[key] for x in mine), 4) for key in COMPARED}}
-    own = figures.get("simulator")
-    for body, figure in figures.items():
-        if own and body != "simulator":
-            figure["from_simulator"] = {key: round(figure[key] / own[key] - 1.0, 4) for key in COMPARED}
+        seeds = [seed for name, seed in lives if name == body]
+        if not seeds:
+            continue
+        figures[body] = {"seeds": len(seeds)}
+        figures[body] |= {key: round(mean(lives[body, seed][key] for seed in seeds), 4) for key in COMPARED}
+        pairs = [(lives[body, seed], lives["simulator", seed]) for seed in seeds if ("simulator", seed) in lives]
+        if body != "simulator" and len(pairs) > 1:
+            figures[body]["ratio"] = {key: ratio([(x[key], own[key]) for x, own in pairs]) for key in COMPARED}
     return figures
+
+
+def ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:
+    """Return the geometric mean of the pairs' ratios, and the ends of its 95 % interval by Student's t.
+
+    Two lives of one seed choose the same actions, but not in the same places: the pairs take out little of the chance.
+    """
+    logs = [math.log(x / own) for x, own in pairs]
+    half = T_95[min(len(logs) - 1, len(T_95)) - 1] * stdev(logs) / math.sqrt(len(logs))
+    low, middle, high = (round(math.exp(mean(logs) + shift), 3) for shift in (-half, 0.0, half))
+    return {"pairs": len(logs), "low": low, "mean": middle, "high": high}
 
 
 def in_real_time(minutes: float, seed: int = 0) -> dict[str, Any]:

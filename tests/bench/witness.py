@@ -23,7 +23,7 @@ from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.faults import DAMAGE, LASTING_S
 from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
-from horde_env.hardware.control import HALT
+from horde_env.hardware.control import COAST, HALT
 from horde_env.hardware.wire import HEADER, STATE_SIZE
 from horde_env.robot import Floats
 from horde_env.sim import firmware, motors
@@ -154,15 +154,15 @@ class StopWatch:
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
         silent, top = int(firm.arm[firmware.SILENT]), int(abs(firm.wheels[firmware.SETPOINT]).max())
         silent_s = silent * motors.TICK_S
-        self._stopping = self._stopping + 1 if robot.control == HALT else 0
+        self._stopping = self._stopping + 1 if robot.control in (HALT, COAST) else 0
         self.n_runaways += self._stopping == OBEYED_CYCLES and top > 0
         if silent < self._last:
             self.n_rescued += self._units > 0
             self._units, self._is_coasting = 0, False
         self._last = silent
-        if silent == firmware.TIMEOUT_CYCLES:
+        if silent == firmware.TIMEOUT_CYCLES - 1:
             self._units, self._ramp_s = top, np.nan
-        elif silent > firmware.TIMEOUT_CYCLES and self._units:
+        elif silent >= firmware.TIMEOUT_CYCLES and self._units:
             if np.isnan(self._ramp_s) and top < self._units:
                 self._ramp_s = silent_s
             if top == 0:
@@ -170,7 +170,7 @@ class StopWatch:
                 since = cut_s if cut_s <= silent_s else np.nan
                 self.stops.append(Stop(self._units, self._ramp_s, silent_s, since, np.nan))
                 self._units, self._is_coasting = 0, True
-            elif silent >= firmware.TIMEOUT_CYCLES + self._units:
+            elif silent >= firmware.TIMEOUT_CYCLES - 1 + self._units:
                 self.n_late += 1
                 self._units = 0
         elif self._is_coasting and abs(robot.machine.motion[motors.RIM_SPEED]).max() < STANDING_M_S:

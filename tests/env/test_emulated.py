@@ -42,7 +42,7 @@ def test_the_five_actions_move_the_robot_as_in_the_simulator(link: str) -> None:
         env.unwrapped.reset(options={"manoeuvre": "centre"})
         rate = {}
         for action in (2, 3):
-            for _ in range(8):
+            for _ in range(12):  # out of a drive to the middle, and later by the driver's 50 ms
                 observation, *_, info = env.step(action)
             rate[action] = SPEC.unscale(observation)[SPEC.index("rotational_velocity")]
             assert info["applied"] == 1
@@ -60,6 +60,7 @@ def test_the_five_actions_move_the_robot_as_in_the_simulator(link: str) -> None:
         env.close()
 
 
+@pytest.mark.slow  # two and a half minutes of the robot's time; `test_soak` has a short life of the kind
 def test_a_life_with_faults_goes_on_and_counts_them() -> None:
     """Every bad packet is refused, every loss of the link ends, and what follows one is a gap."""
     faults = "loss=0.5,flip=0.5,burst=0.1,stall=0.05,unplug=0.02,reboot=0.01"

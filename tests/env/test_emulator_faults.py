@@ -85,6 +85,15 @@ def test_damage_waits_for_traffic() -> None:
     assert faults.on_the_way_out(b"\0") != b"\0"
 
 
+def test_damage_without_traffic_does_not_heap_up() -> None:
+    """A console to which nobody types, for weeks: two faults a second would be a million in six days."""
+    _, faults = faulty()
+    for _ in range(1_000):
+        faults.inject("flip")
+    faults.on_the_way_out(bytes(10_000))
+    assert faults.counts["flip"] == 100
+
+
 def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
     it, faults = faulty()
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)

@@ -20,15 +20,16 @@ from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
-from horde_env.emulator import Emulator, serve
+from horde_env.emulator import Emulator
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control
 from horde_env.hardware.port import Port
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
+from horde_env.serving import serve
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, config
+from tests.env.hardware.peers import LIMIT_S, config, handshake
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
@@ -63,7 +64,7 @@ def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator,
     url = line(emulator)
     emulator.start(speed=5.0)
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
+        handshake(port)
         turning = SPEC.index("rotational_velocity")
 
         def turns() -> bool:
@@ -80,7 +81,7 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
     emulator.start(speed=5.0)
     parser = drops.StateDropParser()
     with Port(config(url), time.monotonic, parser=parser) as port:
-        port.handshake(wake=b"", listen_s=LIMIT_S)
+        handshake(port, wake=b"", listen_s=LIMIT_S)
 
         def turns() -> bool:
             port.write(drops.encode_control_drop(Control(1, 0, 0, -10)))
@@ -93,15 +94,22 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
 
 
 def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> None:
-    """Counted between two of its own instants, so that a busy machine changes nothing."""
+    """Counted where they leave, between two of its own instants, so that a busy machine changes nothing."""
     url = emulator.open_pty()
     emulator.start(speed=10.0)
+
+    def now() -> tuple[float, int]:
+        with emulator._lock:
+            return emulator.t, emulator.lines[0].n_sent
+
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
-        t, n = emulator.t, port.last_two()[-1].number
+        handshake(port)
+        t, n = now()
         until(lambda: emulator.t > t + 2.0)
-        packets, seconds = port.last_two()[-1].number - n, emulator.t - t
-        assert packets == pytest.approx(100 * seconds, abs=5)
+        end, n_end = now()
+        assert (n_end - n) / wire.STATE_SIZE == pytest.approx(100 * (end - t), abs=3)
+        until(lambda: port.counts.n_bytes >= n_end)
+        assert port.counts.crc_errors == 0
 
 
 def test_the_gaps_are_those_of_the_real_robots_log() -> None:
@@ -278,15 +286,33 @@ def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emul
     path = emulator.open_pty()
     emulator.start(speed=5.0)
     port = Port(config(path), time.monotonic)
-    port.handshake()
+    handshake(port)
     emulator.inject("unplug", for_s=1.0)
     with pytest.raises(PortLost, match="went away"):
         until(lambda: port.wait(10**9, 0.05))
     port.close()
     until(lambda: os.path.exists(path))
     with Port(config(path), time.monotonic) as port:
-        port.handshake(listen_s=LIMIT_S)
+        handshake(port, listen_s=LIMIT_S)
     assert emulator.fault_counts["unplug"] == 1
+
+
+def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
+    """The robot must not die of it, nor cut off the host of its other line at each attempt."""
+    terminal, url = emulator.open_pty(), emulator.listen()
+    emulator.inject("unplug", for_s=0.02)
+    emulator.advance()
+    with socket.create_server(address(url)):
+        for _ in range(5):
+            emulator.advance()
+        device = os.readlink(terminal)
+        for _ in range(5):
+            emulator.advance()
+        assert os.readlink(terminal) == device
+    emulator.advance()
+    with socket.create_connection(address(url)):
+        emulator.advance()
+        assert os.readlink(terminal) == device
 
 
 def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
@@ -294,7 +320,7 @@ def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
     url = emulator.listen()
     emulator.start(speed=2.0)
     with Port(config(url), time.monotonic) as port:
-        port.handshake()
+        handshake(port)
         until(
             lambda: (
                 port.write(encode_control(Control(0, 20, 20, 20))) or emulator.robot.machine.body.motion.yaw_rate > 1
@@ -345,15 +371,27 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
     path = re.match(r"serial +(\S+) ", lines[0])
     assert path
     with contextlib.closing(Port(config(path[1]), time.monotonic)) as port:
-        port.handshake(patience_s=LIMIT_S)
+        handshake(port, patience_s=LIMIT_S)
     url = lines[2].split()[1]
     with Port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
-        port.handshake(wake=b"", listen_s=LIMIT_S)
+        handshake(port, wake=b"", listen_s=LIMIT_S)
     stop.set()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert counts["stall"] > 0
     assert counts["flip"] == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot whose thread has died would look like one that is switched off, for ever."""
+
+    def die(*_: Any, **__: Any) -> bytes:
+        raise ZeroDivisionError("a bug in the emulator")
+
+    monkeypatch.setattr(Emulator, "_cycle", die)
+    with pytest.raises(RuntimeError, match="the emulated robot's thread has died"):
+        serve(say=lambda _: None)
 
 
 @pytest.mark.parametrize(

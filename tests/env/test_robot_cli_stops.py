@@ -154,7 +154,7 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
 
     monkeypatch.setattr("horde_env.hardware.latch.write_whole", refuse)
     assert cli.main(["stop"]) == 1
-    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(COAST)
+    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
     assert "Permission denied" in capsys.readouterr().err
 
 
@@ -162,7 +162,7 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
 def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     velocity: int, code: int, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Duty 0 ends even the runaway of a robot in WHEEL_VOLTAGE; velocity 0, twice, is what stays."""
+    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
     raw[SPEC.index("motor_velocity_220")] = velocity
@@ -178,7 +178,7 @@ def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     robot.start()
     assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
     robot.join()
-    assert heard == FILL + coast + halt + halt
+    assert heard == FILL + halt + halt + coast
     out, err = capsys.readouterr()
     assert ("its wheels are at rest" in out) is (code == 0)
     assert ("switch the robot off" in err) is (code == 1)
@@ -208,7 +208,7 @@ def test_an_emulated_robot_is_played_until_a_signal(
         assert words["stop"].is_set()
         return {"loss": 3, "flip": 0}
 
-    monkeypatch.setattr("horde_env.emulator.serve", serve)
+    monkeypatch.setattr("horde_env.serving.serve", serve)
     assert cli.main(["emulate", "--drops", "--faults", "loss=1", "--speed", "2", "--seed", "5"]) == code
     assert capsys.readouterr().out == "serial   /dev/pts/7\nfaults: loss 3\n"
     assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")

@@ -9,7 +9,7 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.hardware.backend import DropsBody, SerialBody
-from horde_env.hardware.link import LinkSettings
+from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import Floats
 from tests.env.hardware.virtual import Driver, Line, VirtualRobot
 

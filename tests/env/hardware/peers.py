@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 import tty
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
+from horde_env.errors import PortLost
+from horde_env.hardware.opening import rouse
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import Reading
 from horde_env.hardware.settings import PortConfig
@@ -65,3 +70,16 @@ def await_reading(p: Port, number: int) -> Reading:
 def await_(condition: Callable[[], bool], p: Port) -> None:
     with p._changed:
         assert p._changed.wait_for(condition, LIMIT_S)
+
+
+def handshake(p: Port, **rest: Any) -> Reading:
+    """Wait for a robot to be roused, and return a first reading."""
+    steps = rouse(p, time.monotonic, **rest)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            reading: Reading = done.value
+            return reading
+        with suppress(PortLost):  # which the next step reports
+            p.wait(0, 0.01)

@@ -14,6 +14,7 @@ from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.link import Link
 from horde_env.robot import critterbot
 from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
@@ -54,10 +55,10 @@ def marks(frames: list[Frame]) -> list[str]:
 
 
 def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
-    """Duty 0, then velocity 0, then no charging, each in a cycle of its own, and nothing that moves."""
+    """Velocity 0, duty 0, velocity 0, then no charging, each in a cycle of its own, and nothing that moves."""
     body.reset(RNG)
 
-    assert robot.controls() == [COAST, COAST, HALT, NO_CHARGING]
+    assert robot.controls() == [HALT, COAST, HALT, NO_CHARGING]
     times = [t for t, _ in robot.heard]
     assert min(np.diff(times)) >= 0.01 - 1e-9
     assert robot.setpoints == (0, 0, 0)
@@ -79,7 +80,7 @@ def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, 
     body.reset(RNG)
 
     assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
-    assert robot.controls()[0].mode == MotorMode.WHEEL_VOLTAGE
+    assert robot.controls()[0] == HALT  # which came in one cycle with what the zeros had completed
 
 
 def test_the_runaway_of_the_firmware_ends_with_the_opening(robot: VirtualRobot, body: SerialBody) -> None:
@@ -106,7 +107,7 @@ def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: S
     robot.sleep(0.1)
 
     assert {c for c in robot.controls() if c.mode == MotorMode.WHEEL_VOLTAGE} == {COAST}
-    assert robot.controls()[-1] == HALT
+    assert robot.controls()[-1] == COAST
 
 
 def test_a_reset_waits_until_the_wheels_stand_still(robot: VirtualRobot, body: SerialBody) -> None:
@@ -245,7 +246,7 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     assert marks(frames[back + 1 :]) == [""] * (16 - back)
     assert frames[back].extras["reconnects"] == 1
     assert (body.stats.losses, body.stats.reconnects) == (1, 1)
-    assert robot.controls()[n : n + 3] == [COAST, COAST, HALT]  # as at the first opening
+    assert robot.controls()[n : n + 3] == [HALT, COAST, HALT]  # as at the first opening
     times = [f.t for f in frames[back:]]
     assert np.diff(times) == pytest.approx(0.1)
 
@@ -295,6 +296,31 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     assert not body.reset(RNG).stale
     assert marks(life(body, 2)) == ["", ""]
     body.close()
+
+
+def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
+    robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link's own thread may lose it just after the wheels stood still: then there are no readings."""
+    body.reset(RNG)
+    monkeypatch.setattr(Link, "last_two", lambda _: ())
+    with pytest.raises(BackendUnavailable, match="went away before its first frame"):
+        body.reset(RNG)
+    monkeypatch.undo()
+    assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
+
+
+def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, body: SerialBody) -> None:
+    """The reconnection that would have closed it has not begun."""
+    body.reset(RNG)
+    link = body._link
+    assert link is not None
+    port = link._port
+    assert port is not None
+    link.lose("a test")
+    body.close()
+    assert not port._thread.is_alive()
+    assert port.lost == "it was closed"
 
 
 def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
@@ -368,7 +394,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
         body.reset(RNG)
     robot.sleep(0.1)
-    assert set(robot.controls()[n:]) <= {HALT}
+    assert set(robot.controls()[n:]) <= {HALT, COAST}
     latch.clear()
     body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
@@ -436,14 +462,25 @@ def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body:
 def test_closing_says_stop_and_does_so_once(robot: VirtualRobot, body: SerialBody) -> None:
     body.reset(RNG)
     life(body, 3)
-    body.close()
-    n = len(robot.heard)
-    robot.sleep(0.3)
-    assert robot.controls()[n - 2 : n + 1] == [HALT, HALT, HALT]
-    assert robot.setpoints == (0, 0, 0)
+    start = robot.now
     body.close()
     robot.sleep(0.1)
-    assert len(robot.heard) == n + 1
+    assert [(round(t - start, 6), c) for t, c in robot.heard[-3:]] == [(0.01, HALT), (0.03, HALT), (0.41, COAST)]
+    assert [speeds for t, speeds in robot.speeds if t <= start + 0.4][-1] == (0, 0, 0)  # the ramp was over before
+    n = len(robot.heard)
+    body.close()
+    robot.sleep(0.1)
+    assert len(robot.heard) == n
+
+
+def test_closing_a_robot_that_stands_takes_no_time_for_a_ramp(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 5, REST)
+    start = robot.now
+    body.close()
+    assert robot.now - start == pytest.approx(0.04)
+    robot.sleep(0.02)
+    assert robot.controls()[-3:] == [HALT, HALT, COAST]
 
 
 def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:
@@ -482,8 +519,8 @@ def test_an_interrupted_write_is_completed_before_the_next_command(robot: Virtua
     robot.sleep(0.1)
 
     assert len(torn) == 1
-    assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0)}
-    assert robot.controls()[-1] == HALT
+    assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0), (2, 0, 0, 0)}
+    assert robot.controls()[-1] == COAST
     assert LedMode.CUSTOM not in {c.led_mode for c in robot.controls()}
 
 
@@ -504,7 +541,7 @@ def test_drops_bring_the_same_frame_but_for_infrared_distance(driver: VirtualRob
     body.close()
 
     assert marks(frames) == ["", "", ""]
-    assert driver.controls()[0] == COAST
+    assert driver.controls()[:2] == [HALT, COAST]
     assert ASKED in driver.controls()
     light = SPEC.group("light")
     assert np.allclose(frames[-1].values[light], SPEC.lsb[light] * GOLDEN_RAW["light"])

@@ -15,8 +15,7 @@ import pytest
 
 from horde_env.clock import RealTimeClock
 from horde_env.hardware.backend import SerialBody
-from horde_env.hardware.control import HALT, STOP, drive
-from horde_env.hardware.keepalive import KeepAlive
+from horde_env.hardware.control import COAST, drive
 from tests.env.hardware.bodies import FORWARD, on_a_line
 from tests.env.hardware.packets import SPEC
 from tests.env.hardware.peers import LIMIT_S, config
@@ -27,41 +26,7 @@ pytestmark = pytest.mark.hardware
 RNG = np.random.default_rng(0)
 ASKED = drive(FORWARD, SPEC)
 RAMP_S = 0.19  # the fastest wheel at forward does 19 units, one in 10 ms
-ALONE_S = 0.5 + RAMP_S - 0.01  # from the last command to rest: the ramp's first step ends the 0.5 s
-
-
-class Hand:
-    """A clock moved by hand."""
-
-    t = 0.0
-
-    def __call__(self) -> float:
-        return self.t
-
-
-def test_a_command_is_repeated_until_it_is_too_old_and_then_a_stop_is() -> None:
-    """In 64ths of a second, which add up exactly: repeated every 4, too old after 22. The first stop may be lost."""
-    hand = Hand()
-    keep = KeepAlive(STOP, repeat_s=4 / 64, hold_s=22 / 64, monotonic=hand)
-    keep.renew(b"forward")
-    sent = {}
-    for i in range(1, 36):
-        hand.t = i / 64
-        if data := keep.due():
-            sent[i] = data
-
-    assert sent == dict.fromkeys([4, 8, 12, 16, 20], b"forward") | dict.fromkeys([23, 27, 31, 35], STOP)
-    assert (keep.lapsed, keep.n_lapses) == (True, 1)
-    keep.renew(b"forward")
-    assert not keep.lapsed
-
-
-def test_a_stop_never_becomes_too_old() -> None:
-    hand = Hand()
-    keep = KeepAlive(STOP, repeat_s=0.05, hold_s=0.35, monotonic=hand)
-    hand.t = 10.0
-    assert keep.due() == STOP
-    assert (keep.lapsed, keep.n_lapses) == (False, 0)
+ALONE_S = 0.5 + RAMP_S - 0.02  # from the last command to rest: it acts in its cycle, and the 50th begins the ramp
 
 
 @pytest.fixture
@@ -108,7 +73,7 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
 
     assert max(np.diff(heard)) <= 0.1
     assert rest - asked_t < 0.65  # 0.35 + 0.2, and what a busy machine adds
-    assert robot.heard[-1][1] == HALT
+    assert robot.heard[-1][1] == COAST
     clock.begin()
     assert not body.exchange(FORWARD).applied
     clock.begin()
@@ -176,7 +141,7 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how:
     asked_t = max(t for t, control in robot.heard if control == ASKED)
 
     says_stop = how in ("end", "raise", "SIGINT")
-    assert (robot.heard[-1][1] == HALT) == says_stop, errors
+    assert (robot.heard[-1][1] == COAST) == says_stop, errors
     if says_stop:
         assert rest - asked_t < 0.1 + RAMP_S + 0.2  # a period, the ramp, and what a busy machine adds
     else:

@@ -12,13 +12,13 @@ import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
-from horde_env.hardware.control import MI_ON, STOP, Control, drive
+from horde_env.hardware.control import MI_ON, STOP, Control, drive, encode_control
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import aggregate
-from horde_env.hardware.stream import StateParser
+from horde_env.hardware.stream import ControlParser, StateParser
 from horde_env.hardware.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake
 
 pytestmark = pytest.mark.hardware
 
@@ -73,7 +73,7 @@ def test_drops_come_through_the_same_port_unasked() -> None:
         driver, _ = server.accept()
         with driver:
             driver.sendall(drops.encode_state_drop(drops.drop_of(wire.decode_state(GOLDEN), 12.5)))
-            reading = p.handshake(wake=b"")
+            reading = handshake(p, wake=b"")
             assert reading.state.raw[0] == 165
             assert parser.newest is not None
             assert parser.newest.time_s == 12.5
@@ -141,7 +141,7 @@ def test_ir_light_is_guessed_across_one_lost_packet(terminal: Terminal) -> None:
 def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
     with Port(config(terminal.path), Ticks()) as p:
         terminal.say(GOLDEN)
-        assert p.handshake(listen_s=LIMIT_S).number == 1
+        assert handshake(p, listen_s=LIMIT_S).number == 1
         p.write(b"!")
         assert terminal.hear(1) == b"!"
 
@@ -158,7 +158,7 @@ def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
     robot = threading.Thread(target=console)
     with Port(config(terminal.path), Ticks()) as p:
         robot.start()
-        assert p.handshake(listen_s=0.01, patience_s=LIMIT_S).number == 1
+        assert handshake(p, listen_s=0.01, patience_s=LIMIT_S).number == 1
         robot.join()
 
     assert heard == [b"\rmi on\r"] == [MI_ON]
@@ -169,7 +169,7 @@ def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
     terminal.unplug()
 
     with pytest.raises(BackendUnavailable, match="went away before the robot answered: the device went away"):
-        p.handshake(listen_s=LIMIT_S)
+        handshake(p, listen_s=LIMIT_S)
 
 
 def test_a_command_cut_short_is_completed_before_the_next() -> None:
@@ -189,6 +189,43 @@ def test_a_command_cut_short_is_completed_before_the_next() -> None:
         p.write(STOP)
         p.write(STOP)
         assert written == [bytes(53) + STOP, STOP]
+
+
+class BusyMachine:
+    """A port whose first writes are late, as pyserial says after a whole write too, having sent `n_sent` bytes."""
+
+    def __init__(self, n_late: int, n_sent: int) -> None:
+        self.n_late, self.n_sent, self.sent = n_late, n_sent, b""
+
+    def write(self, data: bytes) -> None:
+        if self.n_late:
+            self.n_late -= 1
+            self.sent += data[: self.n_sent]
+            raise serial.SerialTimeoutException("Write timeout")
+        self.sent += data
+
+
+@pytest.mark.parametrize("n_sent", [0, 6, 9])
+def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: int) -> None:
+    """Whether nothing, a half or all of the command had left, the robot takes it and no other one."""
+    late = BusyMachine(1, n_sent)
+    asked = Control(1, 20, -7, 3)
+    with Port(config("loop://"), Ticks()) as p:
+        p._serial.write = late.write
+        p.write(encode_control(asked))
+        assert p.lost == ""
+
+    assert late.sent == encode_control(asked)[:n_sent] + bytes(53) + encode_control(asked)
+    heard = ControlParser().feed(late.sent)
+    assert heard[-1] == asked
+    assert {control[:2] for control in heard} == {(1, 20)}
+
+
+def test_a_write_that_ran_out_of_time_twice_loses_the_port() -> None:
+    with Port(config("loop://"), Ticks()) as p:
+        p._serial.write = BusyMachine(2, 9).write
+        with pytest.raises(PortLost, match=r"takes no more bytes \(waited 0\.1 s, twice\)"):
+            p.write(STOP)
 
 
 def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.robot_file import BACKENDS, RobotFile, default_path, load, save
 from horde_env.robot import critterbot
+from tests.env.hardware.packets import RELAXED
 
 NAMES = st.sampled_from([channel.name for channel in critterbot().channels])
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -26,6 +27,7 @@ FILES = st.builds(
 )
 
 
+@RELAXED
 @given(FILES)
 def test_what_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, file: RobotFile) -> None:
     path = tmp_path_factory.mktemp("config") / "horde" / "robots" / "mine.toml"

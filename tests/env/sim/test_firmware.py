@@ -61,9 +61,9 @@ def test_repeating_a_request_does_not_restart_its_slew(robot: Firmware) -> None:
 
 
 def test_half_a_second_of_silence_slews_to_zero(robot: Firmware) -> None:
-    """50 cycles go by; the 51st begins the ramp, which takes as many cycles as the setpoint has units."""
+    """The 50th cycle begins the ramp (++count == 50), which takes as many cycles as the setpoint has units."""
     robot.command(fw.WHEEL_SPACE, 10, 10, 10)
-    for _ in range(50):
+    for _ in range(49):
         robot.cycle(BUS, False)
     assert robot.wheels[fw.SETPOINT].tolist() == [10, 10, 10]
     robot.cycle(BUS, False)
@@ -75,8 +75,10 @@ def test_half_a_second_of_silence_slews_to_zero(robot: Firmware) -> None:
 
 def test_silence_stops_a_voltage_at_once(robot: Firmware) -> None:
     robot.command(fw.WHEEL_VOLTAGE, 40, 40, 40)
-    for _ in range(51):
+    for _ in range(49):
         robot.cycle(BUS, False)
+    assert robot.wheels[fw.SETPOINT].tolist() == [40, 40, 40]
+    robot.cycle(BUS, False)
     assert robot.wheels[fw.OUTPUT].tolist() == [0, 0, 0]
 
 
