@@ -20,6 +20,7 @@ import tyro
 from rich.console import Console
 
 from horde_agent import questions as families
+from horde_agent.apart import Apart, EnvironmentGone, is_worthwhile
 from horde_agent.bench import BenchConfig
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.excursions import ExcursionConfig
@@ -165,6 +166,8 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         return gymnasium.make("horde_env:CritterbotReplay-v0", log=str(config.log), **settings)
     if config.backend == "emulated":
         return gymnasium.make("horde_env:CritterbotEmulated-v0", **settings)
+    if not config.realtime and is_worthwhile():
+        return Apart("horde_env:CritterbotPen-v0", **settings)
     return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
 
 
@@ -269,7 +272,7 @@ def reported(job: Job) -> Iterator[None]:
             job.console.print("the emergency stop is set; clear it by `horde-robot stop --clear`", soft_wrap=True)
         raise
     except Exception as error:
-        if not _is_of_body(error):
+        if not _is_of_body(error) and not isinstance(error, EnvironmentGone):
             raise
         report = write_report(job.folder_path)
         raise BodyGone(f"{' '.join(str(error).split())} What was lived until then is in {report}") from error

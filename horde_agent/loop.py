@@ -2,7 +2,8 @@
 
 For the observation o_t the loop chooses a_t, hands the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread and calls
 `env.step(a_t)`; the worker's kernels run while the step waits, and are joined before the next observation is looked at.
-So the time from observation to action does not depend on how many demons there are.
+So the time from observation to action does not depend on how many demons there are. An environment that is `Apart`
+needs no worker: it moves in its own process while this one learns.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium
 import numpy as np
 
+from horde_agent.apart import Apart
 from horde_agent.docking import DockingConfig, Dockings
 from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions
 from horde_agent.horde import Horde
@@ -24,7 +27,7 @@ from horde_agent.interface import Interface
 from horde_agent.record import BROKEN, NO_ACTION, Flag, Observation, Phase, Recorder, Row
 from horde_agent.student import Student
 from horde_agent.telemetry import LATE_S, Durations
-from horde_agent.worker import Worker
+from horde_agent.worker import Job, Worker, one_core_spared
 
 __all__ = ["Life", "Moment", "Observer"]
 
@@ -114,7 +117,8 @@ class Life:
         self.t = np.nan
         self.n_not_applied = 0
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
-        self._worker = Worker()
+        self._apart = env if isinstance(env, Apart) else None
+        self._worker = None if self._apart else Worker()
         self._has_begun = self._is_closed = self._is_stopped = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
@@ -153,6 +157,12 @@ class Life:
             raise ValueError(f"steps must not be negative, got {steps}")
         self.begin()
         self._end = self.steps + steps
+        with one_core_spared() if self._apart else nullcontext():
+            self._live()
+        self._see()
+
+    def _live(self) -> None:
+        """Live until the end of the run, or until somebody asks for it."""
         while self.steps < self._end and not self._is_stopped:
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
                 self._dock()
@@ -165,7 +175,6 @@ class Life:
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
-        self._see()
 
     def _step(self, choice: Choice) -> None:
         """Act, learn from the step before meanwhile, and take the next observation."""
@@ -178,14 +187,25 @@ class Life:
             self.student.act(choice.phase, choice.action, choice.b, row.step)
 
         self._is_seen = True
+        arrived = self._beside(choice.action, learn, row)
+        self.steps += 1
+        self._arrive(*arrived)
+
+    def _beside(self, action: int, learn: Job, row: Row) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step the environment, learn meanwhile, write the row, and return what the step brought."""
+        if self._apart is not None:
+            self._apart.send(action)
+            learn()
+            self._write(row)
+            return self._apart.receive()
+        assert self._worker is not None
         self._worker.start(learn)
         try:
-            arrived = self.env.step(choice.action)
+            arrived = self.env.step(action)
         finally:
             self._worker.join()
         self._write(row)
-        self.steps += 1
-        self._arrive(*arrived)
+        return arrived
 
     def _arrive(
         self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
@@ -304,7 +324,8 @@ class Life:
             if self._has_begun:
                 self._depart(Choice(Phase.END, NO_ACTION, np.nan))
         finally:
-            self._worker.close()
+            if self._worker is not None:
+                self._worker.close()
             if self.recorder is not None:
                 self.recorder.close()
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from types import TracebackType
 
 import numba
 
 Job = Callable[[], None]
+
+
+@contextmanager
+def one_core_spared() -> Iterator[None]:
+    """Let the parallel kernels that this thread calls use all cores but one."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(before, max(1, (os.cpu_count() or 1) - 1)))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 class Worker:
@@ -27,19 +39,18 @@ class Worker:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._is_busy = False
-        self._n_threads = min(numba.get_num_threads(), max(1, (os.cpu_count() or 1) - 1))
         self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        numba.set_num_threads(self._n_threads)
-        while (job := self._jobs.get()) is not None:
-            error: BaseException | None = None
-            try:
-                job()
-            except BaseException as raised:  # handed to the thread that joins
-                error = raised
-            self._done.put(error)
+        with one_core_spared():
+            while (job := self._jobs.get()) is not None:
+                error: BaseException | None = None
+                try:
+                    job()
+                except BaseException as raised:  # handed to the thread that joins
+                    error = raised
+                self._done.put(error)
 
     def start(self, job: Job) -> None:
         """Begin a job; the one before must have been joined."""

@@ -49,7 +49,7 @@ class PacketSenses(Senses):
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write acceleration .. thermal of the packet at `t_s` into `out`; see `Senses.read`."""
         super().read(previous, body, t_s, rng, out)
-        out[self._ir_light.at] = self._packets[1]
+        out[self._ir_light] = self.packets[1]
 
 
 class Microcontroller:

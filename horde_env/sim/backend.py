@@ -13,7 +13,7 @@ from horde_env.backend import Backend, Frame
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import bullet, firmware, motors
-from horde_env.sim.machine import N_RAW, Machine
+from horde_env.sim.machine import N_RAW, Machine, look_back
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
@@ -77,6 +77,7 @@ class SimulatedBody(Backend):
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
         self._units = (drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"])
         self._request, self._overheating = self.spec.group("last_request"), self.spec.index("overheating")
+        self._lsb, self._offset = self.spec.lsb[:N_RAW], self.spec.offset[:N_RAW]
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
@@ -115,12 +116,10 @@ class SimulatedBody(Backend):
         machine.firmware.command(firmware.XYTHETA_SPACE, *self._to_wire(command))
         free = not machine.is_held()
         noise = self._rng.standard_normal((self._ticks, 3))
-        for k in range(self._ticks - 2):
-            machine.tick(noise[k])
-        previous = self._observed_tick(noise[-2], touch=False)
-        body = self._observed_tick(noise[-1], touch=True)
+        *_, before, previous, _ = [machine.body.joints, *machine.run(noise)]
+        body = machine.state((previous[0][1], previous[1][1]))
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
-        return self._frame(previous, body, share, applied=free and not machine.is_held())
+        return self._frame(look_back(previous, before), body, share, applied=free and not machine.is_held())
 
     def _compile(self) -> None:
         """Take one step that nobody sees, so that kernels are compiled before the first motion and not during it."""
@@ -145,20 +144,16 @@ class SimulatedBody(Backend):
         request = np.asarray(command, dtype=np.float64).tolist()
         if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
             raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
-        return [min(max(round(v / unit), -127), 127) for v, unit in zip(request, self._units, strict=True)]
-
-    def _observed_tick(self, noise: Floats, *, touch: bool) -> BodyState:
-        """Let 10 ms pass and return the body's state at their end, with its contacts or without."""
-        before = self.machine.body.motion
-        self.machine.tick(noise)
-        return self.machine.state((before.vx, before.vy), touch=touch)
+        along, right, turn = self._units
+        units = request[0] / along, request[1] / right, request[2] / turn
+        return [min(max(round(number), -127), 127) for number in units]
 
     def _frame(self, previous: BodyState, body: BodyState, share: Floats, *, applied: bool) -> Frame:
         """Sample all channels of the packet at the end of the period."""
         spec, machine = self.spec, self.machine
         t = machine.n_ticks * motors.TICK_S
         values = np.zeros(spec.n_channels)
-        values[:N_RAW] = spec.lsb[:N_RAW] * machine.raw(self._rng) + spec.offset[:N_RAW]
+        values[:N_RAW] = self._lsb * machine.raw(self._rng) + self._offset
         self.senses.read(previous, body, t, self._rng, values)
         values[self._request] = share
         values[self._overheating] = machine.firmware.overheated

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset
 
 _JOINTS = (0, 1, 2)
+_UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
 _NORMAL_FORCE = 9  # of a contact point's tuple
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which the URDF holds
@@ -32,6 +33,16 @@ class Motion(NamedTuple):
     vx: float
     vy: float
     yaw_rate: float
+
+
+# What PyBullet tells of the joints x, y and yaw: (position, velocity, ...) of each.
+Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+
+
+def motion_of(joints: Joints) -> Motion:
+    """Return the motion that the three joints are in."""
+    x, y, yaw = joints
+    return Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
 
 
 class PlanarBody:
@@ -67,32 +78,41 @@ class PlanarBody:
             self._add_box(*box)
         self._body = self._add_robot()
         # Bound once: these run a thousand times per simulated second and body.
-        p, on_client = self._p, {"physicsClientId": self._client}
-        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, **on_client)
-        self._advance = partial(p.stepSimulation, **on_client)
-        self._look = partial(p.getJointStates, self._body, _JOINTS, **on_client)
-        self._fresh: int = self._p.saveState(physicsClientId=self._client)
-        self.motion = Motion(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        p, client = self._p, self._client
+        # By place, which takes a third less than by name; a torque needs no target positions and velocities.
+        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED)
+        self._advance = partial(p.stepSimulation, client)
+        self._look: Callable[[], Joints] = partial(p.getJointStates, self._body, _JOINTS, client)
+        self._fresh: int = self._p.saveState(physicsClientId=client)
+        self.joints: Joints = ((0.0, 0.0),) * 3
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""
         self._p.restoreState(self._fresh, physicsClientId=self._client)
         for joint, position in zip(_JOINTS, (x, y, heading), strict=True):
             self._p.resetJointState(self._body, joint, position, 0.0, physicsClientId=self._client)
-        self.motion = Motion(x, y, heading, 0.0, 0.0, 0.0)
+        self.joints = ((x, 0.0), (y, 0.0), (heading, 0.0))
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
-        self._push(forces=force)
+        return motion_of(self.advance(force))
+
+    def advance(self, force: Sequence[float]) -> Joints:
+        """Do what `step` does, and return the motion as PyBullet tells it: `motion_of` reads it, at leisure."""
+        self._push(force, _UNUSED, _UNUSED, self._client)
         self._advance()
-        x, y, yaw = self._look()
-        self.motion = Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
-        return self.motion
+        joints = self.joints = self._look()
+        return joints
+
+    @property
+    def motion(self) -> Motion:
+        """How the body moves now."""
+        return motion_of(self.joints)
 
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""
         points = self._p.getContactPoints(self._body, physicsClientId=self._client)
-        return self._tick_s * math.fsum(point[_NORMAL_FORCE] for point in points)
+        return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 
     def close(self) -> None:
         """Let go of the client. Closing twice does nothing."""

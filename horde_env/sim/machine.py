@@ -6,27 +6,31 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from horde_env._jit import kernel
+from horde_env._jit import kernel_over
 from horde_env.robot import RobotSpec
-from horde_env.sim import firmware, motors
-from horde_env.sim.bullet import PlanarBody
+from horde_env.sim import firmware, motors, tick
+from horde_env.sim.bullet import Joints, PlanarBody, motion_of
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
 from horde_env.sim.power import PowerSupply
 from horde_env.sim.state import BodyState
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
-STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
+
+_FORGOTTEN = np.full(3, np.nan)
+_PER_DUTY = 1.0 / firmware.FULL_DUTY
 
 # How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
 DOCK_REACH_M = 0.05
@@ -62,7 +66,9 @@ class Machine:
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
         self._radius_m = float(spec.body["radius_m"])
         self._face = _dock_face(pen)
-        self._force = np.zeros(3)
+        state = self.firmware.arm, self.firmware.wheels, self.motion, self._geometry, np.zeros(3)
+        self._act, self._sense_and_act = partial(tick.act, *state), partial(tick.sense_and_act, *state)
+        self._sense = partial(tick.sense, *state[1:4])
         self.n_ticks = 0
         self.stuck: int | None = None
         self._see_power()
@@ -81,20 +87,36 @@ class Machine:
 
     def tick(self, noise: Floats) -> None:
         """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
-        firm, body, force, motion, geometry = self.firmware, self.body, self._force, self.motion, self._geometry
-        stuck, wheels = self.stuck, firm.wheels
-        firm.cycle(self._bus_byte, self._is_off)
-        rim_speed = 0.0 if stuck is None else self._block(stuck)
-        motors.push(motion, wheels, geometry, body.motion[2], self.power.bus_v, force)
-        if stuck is not None:
-            self._drag(stuck, rim_speed)
-        _, _, heading, vx, vy, yaw_rate = body.step(force.tolist())
-        motors.sense(motion, wheels, geometry, noise, heading, vx, vy, yaw_rate)
-        if stuck is not None:
-            wheels[firmware.CLICKS, stuck] = 0
-        self.n_ticks += 1
-        if self.n_ticks % TICKS_PER_POWER_STEP == 0:
-            self._supply()
+        self.run(noise.reshape(1, 3))
+
+    def run(self, noise: Floats) -> list[Joints]:
+        """Let 10 ms pass for each row of `noise`, shape (n, 3), standard normals for the encoders.
+
+        Returns:
+            How the body moved at the end of each tick; `bullet.motion_of` reads it.
+        """
+        seen: list[Joints] = []
+        while len(seen) < len(noise):
+            left = TICKS_PER_POWER_STEP - self.n_ticks % TICKS_PER_POWER_STEP
+            self._run(noise[len(seen) : len(seen) + left], seen)
+            if self.n_ticks % TICKS_PER_POWER_STEP == 0:
+                self._supply()
+        return seen
+
+    def _run(self, noise: Floats, seen: list[Joints]) -> None:
+        """Let so many ticks pass that the power supply stays as it is, and append what was seen."""
+        stuck = tick.NO_WHEEL if self.stuck is None else self.stuck
+        supply = self._bus_byte, self._is_off, self.power.bus_v, stuck
+        advance, see, sense_and_act = self.body.advance, seen.append, self._sense_and_act
+        force = self._act(*supply, self.body.motion.heading)
+        for k in range(len(noise) - 1):
+            joints = x, y, yaw = advance(force)
+            see(joints)
+            force = sense_and_act(*supply, noise, k, yaw[0], x[1], y[1], yaw[1])
+        see(advance(force))
+        m = self.body.motion
+        self._sense(stuck, noise[-1], m.heading, m.vx, m.vy, m.yaw_rate)
+        self.n_ticks += len(noise)
 
     def is_held(self) -> bool:
         """Whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
@@ -102,10 +124,9 @@ class Machine:
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        noise, values, power = rng.standard_normal(N_NOISE), np.empty(N_RAW), self.power
-        bus_to_280 = (power.bus_v, *power.battery_v)
-        report_volts(bus_to_280, VOLT_SD, noise, values)
-        motors.report(self.motion, self.firmware.wheels, noise[4:], values[4:])
+        values, power = np.empty(N_RAW), self.power
+        volts = power.bus_v, *power.battery_v
+        report(volts, self.motion, self.firmware.wheels, rng.standard_normal(N_NOISE), values)
         return values
 
     def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
@@ -114,19 +135,10 @@ class Machine:
         Without `touch` nobody asks PyBullet for the contacts, and `contact_n_s` is 0.
         """
         x, y, heading, vx, vy, yaw_rate = self.body.motion
-        return BodyState(
-            x,
-            y,
-            math.pi - (math.pi - heading) % (2.0 * math.pi),
-            vx,
-            vy,
-            yaw_rate,
-            ax=(vx - previous[0]) / motors.TICK_S,
-            ay=(vy - previous[1]) / motors.TICK_S,
-            wheel_speed=self.motion[motors.RIM_SPEED].copy(),
-            duty=self.firmware.wheels[firmware.DUTY] * (1.0 / firmware.FULL_DUTY),
-            contact_n_s=self.body.contact_impulse() if touch and self.n_ticks else 0.0,
-        )
+        ax, ay = (vx - previous[0]) / motors.TICK_S, (vy - previous[1]) / motors.TICK_S
+        speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[firmware.DUTY] * _PER_DUTY
+        contact_n_s = self.body.contact_impulse() if touch and self.n_ticks else 0.0
+        return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
 
     def on_dock(self) -> bool:
         """Whether the robot's nose touches the dock's contacts."""
@@ -139,24 +151,10 @@ class Machine:
         """Let go of the body. Closing twice does nothing."""
         self.body.close()
 
-    def _block(self, stuck: int) -> float:
-        """Let a stuck wheel's motor stand still; return how fast the floor passes under that wheel, m/s."""
-        rim_speed = float(self.motion[motors.RIM_SPEED, stuck])
-        self.motion[motors.RIM_SPEED, stuck] = 0.0
-        return rim_speed
-
-    def _drag(self, stuck: int, rim_speed: float) -> None:
-        """Take a stuck wheel's drive off the body's force, and let the wheel slide instead."""
-        side, ahead, arm = self._geometry[stuck].tolist()
-        current = float(self.motion[motors.CURRENT, stuck])
-        drive = math.copysign(motors.FORCE_PER_BYTE * current, self.firmware.wheels[firmware.DUTY, stuck])
-        change = -min(max(drive, -motors.GRIP_N), motors.GRIP_N) - STUCK_FRICTION_N * motors.fading(rim_speed)
-        c, s = math.cos(self.body.motion.heading), math.sin(self.body.motion.heading)
-        self._force += change * np.array([c * side - s * ahead, s * side + c * ahead, arm])
-
     def _supply(self) -> None:
         span_s = TICKS_PER_POWER_STEP * motors.TICK_S
-        self.power.advance(float(self.motion[motors.SUPPLY].sum()) / span_s, self.on_dock(), span_s)
+        a, b, c = self.motion[motors.SUPPLY].tolist()
+        self.power.advance((a + b + c) / span_s, self.on_dock(), span_s)
         self.motion[motors.SUPPLY] = 0.0
         self._see_power()
 
@@ -165,11 +163,30 @@ class Machine:
         self._bus_byte, self._is_off = self.power.bus_byte, self.power.holds_motors
 
 
-@kernel
-def report_volts(volts: tuple[float, ...], sd: tuple[float, ...], noise: Floats, out: Floats) -> None:
-    """Write bus and battery voltages, V, as a packet's bytes of 0.1 V; `sd` of their noise is in 0.1 V."""
+def look_back(joints: Joints, before: Joints) -> BodyState:
+    """Return how the body moved a tick ago, when PyBullet told `joints`, and `before` the tick before.
+
+    Nobody remembers its wheels, duties and contacts: they are nan.
+    """
+    x, y, heading, vx, vy, yaw_rate = motion_of(joints)
+    ax, ay = (vx - before[0][1]) / motors.TICK_S, (vy - before[1][1]) / motors.TICK_S
+    return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, _FORGOTTEN, _FORGOTTEN, math.nan)
+
+
+def wrapped(heading: float) -> float:
+    """Return an angle within (-pi, pi], radians."""
+    return math.pi - (math.pi - heading) % (2.0 * math.pi)
+
+
+@kernel_over(motors)
+def report(volts: tuple[float, ...], motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
+    """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
+
+    `noise` holds ten standard normals; motion and wheels as for `motors.report`.
+    """
     for i in range(4):
-        out[i] = min(max(np.rint(10.0 * volts[i] + sd[i] * noise[i]), 0.0), 255.0)
+        out[i] = min(max(np.rint(10.0 * volts[i] + VOLT_SD[i] * noise[i]), 0.0), 255.0)
+    motors.report(motion, wheels, noise[4:], out[4:])
 
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:

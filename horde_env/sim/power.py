@@ -7,7 +7,9 @@ wandering life lasts 12 h from full.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from typing import Any
+
+from horde_env._jit import kernel
 
 # Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
 # States 3, 5 and 8 are passed in one step: they switch a charger on or off.
@@ -37,15 +39,43 @@ OVERRIDE_V = 14.5  # below it the dock charges even where charging is disabled
 DEAD_V = 8.0
 
 
+Three = tuple[float, float, float]  # a number per battery, at 40, 160, 280 degrees
+
+
+@kernel
 def open_circuit_v(charge: float) -> float:
     """Return a resting battery's voltage for a share of charge in 0..1, by straight lines between the knots.
 
     >>> open_circuit_v(0.5)
     15.3
     """
-    i = min(max(bisect_right(CHARGE_KNOTS, charge) - 1, 0), len(CHARGE_KNOTS) - 2)
+    i = 0
+    while i < len(CHARGE_KNOTS) - 2 and charge >= CHARGE_KNOTS[i + 1]:
+        i += 1
     share = (charge - CHARGE_KNOTS[i]) / (CHARGE_KNOTS[i + 1] - CHARGE_KNOTS[i])
     return VOLT_KNOTS[i] + share * (VOLT_KNOTS[i + 1] - VOLT_KNOTS[i])
+
+
+@kernel
+def charged(charge: float, gain_a: float, dt_s: float, capacity_a_s: float) -> float:
+    """Return a battery's share of charge, 0..1, after `dt_s` under a current."""
+    return min(max(charge + gain_a * dt_s / capacity_a_s, 0.0), 1.0)
+
+
+@kernel
+def batteries(
+    charge: Three, gain_a: Three, dt_s: float, capacity_a_s: float, load_a: float, on_dock: bool, sag_v: float
+) -> tuple[Three, Three, float]:
+    """Return charge, voltages and the bus voltage after `dt_s`; at the dock the load is the dock's."""
+    a = charged(charge[0], gain_a[0], dt_s, capacity_a_s)
+    b = charged(charge[1], gain_a[1], dt_s, capacity_a_s)
+    c = charged(charge[2], gain_a[2], dt_s, capacity_a_s)
+    sag_v += 0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0
+    volts_a = open_circuit_v(a) + BATTERY_OFFSET_V[0] - sag_v
+    volts_b = open_circuit_v(b) + BATTERY_OFFSET_V[1] - sag_v
+    volts_c = open_circuit_v(c) + BATTERY_OFFSET_V[2] - sag_v
+    bus_v = DOCK_V if on_dock else (volts_a + volts_b + volts_c) / 3.0 - DIODE_V - BUS_OHM * load_a
+    return (a, b, c), (volts_a, volts_b, volts_c), bus_v
 
 
 class PowerSupply:
@@ -82,7 +112,7 @@ class PowerSupply:
         self.sag_v = 0.0
         self._resumed = START
         self._plugged_s = self._low_s = 0.0
-        self._settle(ELECTRONICS_A, on_dock=False)
+        self._settle((0.0, 0.0, 0.0), 0.0, ELECTRONICS_A, False)
 
     @property
     def holds_motors(self) -> bool:
@@ -97,20 +127,26 @@ class PowerSupply:
     def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
         """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
         load_a = ELECTRONICS_A + motors_a
-        for i, states in enumerate(CHARGING):
-            gain_a = CHARGE_A if self.state in states else 0.0 if on_dock else -load_a / 3.0
-            self.charge[i] = min(max(self.charge[i] + gain_a * dt_s / self._capacity_a_s, 0.0), 1.0)
-        self._settle(load_a, on_dock)
+        drain_a = 0.0 if on_dock else -load_a / 3.0
+        one, two, three = CHARGING
+        state = self.state
+        gain_a = (
+            CHARGE_A if state in one else drain_a,
+            CHARGE_A if state in two else drain_a,
+            CHARGE_A if state in three else drain_a,
+        )
+        self._settle(gain_a, dt_s, load_a, on_dock)
         self._plugged_s = self._plugged_s + dt_s if self.bus_v > PLUGGED_V else 0.0
         self._low_s = self._low_s + dt_s if self.bus_v < LOW_V else 0.0
         self.is_low = self._low_s >= LOW_S or (self.is_low and self.bus_v <= LOW_OVER_V)
         self._next_state()
 
-    def _settle(self, load_a: float, on_dock: bool) -> None:
-        """Bring the voltages up to date; at the dock the load is the dock's."""
-        sag_v = self.sag_v + (0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0)
-        volts = self.battery_v = [open_circuit_v(self.charge[i]) + BATTERY_OFFSET_V[i] - sag_v for i in range(3)]
-        self.bus_v = DOCK_V if on_dock else (volts[0] + volts[1] + volts[2]) / 3.0 - DIODE_V - BUS_OHM * load_a
+    def _settle(self, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
+        """Bring charge and voltages up to date."""
+        before: Any = tuple(self.charge)
+        after = batteries(before, gain_a, dt_s, self._capacity_a_s, load_a, on_dock, self.sag_v)
+        self.charge[:], volts, self.bus_v = after
+        self.battery_v = list(volts)
 
     def _next_state(self) -> None:
         """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""

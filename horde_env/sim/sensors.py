@@ -7,15 +7,14 @@ The noise of each group is that of the real robot at rest (log of 5 October 2010
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from horde_env._jit import kernel
 from horde_env.robot import RobotSpec
-from horde_env.sim import fields, inertial
+from horde_env.sim import inertial, packet
 from horde_env.sim.pen import Pen
 from horde_env.sim.state import BodyState
 
@@ -25,39 +24,10 @@ BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecon
 
 THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
 THERMAL_LAG_S = 0.3
-THERMAL_SD = 1.5 * 0.02  # of each new reading, K
-THERMAL_DRIFT_SD = 6.0 * 0.02  # at rest the log's zones swim by 5 to 10 counts within seconds
 THERMAL_DRIFT_S = 1.5
-# How far each zone of the real robot reads off the mean of all: mean of the log, K.
-ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0])
 
-
-class Group(NamedTuple):
-    """What one group of sensors works with, all of it views or constants made once.
-
-    Attributes:
-        at: Its channels in an observation.
-        sensors: Rows (x, y, angle) in the body frame, shape (n, 3); empty where a group has no direction.
-        normal: Its share of the packet's standard normals.
-        out: Its share of the packet's values.
-    """
-
-    at: slice
-    sensors: Floats
-    normal: Floats
-    out: Floats
-
-
-# Standard normals that each group uses up in a packet, in the order of the channels.
-DRAWS = {
-    "acceleration": 7,
-    "magnetic": 3,
-    "rotational_velocity": 1,
-    "ir_distance": 10,
-    "ir_light": 16,
-    "light": 4,
-    "thermal": 16,
-}
+# The groups that look through the air, in the order of the channels.
+EYES = ("ir_distance", "ir_light", "light", "thermal")
 
 
 class Senses:
@@ -70,37 +40,29 @@ class Senses:
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
         first, last = spec.group("acceleration").start, spec.group("thermal").stop
-        self._own = slice(first, last)
-        self._values = np.zeros(last - first)
-        self._normal, self._uniform = np.zeros(sum(DRAWS.values())), np.zeros((2, 10))
-        self._pose, self._poses = np.zeros(6), np.zeros((2, 3))
-        ends = np.cumsum([0, *DRAWS.values()])
-        for i, name in enumerate(DRAWS):
-            at = spec.group(name)
-            sensors = np.column_stack([spec.positions(name), spec.angles(name)])
-            out = self._values[at.start - first : at.stop - first]
-            setattr(self, f"_{name}", Group(at, sensors, self._normal[ends[i] : ends[i + 1]], out))
+        self._own, self._ir_light = slice(first, last), spec.group("ir_light")
         self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[:, self._own].copy()
-        at = self._ir_light.at
-        self._ir_light_steps = self._steps[:, at.start - first : at.stop - first].copy()
-        self._packets, self._glare = np.zeros((2, 8)), self._ir_light.normal.reshape(2, 8)
-        n = self._rotational_velocity.at.stop - first
-        self._felt = self._normal[: ends[3]], self._values[:n]
+        sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
+        n_near, n_glare, n_bright, n_warm = map(len, sensors)
+        self._eyes: Any = tuple(sensors)
+        self._normal = np.zeros(packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm)
+        self._uniform = np.zeros((2, n_near))
+        self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
+        self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
+        values = np.zeros(last - first)
+        self._memory = values, self._roller, self._zones, self._drift, self._packets, self._change
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
     @property
     def beacon(self) -> Floats:
         """How much each ir_light sensor changed between the last two packets, share of full scale, shape (8,)."""
-        return np.asarray(np.abs(self._packets[1] - self._packets[0]))
+        return self._change.copy()
 
-    _acceleration: Group
-    _magnetic: Group
-    _rotational_velocity: Group
-    _ir_distance: Group
-    _ir_light: Group
-    _light: Group
-    _thermal: Group
+    @property
+    def packets(self) -> Floats:
+        """Infrared light of the last two packets, quantised, share of full scale, shape (2, 8)."""
+        return self._packets
 
     @property
     def pen(self) -> Pen:
@@ -110,20 +72,24 @@ class Senses:
     @pen.setter
     def pen(self, pen: Pen) -> None:
         self._pen = pen
-        self._segments, self._heights, self._reflectances = pen.segments(), pen.heights(), pen.reflectances()
-        self._beacon = np.array([*pen.beacon.position_m, pen.beacon.direction_rad, pen.beacon.intensity])
-        self._lamps = np.array([[*lamp.position_m, lamp.intensity] for lamp in pen.lamps]).reshape(-1, 4)
-        self._warm = np.array([[*w.position_m, *w[2:]] for w in pen.warm]).reshape(-1, 6)
-        self._earth = np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing])
-        self._iron = np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6)
+        self._scene: packet.Scene = (
+            pen.segments(),
+            pen.heights(),
+            pen.reflectances(),
+            np.array([*pen.beacon.position_m, pen.beacon.direction_rad, pen.beacon.intensity]),
+            np.array([[*lamp.position_m, lamp.intensity] for lamp in pen.lamps]).reshape(-1, 4),
+            np.array([[*w.position_m, *w[2:]] for w in pen.warm]).reshape(-1, 6),
+            np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing]),
+            np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
+        )
 
     def reset(self, rng: Generator) -> None:
         """Forget all that lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
         self._blink_hz = float(rng.uniform(*self._pen.beacon.rate_hz))
         self._blink_phase = float(rng.random())
-        self._roller = rng.uniform(0.0, 2.0 * math.pi, 3)
-        self._drift = THERMAL_DRIFT_SD * rng.standard_normal(8)
-        self._zones = np.zeros(8)
+        self._roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
+        self._drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(self._drift.size)
+        self._zones[:] = 0.0
         self._last_s = self._zone_s = -math.inf
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
@@ -138,99 +104,38 @@ class Senses:
         """
         rng.standard_normal(out=self._normal)
         rng.random(out=self._uniform)
+        elapsed_s, self._last_s = min(max(t_s - self._last_s, 0.0), 1.0), t_s
         # The shell gives way when it hits a wall: what the chip feels of it lasts two packets.
         ax, ay = 0.5 * (previous.ax + body.ax), 0.5 * (previous.ay + body.ay)
-        self._pose[:] = body.x, body.y, body.heading, body.yaw_rate, ax, ay
-        self._poses[0] = previous.x, previous.y, previous.heading
-        self._poses[1] = self._pose[:3]
-        self._feel(previous.yaw_rate, body, t_s)
-        self._look(t_s)
-        if t_s - self._zone_s >= THERMAL_PERIOD_S - 1e-9:
-            self._look_for_warmth(t_s)
-        out[self._own] = self._values
-        quantise(self._steps, out[self._own])
-        self._look_for_beacon(t_s, out[self._ir_light.at])
-
-    def _feel(self, yaw_rate_before: float, body: BodyState, t_s: float) -> None:
-        """Write acceleration, magnetic and rotational velocity."""
-        elapsed_s = min(max(t_s - self._last_s, 0.0), 1.0)
-        self._last_s = t_s
-        inertial.feel(
-            self._pose,
-            yaw_rate_before,
+        packet.read(
+            self._scene,
+            self._eyes,
+            self._memory,
+            self._steps,
+            self._normal,
+            self._uniform,
+            (previous.x, previous.y, previous.heading, previous.yaw_rate, previous.ax, previous.ay),
+            (body.x, body.y, body.heading, body.yaw_rate, ax, ay),
             body.wheel_speed,
             body.duty,
             body.contact_n_s,
             elapsed_s,
-            self._earth,
-            self._iron,
-            self._roller,
-            *self._felt,
+            *self._air(t_s),
+            out[self._own],
         )
 
-    def _look(self, t_s: float) -> None:
-        """Write ir_distance and light."""
-        group, pose, segments, room = self._ir_distance, self._pose, self._segments, self._pen.room
-        fields.ir_distance(pose, group.sensors, segments, self._reflectances, group.normal, self._uniform, group.out)
+    def _air(self, t_s: float) -> tuple[tuple[float, float], float, float, float, float, float]:
+        """Return what changes in the room by `t_s`: lit, gain, ambient, room_k, reach and kept of `packet.read`."""
+        room, reach, kept = self._pen.room, 0.0, 1.0
+        if t_s - self._zone_s >= THERMAL_PERIOD_S - 1e-9:
+            elapsed, self._zone_s = t_s - self._zone_s, t_s
+            reach, kept = 1.0 - math.exp(-elapsed / THERMAL_LAG_S), math.exp(-elapsed / THERMAL_DRIFT_S)
+        lit = self._lit(t_s - inertial.PACKET_S), self._lit(t_s)
         # A lamp on the mains brightens twice in every cycle.
         gain = 1.0 + room.flicker * math.sin(4.0 * math.pi * room.mains_hz * t_s)
-        group = self._light
-        fields.light(
-            pose, group.sensors, self._lamps, gain, room.light, segments, self._heights, group.normal, group.out
-        )
-
-    def _look_for_warmth(self, t_s: float) -> None:
-        """Refresh the eight thermal zones, which lag behind what they see and drift; `out` holds them until then."""
-        group, room_k, elapsed = self._thermal, self._pen.room.temperature_k, t_s - self._zone_s
-        fields.warmth(self._pose, group.sensors, self._warm, room_k, self._segments, self._heights, group.out)
-        reach = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
-        follow(reach, math.exp(-elapsed / THERMAL_DRIFT_S), group.normal, self._zones, self._drift, group.out)
-        group.out[:] += ZONE_BIAS_K
-        self._zone_s = t_s
-
-    def _look_for_beacon(self, t_s: float, out: Floats) -> None:
-        """Write the mean of the last two packets' infrared light, each counted by the converter on its own."""
-        group, lit = self._ir_light, (self._lit(t_s - inertial.PACKET_S), self._lit(t_s))
-        fields.ir_light(
-            self._poses, group.sensors, self._beacon, lit, self._segments, self._heights, self._glare, self._packets
-        )
-        mean_of_packets(self._ir_light_steps, self._packets, out)
+        return lit, gain, room.light, room.temperature_k, reach, kept
 
     def _lit(self, t_s: float) -> float:
         """Return how much of the beacon is lit at `t_s`, 0..1: a square wave with soft edges."""
         wave = math.sin(2.0 * math.pi * (self._blink_hz * t_s + self._blink_phase))
         return min(max(0.5 + BLINK_EDGE * wave, 0.0), 1.0)
-
-
-@kernel
-def follow(reach: float, kept: float, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
-    """Turn what the thermal zones see, in `out`, into what they show: a lag, a drift that wanders, noise; (n,) each.
-
-    `zones` and `drift` are the sensors' memory: zones move by the share `reach` towards what is seen, the drift keeps
-    the share `kept` of itself (an Ornstein-Uhlenbeck process). `normal` (2 n,).
-    """
-    n = out.shape[0]
-    for k in range(n):
-        zones[k] += reach * (out[k] - zones[k])
-        drift[k] = kept * drift[k] + THERMAL_DRIFT_SD * math.sqrt(1.0 - kept * kept) * normal[n + k]
-        out[k] = zones[k] + drift[k] + THERMAL_SD * normal[k]
-
-
-@kernel
-def quantise(steps: Floats, out: Floats) -> None:
-    """Round to the converter's steps and clip to its range, in place, as RobotSpec.to_si(from_si(..)) does.
-
-    `steps` has rows lsb, offset, lowest and highest raw value, shape (4, n).
-    """
-    for k in range(out.shape[0]):
-        raw = np.rint((out[k] - steps[1, k]) / steps[0, k])
-        out[k] = steps[0, k] * min(max(raw, steps[2, k]), steps[3, k]) + steps[1, k]
-
-
-@kernel
-def mean_of_packets(steps: Floats, packets: Floats, out: Floats) -> None:
-    """Quantise each of two packets, shape (2, n), and write their mean; `steps` as for `quantise`."""
-    quantise(steps, packets[0])
-    quantise(steps, packets[1])
-    for k in range(out.shape[0]):
-        out[k] = 0.5 * (packets[0, k] + packets[1, k])

@@ -187,8 +187,8 @@ def test_single_packets_are_those_of_which_the_simulators_frame_is_the_mean() ->
         senses.reset(np.random.default_rng(7))
         senses.read(body, body, 0.5, np.random.default_rng(8), out)
     at = SPEC.group("ir_light")
-    np.testing.assert_allclose(two[at], single._packets.mean(axis=0))
-    np.testing.assert_array_equal(one[at], single._packets[1])
+    np.testing.assert_allclose(two[at], single.packets.mean(axis=0))
+    np.testing.assert_array_equal(one[at], single.packets[1])
     np.testing.assert_array_equal(np.delete(one, np.r_[at]), np.delete(two, np.r_[at]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from horde_env.robot import critterbot
 from horde_env.sim import firmware as fw
 from horde_env.sim import motors
 from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.bullet import motion_of
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -169,6 +171,31 @@ def test_a_silent_host_lets_the_robot_stop(robot: SimulatedBody) -> None:
     for _ in range(100):
         robot.machine.tick(np.zeros(3))
     assert abs(robot.machine.body.motion.yaw_rate) < 0.05
+
+
+@pytest.mark.parametrize("cuts", [(10, 10, 10), (7, 1, 13, 9), (25, 5)])
+def test_ticks_taken_together_are_ticks_taken_one_by_one(robot: SimulatedBody, cuts: tuple[int, ...]) -> None:
+    """However 30 ticks are cut into runs; a run may pass the moments at which the power supply is stepped."""
+    noise, machine = np.random.default_rng(4).standard_normal((30, 3)), robot.machine
+
+    def told() -> tuple[object, ...]:
+        power = machine.power
+        state = machine.motion.tobytes(), machine.firmware.wheels.tobytes()
+        return machine.body.motion, *state, power.bus_v, list(power.charge)
+
+    machine.reset(0.7, 0.0, 0.3)
+    machine.firmware.command(1, 20, 5, 3)
+    expected = []
+    for row in noise:
+        machine.tick(row)
+        expected.append(machine.body.motion)
+    one_by_one = told()
+    machine.reset(0.7, 0.0, 0.3)
+    machine.firmware.command(1, 20, 5, 3)
+    ends = np.cumsum((0, *cuts))
+    seen = [joints for a, b in pairwise(ends.tolist()) for joints in machine.run(noise[a:b])]
+    assert told() == one_by_one
+    assert [motion_of(joints) for joints in seen] == expected
 
 
 def test_an_overheated_robot_says_so_and_does_not_move(robot: SimulatedBody) -> None:

@@ -1,0 +1,140 @@
+"""One packet of all senses in one kernel: the models of `fields` and `inertial`, memory, and the converter's steps.
+
+Calling seven kernels cost more than what they compute. The values of a packet lie in the order of the channels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env._jit import kernel, kernel_over
+from horde_env.sim import fields, inertial
+
+Floats = NDArray[np.float64]
+Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index like an array
+
+N_FELT, N_FELT_DRAWS = 7, 11  # values and standard normals of acceleration, magnetic and rotational velocity
+
+THERMAL_SD = 1.5 * 0.02  # of each new reading, K
+THERMAL_DRIFT_SD = 6.0 * 0.02  # at rest the log's zones swim by 5 to 10 counts within seconds
+# How far each zone of the real robot reads off the mean of all: mean of the log, K.
+ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0])
+
+
+# What `read` works with. A NamedTuple costs twice as much to hand over, and `read` gives them names anyway.
+Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
+Eyes = tuple[Floats, Floats, Floats, Floats]
+Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
+
+
+@kernel_over(fields, inertial)
+def read(
+    scene: Scene,
+    eyes: Eyes,
+    memory: Memory,
+    steps: Floats,
+    normal: Floats,
+    uniform: Floats,
+    before: Pose,
+    pose: Pose,
+    wheel_speed: Floats,
+    duty: Floats,
+    contact_n_s: float,
+    elapsed_s: float,
+    lit: tuple[float, float],
+    gain: float,
+    ambient: float,
+    room_k: float,
+    reach: float,
+    kept: float,
+    out: Floats,
+) -> None:
+    """Write a packet, quantised, SI units; infrared light is the mean of this packet and the one before.
+
+    Args:
+        scene: What there is to be sensed: obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the
+            Earth's field, iron; see `fields` and `inertial`.
+        eyes: Where the sensors of ir_distance, ir_light, light and thermal sit: rows x, y, angle in the body frame.
+        memory: Changed in place: the values before the converter (37,), of which the thermal zones' stay until they are
+            refreshed; the rollers' phases (3,); what the zones lag behind with (8,), and their drift (8,); infrared
+            light of the last two packets (2, 8), and how much it changed between them (8,).
+        steps: Of the converter, shape (4, 37); see `quantise`.
+        normal: Standard normals, shape (57,), in the order of the channels; infrared light and thermal have two each.
+        uniform: For the jumps of ir_distance, shape (2, 10).
+        before: The body 10 ms ago; its acceleration is not looked at.
+        pose: The body now.
+        wheel_speed: Rim speeds, m/s, shape (3,).
+        duty: -1..1, shape (3,).
+        contact_n_s: Contact impulse over the last 10 ms.
+        elapsed_s: Since the last packet.
+        lit: How much of the beacon is lit in the last two packets, 0..1.
+        gain: The lamps' flicker, about 1.
+        ambient: Light from everywhere, share of full scale.
+        room_k: Temperature of the room, K.
+        reach: How far the thermal zones move towards what they see, 0..1; 0 where they are not refreshed now.
+        kept: Share of the zones' drift that is left.
+        out: Receives the packet, shape (37,).
+    """
+    segments, heights, reflectances, beacon, lamps, warm, earth, iron = scene
+    near_eyes, glare_eyes, light_eyes, warm_eyes = eyes
+    values, roller, zones, drift, packets, change = memory
+    # Each group's end among the values (v) and among the normals (n).
+    v1, n1 = N_FELT + near_eyes.shape[0], N_FELT_DRAWS + near_eyes.shape[0]
+    v2, n2 = v1 + glare_eyes.shape[0], n1 + 2 * glare_eyes.shape[0]
+    v3, n3 = v2 + light_eyes.shape[0], n2 + light_eyes.shape[0]
+    inertial.feel(pose, before[3], wheel_speed, duty, contact_n_s, elapsed_s, earth, iron, roller, normal, values)
+    near, shine, heat = values[N_FELT:v1], values[v2:v3], values[v3:]
+    fields.ir_distance(pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, near)
+    fields.light(pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], shine)
+    if reach > 0.0:
+        fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, heat)
+        follow(reach, kept, normal[n3:], zones, drift, heat)
+        for k in range(heat.shape[0]):
+            heat[k] += ZONE_BIAS_K[k]
+    for k in range(values.shape[0]):  # out[:] = values would compile a message about shapes for 2.5 s
+        out[k] = values[k]
+    quantise(steps, out)
+    glare = normal[n1:n2].reshape((2, v2 - v1))
+    both: Any = (before, pose)
+    fields.ir_light(both, glare_eyes, beacon, lit, segments, heights, glare, packets)
+    mean_of_packets(steps[:, v1:v2], packets, out[v1:v2])
+    for k in range(v2 - v1):
+        change[k] = abs(packets[1, k] - packets[0, k])
+
+
+@kernel
+def follow(reach: float, kept: float, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
+    """Turn what the thermal zones see, in `out`, into what they show: a lag, a drift that wanders, noise; (n,) each.
+
+    `zones` and `drift` are the sensors' memory: zones move by the share `reach` towards what is seen, the drift keeps
+    the share `kept` of itself (an Ornstein-Uhlenbeck process). `normal` (2 n,).
+    """
+    n = out.shape[0]
+    for k in range(n):
+        zones[k] += reach * (out[k] - zones[k])
+        drift[k] = kept * drift[k] + THERMAL_DRIFT_SD * math.sqrt(1.0 - kept * kept) * normal[n + k]
+        out[k] = zones[k] + drift[k] + THERMAL_SD * normal[k]
+
+
+@kernel
+def quantise(steps: Floats, out: Floats) -> None:
+    """Round to the converter's steps and clip to its range, in place, as RobotSpec.to_si(from_si(..)) does.
+
+    `steps` has rows lsb, offset, lowest and highest raw value, shape (4, n).
+    """
+    for k in range(out.shape[0]):
+        raw = np.rint((out[k] - steps[1, k]) / steps[0, k])
+        out[k] = steps[0, k] * min(max(raw, steps[2, k]), steps[3, k]) + steps[1, k]
+
+
+@kernel
+def mean_of_packets(steps: Floats, packets: Floats, out: Floats) -> None:
+    """Quantise each of two packets, shape (2, n), and write their mean; `steps` as for `quantise`."""
+    quantise(steps, packets[0])
+    quantise(steps, packets[1])
+    for k in range(out.shape[0]):
+        out[k] = 0.5 * (packets[0, k] + packets[1, k])

@@ -1,0 +1,117 @@
+"""What happens between two steps of PyBullet, in one kernel: calling a kernel costs more than most of them take.
+
+A tick of 10 ms is: `act` (firmware, motors), a step of the physics, `sense` (encoders). `sense_and_act` ends one tick
+and begins the next. The state is that of `firmware` (arm, wheels) and of `motors` (motion, geometry).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env._jit import kernel_over
+from horde_env.sim import firmware, motors
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_WHEEL = -1  # is stuck
+STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
+
+
+@kernel_over(firmware, motors)
+def act(
+    arm: Ints,
+    wheels: Ints,
+    motion: Floats,
+    geometry: Floats,
+    force: Floats,
+    bus_byte: int,
+    is_off: bool,
+    bus_v: float,
+    stuck: int,
+    heading: float,
+) -> tuple[float, float, float]:
+    """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
+
+    Args:
+        arm: The ARM's words, changed in place.
+        wheels: The wheels' rows, changed in place.
+        motion: The motors' state, changed in place.
+        geometry: See `motors.wheel_geometry`.
+        force: Receives the force, too, shape (3,).
+        bus_byte: Bus voltage as the firmware reads it, 0.1 V.
+        is_off: Whether charger or battery hold the motors still.
+        bus_v: Bus voltage, V.
+        stuck: Number of a wheel that something blocks, or NO_WHEEL.
+        heading: Of the body, radians.
+    """
+    firmware.cycle(arm, wheels, bus_byte, is_off)
+    if stuck == NO_WHEEL:
+        motors.push(motion, wheels, geometry, heading, bus_v, force)
+    else:
+        push_with_stuck_wheel(wheels, motion, geometry, force, bus_v, stuck, heading)
+    return force[0], force[1], force[2]
+
+
+@kernel_over(motors)
+def push_with_stuck_wheel(
+    wheels: Ints, motion: Floats, geometry: Floats, force: Floats, bus_v: float, stuck: int, heading: float
+) -> None:
+    """Write the force of three wheels of which one slides; arguments as for `act`.
+
+    Its motor stands still, which its current tells; its drive ends in what blocks it.
+    """
+    rim_speed = motion[motors.RIM_SPEED, stuck]
+    motion[motors.RIM_SPEED, stuck] = 0.0
+    motors.push(motion, wheels, geometry, heading, bus_v, force)
+    drive = math.copysign(motors.FORCE_PER_BYTE * motion[motors.CURRENT, stuck], wheels[firmware.DUTY, stuck])
+    change = -min(max(drive, -motors.GRIP_N), motors.GRIP_N) - STUCK_FRICTION_N * motors.fading(rim_speed)
+    side, ahead, arm = geometry[stuck, 0], geometry[stuck, 1], geometry[stuck, 2]
+    c, s = math.cos(heading), math.sin(heading)
+    force[0] += change * (c * side - s * ahead)
+    force[1] += change * (s * side + c * ahead)
+    force[2] += change * arm
+
+
+@kernel_over(motors)
+def sense(
+    wheels: Ints,
+    motion: Floats,
+    geometry: Floats,
+    stuck: int,
+    noise: Floats,
+    heading: float,
+    vx: float,
+    vy: float,
+    yaw_rate: float,
+) -> None:
+    """Let the encoders see how the body moves at the end of a tick; `noise` (3,), the rest as for `motors.sense`."""
+    motors.sense(motion, wheels, geometry, noise, heading, vx, vy, yaw_rate)
+    if stuck != NO_WHEEL:
+        wheels[firmware.CLICKS, stuck] = 0
+
+
+@kernel_over(firmware, motors)
+def sense_and_act(
+    arm: Ints,
+    wheels: Ints,
+    motion: Floats,
+    geometry: Floats,
+    force: Floats,
+    bus_byte: int,
+    is_off: bool,
+    bus_v: float,
+    stuck: int,
+    noise: Floats,
+    k: int,
+    heading: float,
+    vx: float,
+    vy: float,
+    yaw_rate: float,
+) -> tuple[float, float, float]:
+    """End a tick by `sense`, with row `k` of `noise`, and begin the next by `act`."""
+    sense(wheels, motion, geometry, stuck, noise[k], heading, vx, vy, yaw_rate)
+    return act(arm, wheels, motion, geometry, force, bus_byte, is_off, bus_v, stuck, heading)

@@ -1,0 +1,169 @@
+"""The kernels that run several models at once say what those models say one after the other, bit for bit."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_env.robot import critterbot
+from horde_env.sim import fields, firmware, inertial, motors, packet, tick
+from horde_env.sim.pen import load_pen
+from horde_env.sim.sensors import Senses
+from tests.env.sim.kinematic import at
+
+SPEC = critterbot()
+GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
+WISHES = [(1, 20, 0, 0), (1, 0, 10, 5), (0, 30, -30, 3), (2, 90, -90, 20), (1, 0, 0, 0)]
+
+
+class Robot:
+    """Firmware and motors on a body that goes where a list of motions says."""
+
+    def __init__(self) -> None:
+        self.firmware = firmware.Firmware(np.array(SPEC.drive["kinematics_1024"]))
+        self.motion, self.force = np.zeros((motors.N_ROWS, 3)), np.zeros(3)
+
+    @property
+    def state(self) -> tuple[np.ndarray, ...]:
+        return self.firmware.arm, self.firmware.wheels, self.motion, GEOMETRY, self.force
+
+    def bits(self) -> bytes:
+        return b"".join(array.tobytes() for array in self.state)
+
+
+def motions(n: int) -> np.ndarray:
+    """Return (heading, vx, vy, yaw rate) of a body that is shaken about, shape (n, 4)."""
+    return np.random.default_rng(0).normal(0.0, [2.0, 0.3, 0.3, 1.0], (n, 4))
+
+
+@pytest.mark.kernels
+def test_a_tick_in_one_kernel_is_encoders_then_firmware_then_motors() -> None:
+    one, many = Robot(), Robot()
+    noise, supply = np.random.default_rng(1).standard_normal((60, 3)), (163, False, 16.3)
+    for k, (heading, vx, vy, yaw_rate) in enumerate(motions(60).tolist()):
+        for robot in (one, many):
+            robot.firmware.command(*WISHES[k // 5 % len(WISHES)])
+        force = tick.sense_and_act(*one.state, *supply, tick.NO_WHEEL, noise, k, heading, vx, vy, yaw_rate)
+        motors.sense(many.motion, many.firmware.wheels, GEOMETRY, noise[k], heading, vx, vy, yaw_rate)
+        many.firmware.cycle(*supply[:2])
+        motors.push(many.motion, many.firmware.wheels, GEOMETRY, heading, supply[2], many.force)
+        assert force == tuple(many.force)
+        assert one.bits() == many.bits()
+    assert np.abs(one.motion[motors.HEAT]).min() > 0  # all three wheels were driven
+
+
+@pytest.mark.kernels
+def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
+    """Its rim passes the floor at 0.3 m/s: 4 N of friction against that, no drive, no back EMF against its current."""
+    robot, wheel, rim_speed = Robot(), 1, 0.3
+    side, ahead, arm = GEOMETRY[wheel]
+    for _ in range(70):  # until the cap after power-up allows it
+        robot.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
+        robot.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]
+        pushed = tick.act(*robot.state, 163, False, 16.3, wheel, 0.0)
+    assert robot.firmware.wheels[firmware.DUTY, wheel] == 60
+    expected = motors.CURRENT_PER_VOLT * 16.3 * 60 / firmware.FULL_DUTY
+    assert robot.motion[motors.CURRENT, wheel] == pytest.approx(expected)
+    friction = -tick.STUCK_FRICTION_N * motors.fading(rim_speed)
+    np.testing.assert_allclose(pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9)
+    robot.motion[motors.TRAVEL] = 0.0
+    tick.sense(robot.firmware.wheels, robot.motion, GEOMETRY, wheel, np.zeros(3), 0.0, 1.0, 0.0, 0.0)
+    clicks = robot.firmware.wheels[firmware.CLICKS]
+    assert clicks[wheel] == 0
+    assert np.abs(clicks).max() > 10
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.4])
+def test_a_packet_in_one_kernel_is_what_each_model_says(reach: float) -> None:
+    """Every group of channels against its own kernel, with and without a refresh of the thermal zones."""
+    senses, rng = Senses(SPEC, load_pen()), np.random.default_rng(2)
+    segments, heights, reflectances, beacon, lamps, warm, earth, iron = senses._scene
+    near, glare, light, heat = senses._eyes
+    normal, uniform = rng.standard_normal(57), rng.random((2, 10))
+    before, pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0), (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
+    speed, duty, lit, gain, room = rng.normal(size=3), rng.normal(size=3), (0.2, 0.9), 1.003, load_pen().room
+    memory = tuple(rng.random(array.shape) for array in senses._memory)
+    values, roller, zones, drift, packets, _ = (array.copy() for array in memory)
+    out = np.zeros(37)
+    air = lit, gain, room.light, room.temperature_k, reach, 0.9
+    packet.read(
+        senses._scene,
+        senses._eyes,
+        memory,
+        senses._steps,
+        normal,
+        uniform,
+        before,
+        pose,
+        speed,
+        duty,
+        0.3,
+        0.1,
+        *air,
+        out,
+    )
+    now = np.array(pose)
+    inertial.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
+    fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, values[7:17])
+    fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], values[25:29])
+    if reach:
+        fields.warmth(now, heat, warm, room.temperature_k, segments, heights, values[29:])
+        packet.follow(reach, 0.9, normal[41:], zones, drift, values[29:])
+        values[29:] += packet.ZONE_BIAS_K
+    poses, expected = np.array([before, pose]), values.copy()
+    fields.ir_light(poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), packets)
+    packet.quantise(senses._steps, expected)
+    packet.mean_of_packets(senses._steps[:, 17:25].copy(), packets, expected[17:25])
+    np.testing.assert_array_equal(out, expected)
+    for kept, wanted in zip(memory, (values, roller, zones, drift, packets), strict=False):
+        np.testing.assert_array_equal(kept[: len(wanted)], wanted)
+    np.testing.assert_array_equal(memory[5], np.abs(packets[1] - packets[0]))
+
+
+CALLEE, CALLER = "callee.py", "caller.py"
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="without compiling there is no cache")
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+    """Numba's own cache does not: the second process would still print 1."""
+    (tmp_path / CALLER).write_text(
+        "import callee\n"
+        "from horde_env._jit import kernel_over\n"
+        "@kernel_over(callee)\n"
+        "def twice(x: float) -> float:\n"
+        "    return callee.times(x)\n"
+        "print(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
+    )
+    said = []
+    for factor in ("1.0", "1.0", "2.00"):
+        (tmp_path / CALLEE).write_text(
+            f"from horde_env._jit import kernel\n@kernel\ndef times(x: float) -> float:\n    return {factor} * x\n"
+        )
+        os.utime(tmp_path / CALLEE, (1.0, 1.0))  # of the same age: the size alone tells
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-W", "error", CALLER]
+        here = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+        environment["PYTHONPATH"] = here
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        said.append(run.stdout.split())
+    assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+
+
+def test_a_body_looked_back_on_has_its_motion_and_nothing_else() -> None:
+    """The velocity changed by (0.02, -0.01) m/s within a tick: 2 and -1 m/s^2. The heading wraps to -pi + 1."""
+    from horde_env.sim.machine import look_back
+
+    before = ((0.0, 0.10), (0.0, 0.20), (0.0, 0.0))
+    now = ((0.5, 0.12), (0.6, 0.19), (math.pi + 1.0, 3.0))
+    body = look_back(now, before)
+    assert (body.x, body.y, body.vx, body.vy, body.yaw_rate) == (0.5, 0.6, 0.12, 0.19, 3.0)
+    assert (body.ax, body.ay) == pytest.approx((2.0, -1.0))
+    assert body.heading == pytest.approx(1.0 - math.pi)
+    assert np.isnan([*body.wheel_speed, *body.duty, body.contact_n_s]).all()
+    assert at(0.5).x == body.x
