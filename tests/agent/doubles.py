@@ -109,6 +109,7 @@ class SpyHorde:
         self.on_learn = on_learn
         self.n_updated, self.max_trace, self.diverged = 1, 0.0, []
         self.mspbe_scalar = np.zeros(self.n_demons)
+        self.predictions = np.zeros(self.n_demons)
         self._held: int | None = None
         self._updates = 0
 
@@ -116,7 +117,8 @@ class SpyHorde:
         """Write the call down."""
         self._held = age_of(observation)
         self.calls.append(("begin", self._held))
-        return self._predict()
+        self.predictions = self._predict()
+        return self.predictions
 
     def learn(
         self,
@@ -135,7 +137,8 @@ class SpyHorde:
         self.calls.append(("learn", self._held, action, probability, age, terminated))
         self._held = None if terminated else age
         self._updates += 1
-        return np.full(self.n_demons, 1000.0 * self._updates + age)
+        self.predictions = np.full(self.n_demons, 1000.0 * self._updates + age)
+        return self.predictions
 
     def _predict(self) -> np.ndarray:
         return np.full(self.n_demons, 1000.0 * self._updates + (self._held or 0))
