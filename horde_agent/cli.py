@@ -171,6 +171,12 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
 
 
+def _mode(config: LearnConfig) -> Literal["eager", "deferred"]:
+    """Return how steps are taken: many together, unless a body moves in real time and each step must be short."""
+    is_real = config.realtime or config.backend in ("serial", "drops", "emulated")
+    return "eager" if is_real else "deferred"
+
+
 def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
     """Build the Horde and bring the body to its first observation, so that what cannot be done shows now."""
     interface = Interface.of(env)
@@ -187,6 +193,7 @@ def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
             trace_rule=config.trace_rule,  # type: ignore[arg-type]
             w_rule=config.w_rule,  # type: ignore[arg-type]
         ),
+        mode=_mode(config),
     )
     excursions = ExcursionConfig(config.excursion_probability, config.horizon)
     job = Job(config, env, interface, horde, excursions, Console(stderr=True))

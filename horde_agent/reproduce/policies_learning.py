@@ -74,7 +74,9 @@ def config(trace_rule: str) -> LearnerConfig:
 def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str) -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled."""
     coder = interface.coder
-    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule))
+    horde = Horde(
+        gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule), mode="deferred"
+    )
     warm_up(horde, interface)
     return horde
 

@@ -157,7 +157,9 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
         tell: Called with the share that is done.
     """
     coder, questions = interface.coder, asked(interface)
-    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig())
+    horde = Horde(
+        questions, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(), mode="deferred"
+    )
     warm_up(horde, interface)
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
 

@@ -122,7 +122,9 @@ def learn_variant(tell: Tell, study: Study, seed: int, life: Path, variant: Vari
         interface = interface_of(study)
         coder = interface.coder
         asked = excursions(interface)
-        horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=variant.config())
+        horde = Horde(
+            asked, n_features=coder.n_features, n_active=coder.n_active, config=variant.config(), mode="deferred"
+        )
         warm_up(horde, interface)
         lessons = Lessons(read(life))
         learned = learn(lessons, horde, interface, tell=tell)
