@@ -151,7 +151,7 @@ def git_commit() -> str | None:
             timeout=10,
             check=False,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None
 
