@@ -1,0 +1,158 @@
+"""Kernels written in LLVM's vectors give what their plain twins give, at widths that need pieces of every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba import njit
+
+from horde_agent.kernels import bits, lanes, vectors
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, the twins stand in for the vectors"),
+]
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+WIDTHS = pytest.mark.parametrize("width", [16, 48, 240])
+
+
+@njit
+def _move(rows: Any, origin: Any, stride: Any, gained: Any, n: Any, lost: Any, n_lost: Any, out: Any) -> None:
+    vectors.move_rows(rows, origin, stride, gained, n, lost, n_lost, out)
+
+
+@njit
+def _follow(trace: Any, first: Any, owed: Any, at: Any, g: Any, n: Any, n_owed: Any, x: Any, total: Any) -> None:
+    vectors.follow(trace, first, owed, at, g, n, n_owed, x, total)
+
+
+@njit
+def _weigh(rows: Any, origin: Any, stride: Any, weights: Any, n: Any, out: Any) -> None:
+    vectors.weigh(rows, origin, stride, weights, n, out)
+
+
+@njit
+def _write(a: Any, b: Any, origin: Any, stride: Any, table: Any, width: Any, f: Any, first: Any, runs: Any) -> None:
+    vectors.write_runs((a, b), origin, stride, table, 1, 3, width, f, first, f.shape[0], runs)
+
+
+@njit
+def _busy(rows: Any, start: Any, width: Any, number: Any, trace: Any, owed: Any, spent: Any) -> None:
+    vectors.take_busy_step(rows, start, width, number, trace, 32, owed, 16, spent, 48)
+
+
+@njit
+def _idle(rows: Any, start: Any, width: Any, number: Any, spent: Any) -> None:
+    vectors.take_idle_step(rows, start, width, number, spent, 48)
+
+
+@njit
+def _add_bits(words: Any, first: Any, last: Any, features: Any, n: Any, weight: Any, sums: Any) -> None:
+    bits.add_bits(words, first, last, features, n, weight, sums)
+
+
+@njit
+def _lowest(word: Any) -> Any:
+    return bits.lowest_bit(word)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    """Within the rounding of a few hundred terms; NaN where there is NaN."""
+    tolerance = 3e-5 if got.dtype == np.float32 else 1e-13
+    scale = np.nanmax(np.abs(want[np.isfinite(want)]), initial=1.0)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+@DTYPES
+@WIDTHS
+def test_rows_are_added_and_subtracted(dtype: Any, width: int) -> None:
+    rng, n, stride, origin = np.random.default_rng(0), 30, width + 16, 5
+    rows = rng.normal(size=origin + n * stride).astype(dtype)
+    gained, lost = rng.permutation(n)[:11], rng.permutation(n)[:8]
+    got, want = (np.ones(width, dtype=dtype) for _ in range(2))
+    _move(rows, origin, stride, gained, 9, lost, 8, got)
+    vectors.move_rows_plain(rows, origin, stride, gained, 9, lost, 8, want)
+    assert_close(got, want)
+
+
+@DTYPES
+@WIDTHS
+def test_the_past_is_followed_and_weighed(dtype: Any, width: int) -> None:
+    """Four steps of tail, then seven that are owed."""
+    rng, n, n_owed = np.random.default_rng(1), 11, 7
+    trace, owed = (rng.uniform(0, 1, 7 + 2 * k * width).astype(dtype) for k in (n, n_owed))
+    overlaps, x0 = rng.integers(0, 9, n).astype(dtype), rng.normal(size=width).astype(dtype)
+    found = []
+    for follow, weigh in ((_follow, _weigh), (vectors.follow_plain, vectors.weigh_plain)):
+        x, total, out = x0.copy(), np.ones(width, dtype=dtype), np.ones(width, dtype=dtype)
+        follow(trace, 7, owed, 3, overlaps, n, n_owed, x, total)
+        weigh(owed, 3 + width, 2 * width, overlaps, 6, out)
+        found.append((x, total, out))
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want)
+
+
+@DTYPES
+@WIDTHS
+def test_runs_are_written_as_differences_of_a_table(dtype: Any, width: int) -> None:
+    """Features with none, one and three runs; two kinds of rows, the second and third of the table."""
+    rng, stride, origin = np.random.default_rng(2), width + 32, 4
+    table = rng.normal(size=12 * 3 * width).astype(dtype)
+    features, first = np.array([7, 2, 5]), np.array([0, 1, 1, 4])
+    runs = np.array([0, 3, 2, 11, 4, 5, 6, 9], dtype=np.int32)
+    rows = [rng.normal(size=origin + 9 * stride).astype(dtype) for _ in range(2)]
+    got, want = [[r.copy() for r in rows] for _ in range(2)]
+    _write(*got, origin, stride, table, width, features, first, runs)
+    vectors.write_runs_plain(tuple(want), origin, stride, table, 1, 3, width, features, first, 3, runs)
+    for a, b, before in zip(got, want, rows, strict=True):
+        assert_close(a, b)
+        np.testing.assert_array_equal(a[origin + 2 * stride :][:width], before[origin + 2 * stride :][:width])
+
+
+@DTYPES
+@pytest.mark.parametrize("numbers", [(3, 4, 1, 2, 1, 0, 1, 0.1), (3, 4, 1, 2, 0, 1, 0, 0.1)])
+def test_lanes_take_their_steps(dtype: Any, numbers: tuple[float, ...]) -> None:
+    """One lane's delta is infinite: it is flagged, and taken as 0; its neighbours do not notice."""
+    rng, width, start = np.random.default_rng(3), 48, 16
+    rows = rng.uniform(0.1, 2, (lanes.N_ROWS, 80)).astype(dtype)
+    rows[lanes.C_TP1, start + 5], rows[lanes.SICK] = np.inf, 0
+    number = np.array(numbers, dtype=dtype)
+    found = []
+    for busy, idle in ((_busy, _idle), (None, None)):
+        arrays = [rows.copy(), rows.copy(), *(np.zeros(200, dtype=dtype) for _ in range(4))]
+        learning, resting, trace, owed, spent, decayed = arrays
+        if busy is not None and idle is not None:
+            busy(learning, start, width, number, trace, owed, spent)
+            idle(resting, start, width, number, decayed)
+        else:
+            vectors.take_busy_step_plain(learning, start, width, number, trace, 32, owed, 16, spent, 48)
+            vectors.take_idle_step_plain(resting, start, width, number, decayed, 48)
+        found.append(arrays)
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want)
+    assert found[0][0][lanes.SICK].tolist() == [float(i == start + 5) for i in range(80)]
+
+
+@pytest.mark.parametrize("weight", [1, -1, 4])
+def test_bits_are_counted_by_their_place(weight: int) -> None:
+    """Between two words of five, one feature twice; what lies outside is not touched."""
+    rng = np.random.default_rng(4)
+    words = rng.integers(0, 2**32, (20, 5), dtype=np.uint32)
+    features = np.array([3, 19, 3, 0])
+    got, want = (np.arange(160, dtype=np.int32) for _ in range(2))
+    _add_bits(words, 1, 4, features, 3, weight, got)
+    bits.add_bits_plain(words, 1, 4, features, 3, weight, want)
+    np.testing.assert_array_equal(got, want)
+    for i in (32, 77, 127):
+        n_set = sum(int(words[f, i // 32]) >> (i % 32) & 1 for f in (3, 19, 3))
+        assert got[i] == i + weight * n_set
+    np.testing.assert_array_equal(got[[*range(32), *range(128, 160)]], [*range(32), *range(128, 160)])
+
+
+@pytest.mark.parametrize("word", [1, 2, 0x80000000, 0x00F00000, 0xFFFFFFFF])
+def test_the_lowest_bit_is_found(word: int) -> None:
+    place = next(i for i in range(32) if word >> i & 1)
+    assert _lowest(np.uint32(word)) == bits.lowest_bit_plain(word) == place
