@@ -284,7 +284,7 @@ class SpanGTD:
         if n_steps:
             self._n_waiting, self.latest = 0, np.empty(self.n_demons)
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
-        found = learn(self._span, rules, n_steps, signals, tiles, m_step, row, self.latest)
+        found = learn(*self._span, rules, n_steps, signals, tiles, m_step, row, self.latest)
         self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
         if n_steps and found & span.SOMEBODY_WANTS_CARRY:
             for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):

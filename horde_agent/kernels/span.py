@@ -47,9 +47,14 @@ from horde_agent.kernels.arrays import (
     W_AT,
     WANTS_CARRY,
     WAS_BUSY,
+    Memory,
+    Past,
+    Queue,
     Reals,
     Rules,
     Span,
+    Tiles,
+    Work,
     oldest_of,
     rows_of,
 )
@@ -314,10 +319,10 @@ def rest(b: int, span: Span, rules: Rules) -> None:
 
 
 @inner_kernel
-def take_in(span: Span, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
+def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
     """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there."""
-    past.observe(span.history, tiles_tp1)
-    queue, slot = span.queue, past.slot_of(span.history, span.history.clock[past.NOW])
+    past.observe(history, tiles_tp1)
+    slot = past.slot_of(history, history.clock[past.NOW])
     for g in range(signals.rho_t.shape[0]):
         queue.rho[slot, g], queue.gamma[slot, g] = signals.rho_t[g], signals.gamma_tp1[g]
         queue.lam[slot, g] = signals.lam_tp1[g]
@@ -341,23 +346,29 @@ def live(b: int, hand: int, n_steps: int, span: Span, rules: Rules) -> None:
 
 
 @inner_kernel
-def give_out(span: Span, predictions: Floats) -> int:
+def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predictions: Floats) -> int:
     """Give out the predictions, find how far back anybody still looks, and return SOMEBODY_... as it applies."""
-    n_sick, demon, lanes, clock = 0, span.tiles.demon, span.lanes, span.history.clock
+    n_sick, demon, clock = 0, tiles.demon, history.clock
     for i in range(lanes.shape[1]):
         if demon[i] >= 0:
             predictions[demon[i]] = lanes[V, i]
             n_sick += lanes[SICK, i] > 0
     oldest, n_long = clock[past.NOW], 0
-    for b in range(span.past.book.shape[0]):
-        oldest = min(oldest, oldest_of(b, span.past, clock[past.NOW]))
-        n_long += span.past.book[b, WANTS_CARRY]
+    for b in range(past_.book.shape[0]):
+        oldest = min(oldest, oldest_of(b, past_, clock[past.NOW]))
+        n_long += past_.book[b, WANTS_CARRY]
     clock[past.OLDEST] = oldest
     return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
 
 def _learn(
-    span: Span,
+    tiles: Tiles,
+    memory: Memory,
+    past_: Past,
+    lanes: Reals,
+    queue: Queue,
+    work: Work,
+    history: History,
     rules: Rules,
     n_steps: int,
     signals: Signals,
@@ -371,16 +382,17 @@ def _learn(
     Without a transition and without a step, tiles whose LIMIT is passed write what they owe.
 
     Tiles are dealt to the hands in turn. No sum crosses a lane, so the result is the same, bit for bit, for any number
-    of hands.
+    of hands. The parts of `Span` come one by one, since numba cannot take a tuple of tuples into a parallel loop.
     """
     if row >= 0:
-        take_in(span, signals, tiles_tp1, m_step, row)
+        take_in(history, queue, signals, tiles_tp1, m_step, row)
     if n_steps == 0 and row >= 0:
         return 0
     for hand in prange(rules.n_hands):
-        for b in range(np.int64(hand), span.tiles.start.shape[0] - 1, rules.n_hands):
+        for b in range(np.int64(hand), tiles.start.shape[0] - 1, rules.n_hands):
+            span = Span(tiles, memory, past_, lanes, queue, work, history)
             live(b, np.int64(hand), n_steps, span, rules)
-    return int(give_out(span, predictions))
+    return int(give_out(tiles, past_, lanes, history, predictions))
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
@@ -404,7 +416,7 @@ def begin(span: Span, tiles_now: Integers, predictions: Floats) -> None:
         book[WAS_BUSY] = 0
         if book[N_OWED] == 0:
             book[N_KEPT] = 0
-    give_out(span, predictions)
+    give_out(span.tiles, span.past, lanes, span.history, predictions)
 
 
 @kernel

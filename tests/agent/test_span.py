@@ -233,6 +233,7 @@ def test_float32_is_as_exact_as_the_plain_engine_s() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @BATCHES
 def test_threads_do_not_change_a_bit(dtype: Any, batch: int) -> None:
+    """It also compiles the parallel kernel, which not every form of its arguments survives."""
     stream = slow_stream(10, 200, list(range(40)) * 30, [0.3, 1, 1.6], [0.5, 0.9], [0.9])
     found = []
     for n_threads in (1, 2):
