@@ -31,7 +31,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_kernel
 from horde_agent.kernels.arrays import (
     AFTER,
     AT,
@@ -389,8 +389,8 @@ def _learn(
     if n_steps == 0 and row >= 0:
         return 0
     for hand in prange(rules.n_hands):
+        span = borrow(Span(tiles, memory, past_, lanes, queue, work, history))
         for b in range(np.int64(hand), tiles.start.shape[0] - 1, rules.n_hands):
-            span = Span(tiles, memory, past_, lanes, queue, work, history)
             live(b, np.int64(hand), n_steps, span, rules)
     return int(give_out(tiles, past_, lanes, history, predictions))
 
