@@ -107,7 +107,7 @@ def _without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
         array.meminfo, array.parent = (ir.Constant(owner.type, None) for owner in (array.meminfo, array.parent))
         return array._getvalue()
     if isinstance(of_type, types.BaseTuple):
-        for i, item_type in enumerate(of_type):
+        for i, item_type in enumerate(of_type.types):  # type: ignore[attr-defined]
             item = builder.extract_value(value, i)
             value = builder.insert_value(value, _without_owner(context, builder, item_type, item), i)
     return value
