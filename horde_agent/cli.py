@@ -1,4 +1,4 @@
-"""The command `horde`: learn, report, bench, reproduce. Bad input is answered by one sentence and exit code 2."""
+"""The command `horde`: learn, report, reproduce, warm, bench. Bad input is answered by one sentence, exit code 2."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ class ReportConfig:
     run: tyro.conf.Positional[Path]
 
 
+@dataclass(frozen=True)
+class WarmConfig:
+    """Compile now what a life in the simulator uses, so that `horde learn` starts within seconds from then on."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0 done, 1 the body was lost, 2 bad input, 130 broken off.
 
@@ -69,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _bench(command)
         elif isinstance(command, ReproduceConfig):
             _reproduce(command)
+        elif isinstance(command, WarmConfig):
+            _warm()
         else:
             _learn(resolve(command))
     except BadInput as error:
@@ -97,7 +104,21 @@ def _reproduce(config: ReproduceConfig) -> None:
     print(run(config))
 
 
-def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig:
+def _warm() -> None:
+    """Compile by a short life, which is thrown away."""
+    from horde_agent.warm import warm
+
+    with answered():
+        env = _make_env(LearnConfig())
+    try:
+        with answered():
+            took_s = warm(env)
+    finally:
+        env.close()
+    print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
+
+
+def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig | WarmConfig:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
@@ -107,10 +128,11 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | Repro
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
     bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
     reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
+    warm = Annotated[WarmConfig, tyro.conf.subcommand("warm")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | bench | reproduce,
+                learn | report | bench | reproduce | warm,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",

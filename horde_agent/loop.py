@@ -124,6 +124,7 @@ class Life:
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
         self._is_seen = False
+        self._is_left = False  # the current observation has its row, and no next one has come
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
@@ -178,6 +179,8 @@ class Life:
 
     def _step(self, choice: Choice) -> None:
         """Act, learn from the step before meanwhile, and take the next observation."""
+        if self._apart is not None:  # first of all: the other process stands idle until then
+            self._apart.send(choice.action)
         row = self._row(choice)
         observation, flags, is_seen = self._observation, self._flags, self._is_seen
 
@@ -192,20 +195,22 @@ class Life:
         self._arrive(*arrived)
 
     def _beside(self, action: int, learn: Job, row: Row) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment, learn meanwhile, write the row, and return what the step brought."""
+        """Learn while the body moves, write the row, and return what the step brought."""
         if self._apart is not None:
-            self._apart.send(action)
             learn()
             self._write(row)
-            return self._apart.receive()
+            self._is_left = True
+            arrived = self._apart.receive()
+            self._is_left = False
+            return arrived
         assert self._worker is not None
         self._worker.start(learn)
         try:
-            arrived = self.env.step(action)
+            brought = self.env.step(action)
         finally:
             self._worker.join()
         self._write(row)
-        return arrived
+        return brought
 
     def _arrive(
         self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
@@ -321,7 +326,7 @@ class Life:
             return
         self._is_closed = True
         try:
-            if self._has_begun:
+            if self._has_begun and not self._is_left:
                 self._depart(Choice(Phase.END, NO_ACTION, np.nan))
         finally:
             if self._worker is not None:

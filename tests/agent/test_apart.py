@@ -22,7 +22,7 @@ from horde_agent.config import LearnConfig
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.loop import Life, Moment
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
@@ -53,7 +53,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def ends(pid: int, within_s: float = 10.0) -> bool:
+def ends(pid: int, within_s: float = 30.0) -> bool:
     end = time.monotonic() + within_s
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
@@ -210,7 +210,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[st
     pid = int(agent.stdout.readline())
     os.killpg(agent.pid, signal.SIGINT)
     assert agent.stdout.readline() == "1\n"
-    assert agent.wait(10) == 0
+    assert agent.wait(30) == 0
     assert ends(pid)
 
 
@@ -246,6 +246,26 @@ def test_learning_happens_while_the_body_moves() -> None:
     assert asked == [True] * 49 + [False]  # the last one is seen when the run is over
     life.close()
     env.close()
+
+
+def test_a_life_whose_body_dies_records_each_observation_once() -> None:
+    """Killed after the row of step 5: a further row for that observation would teach that the robot had not moved."""
+    env, recorder = Apart(TOY), Recorder(3)
+
+    def kill(moment: Moment) -> None:
+        if moment.row.step == 5:
+            os.kill(env._process.pid, signal.SIGKILL)
+            assert ends(env._process.pid)
+
+    horde: Any = SpyHorde(toy_questions())
+    rng, never = np.random.default_rng(0), ExcursionConfig(0.0)
+    with (
+        pytest.raises(EnvironmentGone, match="exit code -9"),
+        Life(env, horde, StickyRandom(N_ACTIONS), rng, excursions=never, recorder=recorder, observers=[kill]) as life,
+    ):
+        life.run(50)
+    env.close()
+    assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.sim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -108,8 +109,15 @@ def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.C
 
 
 def test_without_pybullet_the_answer_names_it(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """In this process or in one of its own, which finds what this one would find."""
+    nowhere = tmp_path_factory.mktemp("nowhere")
+    (nowhere / "pybullet.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(nowhere)
     for module in [name for name in sys.modules if name.startswith("horde_env.sim")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pybullet", None)
@@ -123,6 +131,18 @@ def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cli, "_make_env", make)
     with pytest.raises(ZeroDivisionError):
         cli.main(["learn"])
+
+
+@pytest.mark.slow
+def test_warm_compiles_and_says_how_long_it_took(
+    elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It leaves no run behind, and takes no further word."""
+    assert cli.main(["warm"]) == 0
+    out, _ = capsys.readouterr()
+    assert re.fullmatch(r"compiled in \d+\.\d s; .*\n", out)
+    assert list(elsewhere.iterdir()) == []
+    assert "7" in refused(["warm", "7"], capsys)
 
 
 def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
