@@ -35,9 +35,13 @@ MINUTE, HELD_OUT = 600, 3
 """A life is cut into pieces of so many steps; every third one is not learned from."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 
-ALONE, LOOPED, OTHERS, TOLD = "observation alone", "its own predictions", "other predictions", "the truth itself"
-VARIANTS = (ALONE, LOOPED, OTHERS, TOLD)
-"""What the tiles code beside the observation, one step late; the truth is what a perfect memory would know."""
+ALONE, LOOPED, OPENED, TOLD = "observation alone", "its own predictions", "the same, loop open", "the truth itself"
+VARIANTS = (ALONE, LOOPED, OPENED, TOLD)
+"""What the tiles code beside the observation, one step late.
+
+A prediction fed back is also a new feature of the observation of one step before. With the loop open it is that alone:
+demons that see the observation alone make it. The truth is what a perfect memory would know.
+"""
 
 
 class Outcome(NamedTuple):
@@ -69,12 +73,17 @@ def with_memory(stream: Stream, interface: Interface) -> Stream:
     touches = np.asarray((stream.rows["observation"][:, near] >= NEAR).any(axis=1))
     broken = np.asarray((stream.rows["flags"] & BROKEN) > 0)
     since = since_touch(touches, broken, round(CAP_S / interface.period_s))
-    rows = np.zeros(len(stream), dtype=row_dtype(len(interface.channels) + 1))
+    return _widened(stream, since[:, np.newaxis])
+
+
+def _widened(stream: Stream, columns: Floats) -> Stream:
+    """Return a life with further channels, shape (n_rows, n), behind its own."""
+    n = stream.rows["observation"].shape[1]
+    rows = np.zeros(len(stream), dtype=row_dtype(n + columns.shape[1]))
     for name in stream.rows.dtype.names or ():
         if name != "observation":
             rows[name] = stream.rows[name]
-    rows["observation"][:, :-1] = stream.rows["observation"]
-    rows["observation"][:, -1] = since
+    rows["observation"][:, :n], rows["observation"][:, n:] = stream.rows["observation"], columns
     return Stream(rows, stream.header)
 
 
@@ -93,23 +102,54 @@ def questions_of(interface: Interface) -> list[GVF]:
     return [GVF(f"since_contact/g{gamma:g}", Behaviour(), Channel(channel), gamma) for gamma in GAMMAS]
 
 
-def others_of(interface: Interface) -> list[GVF]:
-    """Return as many questions about what the foremost infrared distance sensor will read: the control."""
-    channel = next(i for i, c in enumerate(interface.channels) if c.group == "ir_distance")
-    return [GVF(f"near/g{gamma:g}", Behaviour(), Channel(channel), gamma) for gamma in GAMMAS]
-
-
 def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]]:
-    """Return what a variant's tiles code, and what it asks; the questions to be scored come first."""
-    mine, others = questions_of(interface), others_of(interface)
+    """Return what a variant's tiles code, and what it asks; with the loop open, `with_copy` adds the rest."""
+    asked = questions_of(interface)
     if variant == LOOPED:
-        return interface.feeding_back(mine, [{"questions": ["since_contact/*"], **TILINGS}]), mine
-    if variant == OTHERS:
-        return interface.feeding_back(others, [{"questions": ["near/*"], **TILINGS}]), mine + others
+        return interface.feeding_back(asked, [{"questions": ["*"], **TILINGS}]), asked
     if variant == TOLD:
         tables = [{"group": "memory", **TILINGS, "tilings": len(GAMMAS) * TILINGS["tilings"]}]
-        return replace(interface, coder=interface.coder.extended(tables, [])), mine
-    return interface, mine
+        return replace(interface, coder=interface.coder.extended(tables, [])), asked
+    return interface, asked
+
+
+def with_copy(stream: Stream, interface: Interface, tell: Tell) -> tuple[Stream, Interface]:
+    """Return a life with what demons that see the observation alone said one step before, and an interface to it.
+
+    They learn on the way, in the same minutes; a piece begins with 0, as the loop does.
+    """
+    horde = _horde(*variant_of(interface, ALONE))
+    student, said = Student(horde, interface), np.zeros((len(stream), len(GAMMAS)))
+    cuts = pieces(len(stream))
+    for k, piece in enumerate(cuts):
+        if is_held_out(k):
+            made = predict_along(stream[piece], horde, interface)
+        else:
+            made = _made_on_the_way(stream[piece], student)
+        said[piece.start + 1 : piece.stop] = made[:-1]
+        tell(0.5 * (k + 1) / len(cuts))
+    channels = tuple(ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS)
+    longest = 1.0 / (1.0 - np.array(GAMMAS))
+    scaler = Scaler(np.append(interface.scaler.low, 0.0 * longest), np.append(interface.scaler.high, longest))
+    coder = interface.coder.extended([{"group": "copy", **TILINGS}], ["copy"] * len(GAMMAS))
+    widened = replace(interface, channels=(*interface.channels, *channels), scaler=scaler, coder=coder)
+    return _widened(stream, said), widened
+
+
+def _made_on_the_way(stream: Stream, student: Student) -> Floats:
+    """Learn from a stream and return the predictions made at each of its rows."""
+    made: list[Floats] = []
+
+    def observe(student: Student, _step: int) -> None:
+        made.append(np.array(student.predictions, dtype=np.float64))
+
+    relearn(stream, student.horde, student.interface, student=student, observer=observe)
+    return np.array(made)
+
+
+def _horde(interface: Interface, asked: list[GVF]) -> Horde:
+    coder, config = interface.coder, LearnerConfig(vector_mspbe=False)
+    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 
 def learn_memory(tell: Tell, study: Study, seed: int, life: Path, variant: str, steps: int) -> str:
@@ -131,9 +171,10 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
 
     What is predicted there, in the second half of the life, is scored.
     """
+    if variant == OPENED:
+        stream, interface = with_copy(stream, interface, tell)
     looped, asked = variant_of(interface, variant)
-    config = LearnerConfig(vector_mspbe=False)
-    horde = Horde(asked, n_features=looped.coder.n_features, n_active=looped.coder.n_active, config=config)
+    horde = _horde(looped, asked)
     student = Student(horde, looped)
     actual = returns_of(stream, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
     # The loop begins anew in each piece, so nobody can know there when the wall was last touched; scored is the rest.
