@@ -327,6 +327,8 @@ class SpanGTD:
 
     def _settle(self, b: int) -> None:
         """Write what a tile owes, out of turn: it is made to have passed its limit."""
+        if self.history.now < 0:
+            return
         self._span.past.book[b, arrays.LIMIT] = -1
         self._take(0, self._no_signals, self.history.tiles, -1)
 
@@ -485,7 +487,8 @@ class SpanGTD:
             rows.append(np.zeros((0, width), dtype=self.dtype))
         is_alive = self._span.memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
         flat = [r.ravel() for r in rows]  # views
-        span.read_tile(b, self._span, tuple(flat), is_alive)
+        if self.history.now >= 0:  # else nothing is owed
+            span.read_tile(b, self._span, tuple(flat), is_alive)
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:

@@ -14,6 +14,7 @@ from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 
 
+@pytest.mark.slow
 def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two lives, every variant, tables, pictures and claims; and what is kept of it is not done again."""
     monkeypatch.setitem(excursions.STEPS, "quick", 2_400)

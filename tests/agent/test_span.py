@@ -289,6 +289,14 @@ def test_predictions_are_the_weights_at_the_active_tiles(carried: bool) -> None:
     assert engine.predict_one(4, stream.tiles[3]) == pytest.approx(theta[4, stream.tiles[3]].sum())
 
 
+def test_what_is_asked_before_life_begins_is_zero() -> None:
+    engine = SpanGTD(np.arange(3), N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"))
+    engine.reset_weights(np.ones((3, N_FEATURES)))
+    np.testing.assert_array_equal(engine.predict(np.arange(4)), 4.0)
+    np.testing.assert_array_equal(engine.weights()[0], 1.0)
+    np.testing.assert_array_equal(engine.mspbe_vector(), 0.0)
+
+
 def test_a_gap_clears_traces_and_nothing_else() -> None:
     """After the gap the first trace is rho phi alone; the weights are those from before, what is owed included."""
     stream = slow_stream(13, 40, GROUPS, [1.0], [0.9], [0.9])
