@@ -35,7 +35,7 @@ MINUTE, HELD_OUT = 600, 3
 """A life is cut into pieces of so many steps; every third one is not learned from."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 
-ALONE, LOOPED, OPENED, TOLD = "observation alone", "its own predictions", "the same, loop open", "the truth itself"
+ALONE, LOOPED, OPENED, TOLD = "observation alone", "loop closed", "loop open", "the truth itself"
 VARIANTS = (ALONE, LOOPED, OPENED, TOLD)
 """What the tiles code beside the observation, one step late.
 
