@@ -35,7 +35,7 @@ MINUTE, HELD_OUT = 600, 3
 """A life is cut into pieces of so many steps; every third one is not learned from."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 
-ALONE, LOOPED, OPENED, TOLD = "observation alone", "its own predictions", "the same, loop open", "the truth itself"
+ALONE, LOOPED, OPENED, TOLD = "observation alone", "loop closed", "loop open", "the truth itself"
 VARIANTS = (ALONE, LOOPED, OPENED, TOLD)
 """What the tiles code beside the observation, one step late.
 
@@ -127,7 +127,7 @@ def with_copy(stream: Stream, interface: Interface, tell: Tell) -> tuple[Stream,
         else:
             made = _made_on_the_way(stream[piece], student)
         said[piece.start + 1 : piece.stop] = made[:-1]
-        tell(0.5 * (k + 1) / len(cuts))
+        tell((k + 1) / len(cuts))
     channels = tuple(ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS)
     longest = 1.0 / (1.0 - np.array(GAMMAS))
     scaler = Scaler(np.append(interface.scaler.low, 0.0 * longest), np.append(interface.scaler.high, longest))
@@ -171,8 +171,10 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
 
     What is predicted there, in the second half of the life, is scored.
     """
+    before = 0.0
     if variant == OPENED:
-        stream, interface = with_copy(stream, interface, tell)
+        before = 0.5
+        stream, interface = with_copy(stream, interface, lambda share: tell(before * share))
     looped, asked = variant_of(interface, variant)
     horde = _horde(looped, asked)
     student = Student(horde, looped)
@@ -186,7 +188,7 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
         elif k >= len(cuts) // 2:
             y.append(predict_along(stream[piece], horde, looped)[late:, : len(GAMMAS)])
             g.append(actual[piece][late:])
-        tell((k + 1) / len(cuts))
+        tell(before + (1.0 - before) * (k + 1) / len(cuts))
     predicted, happened = np.concatenate(y), np.concatenate(g)
     nmse = normalise(((predicted - happened) ** 2).mean(axis=0), happened.var(axis=0))
     return Outcome(nmse, happened[:, -1], predicted[:, -1])
