@@ -20,28 +20,26 @@ _MOST_CURVES = 1_000
 def course_picture(course: Course, path: Path) -> Figure:
     """Draw the paper's last figure: every question's estimate and the bold mean; beside it the mean of each gamma."""
     canvas = Canvas(figsize=(12.0, 4.2), dpi=130, layout="constrained")
-    left, right = canvas.subplots(1, 2, sharex=True, sharey=True)
+    left, right = canvas.subplots(1, 2, sharex=True)
     n_shown = _draw_questions(left, course)
     _draw_means(right, course)
     left.set_ylabel("scalar MSPBE estimate")
+    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    right.set_ylabel("mean over its own peak")
+    right.legend(frameon=False, fontsize=8, loc="upper right")
     for axes in (left, right):
-        axes.set_yscale("log")
+        axes.axhline(0.0, color="0.35", linewidth=0.8)
         axes.set_xlim(0, course.step[-1])
         axes.set_xlabel("learning steps")
         _plain(axes)
-    right.legend(frameon=False, fontsize=8, loc="lower right", ncols=5)
-    positive = course.mspbe[len(course.step) // 10 :]
-    positive = positive[positive > 0]
-    if positive.size:
-        left.set_ylim(np.quantile(positive, 0.005), 2 * positive.max())
     canvas.savefig(path, metadata={"Software": None})
     n = course.gamma.size
     shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
     return Figure(
         path.name,
         f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
-        "and the mean of each gamma (right). The axis is logarithmic: what is negative, as an estimate may be, is not "
-        "drawn.",
+        "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
+        "values at either end.",
     )
 
 
@@ -51,22 +49,22 @@ def _draw_questions(axes: Axes, course: Course) -> int:
     shown = sound[:: max(-(-sound.size // _MOST_CURVES), 1)]
     for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
         mine = shown[course.gamma[shown] == gamma]
-        curves = [np.column_stack([course.step, _positive(course.mspbe[:, k])]) for k in mine]
+        curves = [np.column_stack([course.step, course.mspbe[:, k]]) for k in mine]
         axes.add_collection(LineCollection(curves, colors=colour, linewidths=0.5, alpha=0.18))
-    axes.plot(course.step, _positive(course.mspbe[:, sound].mean(axis=1)), color="black", linewidth=2.6)
+    low, high = np.quantile(course.mspbe[:, shown], [0.001, 0.999]) if shown.size else (0.0, 1.0)
+    axes.set_ylim(min(low, 0.0), 1.05 * max(high, 1e-30))
+    axes.plot(course.step, course.mspbe[:, sound].mean(axis=1), color="black", linewidth=2.6)
     return int(shown.size)
 
 
 def _draw_means(axes: Axes, course: Course) -> None:
-    for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
-        mine = course.is_sound & (course.gamma == gamma)
-        axes.plot(course.step, _positive(course.mspbe[:, mine].mean(axis=1)), color=colour, label=f"gamma {gamma:g}")
-    mean = course.mspbe[:, course.is_sound].mean(axis=1)
-    axes.plot(course.step, _positive(mean), color="black", linewidth=2.6, label="all")
-
-
-def _positive(values: np.ndarray) -> np.ndarray:
-    return np.where(values > 0, values, np.nan)
+    """Draw the mean of each gamma, and of all, over its peak."""
+    shown = [(course.gamma == g, c, 1.3, f"gamma {g:g}") for g, c in zip(GAMMAS, COLOURS, strict=False)]
+    for mine, colour, width, label in [*shown, (course.gamma >= 0, "black", 2.6, "all")]:
+        chosen = course.is_sound & mine
+        if chosen.any():
+            mean = course.mspbe[:, chosen].mean(axis=1)
+            axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
 
 
 def traces_picture(rules: Mapping[str, Sequence[Course]], path: Path) -> Figure:

@@ -71,13 +71,19 @@ def test_a_fall_is_measured_from_the_peak_to_the_last_tenth() -> None:
     """20 samples: the last tenth is two. Curve 1 peaks at 4 and ends at 1; curve 2 stays at 2; so (1 + 2) / (4 + 2)."""
     first = [0.0, 4.0, *[3.0] * 16, 0.5, 1.5]
     found = fall(course([first, [2.0] * 20]))
-    assert found == (pytest.approx(0.5), 0.5, 200)
+    assert found == (pytest.approx(0.5), 0.5, 0.0, 200)
+
+
+def test_an_estimate_far_below_0_has_not_fallen() -> None:
+    """Ends of -.8 and -.2 of peaks of 1: the first is as far from 0 as a rise; both are no MSPBE."""
+    found = fall(course([[1.0, *[-0.8] * 9], [1.0, *[-0.2] * 9]]))
+    assert found == (pytest.approx(-0.5), 0.5, 1.0, 100)
 
 
 def test_a_question_that_was_set_aside_is_no_fall() -> None:
     """Its estimate is 0 from then on, which would look like perfect learning."""
     found = fall(course([[8.0, *[0.0] * 9], [2.0] * 10], aside=1))
-    assert found == (1.0, 0.0, 100)
+    assert found == (1.0, 0.0, 0.0, 100)
 
 
 def test_the_questions_learn_alike_in_one_horde_and_in_one_for_each_gamma() -> None:
@@ -142,9 +148,10 @@ def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: tuple[str, .
     assert tuple(claim.verdict for claim in claims) == verdicts
 
 
-def test_a_life_too_short_for_w_is_said_to_be_so() -> None:
+def test_what_the_estimates_cannot_say_is_said() -> None:
     assert "too few to judge" in fall_claim(data(0.9), SIZES["quick"]).cause
     assert not fall_claim(data(0.9), SIZES["paper"]).cause
+    assert "100% of the estimates end below 0" in fall_claim(data(-0.1), SIZES["paper"]).cause
 
 
 def test_the_tables_tell_each_gamma_and_each_rule() -> None:
