@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -25,7 +25,7 @@ from horde_agent.bench import BenchConfig
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.jobs import Job, learn_from_log, live
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_growth
@@ -193,10 +193,10 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
 
 
-def _mode(config: LearnConfig) -> Literal["eager", "deferred"]:
-    """Return how steps are taken: many together, unless a body moves in real time and each step must be short."""
+def _mode(config: LearnConfig, interface: Interface) -> Mode:
+    """Return how steps are taken: many together, unless a body moves in real time or predictions are fed back."""
     is_real = config.realtime or config.backend in ("serial", "drops", "emulated")
-    return "eager" if is_real else "deferred"
+    return "eager" if is_real or interface.feedback is not None else "deferred"
 
 
 def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
@@ -215,7 +215,7 @@ def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
             trace_rule=config.trace_rule,  # type: ignore[arg-type]
             w_rule=config.w_rule,  # type: ignore[arg-type]
         ),
-        mode=_mode(config),
+        mode=_mode(config, interface),
     )
     excursions = ExcursionConfig(config.excursion_probability, config.horizon)
     job = Job(config, env, interface, horde, excursions, Console(stderr=True))

@@ -29,7 +29,9 @@ from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 from horde_agent.span import SpanGTD
 
-__all__ = ["Horde", "LearnerConfig"]
+__all__ = ["Horde", "LearnerConfig", "Mode"]
+
+Mode = Literal["eager", "deferred"]
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -65,7 +67,7 @@ class Horde:
         n_features: int,
         n_active: int,
         config: LearnerConfig = PAPER_CONFIG,
-        mode: Literal["eager", "deferred"] = "eager",
+        mode: Mode = "eager",
     ) -> None:
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
@@ -149,6 +151,11 @@ class Horde:
         self._set_broken_aside()
         self._held = None if terminated else (observation, tiles)
         return self._engine.latest.copy()
+
+    @property
+    def n_waiting(self) -> int:
+        """Steps that were only noted so far."""
+        return self._engine.n_waiting
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far; in eager mode there are none."""

@@ -151,6 +151,7 @@ def live(job: Job) -> dict[str, Any]:
 def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample]) -> dict[str, Any]:
     """Write the tables of a life and return its summary."""
     life, horde, student = job.life, job.horde, job.life.student
+    student.catch_up()
     errors, sound, actions = student.errors, sound_demons(horde), job.interface.actions
     nmsre = errors.nmsre()
     has_tests = bool(life.excursions.actions)
@@ -203,6 +204,7 @@ def learn_from_log(job: Job) -> dict[str, Any]:
     def observe(student: Student, step: int) -> None:
         job.watch.see(student, step)
         if progress.is_due():
+            student.catch_up()
             progress.show(student.learning_steps, horde)
 
     progress.start()

@@ -96,6 +96,8 @@ class Engine(Protocol):
 
     latest: Floats
     """Predictions at the latest step that was taken."""
+    n_waiting: int
+    """Steps that were only noted so far."""
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with traces at zero, and return the predictions there."""
@@ -290,6 +292,8 @@ class GTDLambda:
         )
         self._tiles, self.latest = tiles.copy(), predictions
         return predictions
+
+    n_waiting = 0
 
     def catch_up(self) -> None:
         """Do nothing: each step is taken when it comes."""

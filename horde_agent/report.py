@@ -256,7 +256,7 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ["wall time", duration(summary["wall_s"])],
         ["steps per second", _number(summary["steps_per_s"], ",.0f")],
         ["compiling the kernels", _number(details.get("compile_s"), ".1f", " s")],
-        ["one update with its predictions, p50 / p99 / max", _percentiles(summary["learn_ms"])],
+        ["one update, or its share of a batch, p50 / p99 / max", _percentiles(summary["learn_ms"])],
         ["one cycle, p50 / p99 / max", _percentiles(summary["cycle_ms"])],
         ["age of the newest packet when used, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
         ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],

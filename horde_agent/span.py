@@ -147,7 +147,7 @@ class SpanGTD:
         self._is_sick = False
         self._last_rules: arrays.Rules | None = None
         self._n_places = 0  # of carried traces in use
-        self._n_waiting = 0  # steps noted and not yet taken
+        self.n_waiting = 0  # steps noted and not yet taken
         self.latest: Floats = np.zeros(self.n_demons)
         self._no_signals = Signals(*(np.zeros(0) for _ in Signals._fields))
 
@@ -264,8 +264,8 @@ class SpanGTD:
         if not self.history.has_room(tiles.size):
             self._make_room(tiles.size)
         self._age_m()
-        self._n_waiting += 1
-        n_steps = self._n_waiting if self._n_waiting == self.batch else 0
+        self.n_waiting += 1
+        n_steps = self.n_waiting if self.n_waiting == self.batch else 0
         self._take(n_steps, signals, tiles, self._next_row)
         self._next_row += self._rules().n_rows
         if self._next_row >= self.n_features:
@@ -274,15 +274,15 @@ class SpanGTD:
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
-        if self._n_waiting:
-            self._take(self._n_waiting, self._no_signals, self.history.tiles, -1)
+        if self.n_waiting:
+            self._take(self.n_waiting, self._no_signals, self.history.tiles, -1)
 
     def _take(self, n_steps: int, signals: Signals, tiles: Tiles, row: int) -> None:
         """Note a transition, unless `row` is -1, and take the last `n_steps` steps."""
         rules = self._rules()
         learn = span.learn_alone if rules.n_hands == 1 or n_steps == 0 else span.learn
         if n_steps:
-            self._n_waiting, self.latest = 0, np.empty(self.n_demons)
+            self.n_waiting, self.latest = 0, np.empty(self.n_demons)
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         found = learn(*self._span, rules, n_steps, signals, tiles, m_step, row, self.latest)
         self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)

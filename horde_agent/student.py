@@ -47,7 +47,8 @@ class Student:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
         n_updated: Sum over the updates of the number of demons whose rho was positive.
-        learn_s: Durations of the updates with their predictions, in seconds.
+        learn_s: Durations of the updates with their predictions, in seconds; where the Horde takes many steps
+            together, each one's share of them.
     """
 
     def __init__(self, horde: Horde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
@@ -58,6 +59,7 @@ class Student:
         self.learning_steps = 0
         self.n_updated = 0
         self.learn_s = Durations()
+        self._spent_s, self._n_unpaid = 0.0, 0  # on steps whose batch was not taken yet
         self._policies = {policy.action: policy for policy in policies}
         self._position = {name: i for i, name in enumerate(horde.names)}
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
@@ -67,7 +69,23 @@ class Student:
     @property
     def predictions(self) -> Predictions:
         """Predictions of all demons at the latest observation for which they were made, shape (n_demons,)."""
+        self.catch_up()
         return self.horde.predictions
+
+    def catch_up(self) -> None:
+        """Let the Horde take the steps that it only noted so far, and count the time."""
+        if self._n_unpaid:
+            began = time.perf_counter()
+            self.horde.catch_up()
+            self._spend(time.perf_counter() - began)
+
+    def _spend(self, seconds: float) -> None:
+        """Note time that learning took; when no step waits any more, share it out among the updates since."""
+        self._spent_s += seconds
+        if not self.horde.n_waiting:
+            for _ in range(self._n_unpaid):
+                self.learn_s.add(self._spent_s / self._n_unpaid)
+            self._spent_s, self._n_unpaid = 0.0, 0
 
     def see(self, observation: Observation, flags: int) -> None:
         """Learn from the transition to `observation`, float32 of shape (n_inputs,), or score it, or begin anew there.
@@ -80,12 +98,14 @@ class Student:
             self._score(observation, broken)
             return
         if broken or self._phase is not Phase.BEHAVE:
+            self.catch_up()
             self.horde.begin(observation, self.encode(observation))
             return
         tiles = self.next_tiles(observation)
         began = time.perf_counter()
         self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
-        self.learn_s.add(time.perf_counter() - began)
+        self._n_unpaid += 1
+        self._spend(time.perf_counter() - began)
         self.learning_steps += 1
         self.n_updated += self.horde.n_updated
 

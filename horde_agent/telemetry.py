@@ -79,6 +79,7 @@ class Sampler:
         life = moment.life
         if life.steps >= self._next:
             self._next = life.steps - life.steps % self.every + self.every
+            life.student.catch_up()
             self.samples.append(sample(life.steps, life.student.learning_steps, life.horde))
 
 
@@ -190,6 +191,7 @@ class Progress:
         """Observe a life: show it if it is time."""
         if time.perf_counter() - self._last >= self.every_s:
             life = moment.life
+            life.student.catch_up()
             self.show(life.steps, life.horde, life.student.errors)
 
     def is_due(self) -> bool:

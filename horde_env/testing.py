@@ -11,6 +11,7 @@ deadlines itself is wrapped (`PacedBody(body, clock)`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,7 +30,7 @@ INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "ap
 STAY = {"manoeuvre": "stay"}  # a real robot drives in any other reset
 
 
-class BackendContract:
+class BackendContract(ABC):
     """What every body promises, and what the environment makes of it.
 
     Attributes:
@@ -42,9 +43,9 @@ class BackendContract:
     obeys = True
     n_steps = 12
 
+    @abstractmethod
     def make_backend(self) -> Backend:
-        """Return a fresh body; override it."""
-        raise NotImplementedError("a BackendContract needs make_backend()")
+        """Return a fresh body."""
 
     def make_spec(self) -> RobotSpec:
         """Return the robot that the body is."""

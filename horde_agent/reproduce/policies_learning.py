@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from horde_agent import questions
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.jobs import warm_up
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
@@ -71,12 +71,10 @@ def config(trace_rule: str) -> LearnerConfig:
     return LearnerConfig(trace_rule=trace_rule, vector_mspbe=False, engine=engine)  # type: ignore[arg-type]
 
 
-def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str) -> Horde:
-    """Return a Horde that has learned nothing, its kernels compiled."""
+def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred") -> Horde:
+    """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
     coder = interface.coder
-    horde = Horde(
-        gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule), mode="deferred"
-    )
+    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule), mode=mode)
     warm_up(horde, interface)
     return horde
 
@@ -165,7 +163,7 @@ def cycle_times(tell: Tell, study: Study, seed: int, life: Path, n: int, cycles:
     One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must hold.
     """
     interface = interface_of(study)
-    horde, encode = horde_of(interface, asked(interface, seed, n), "clipped"), encoder(interface)
+    horde, encode = horde_of(interface, asked(interface, seed, n), "clipped", "eager"), encoder(interface)
     rows = read(life)[: cycles + 1].rows
     horde.begin(rows["observation"][0], encode(rows["observation"][0]))
     spent = Durations()

@@ -110,8 +110,12 @@ class SpyHorde:
         self.n_updated, self.max_trace, self.diverged = 1, 0.0, []
         self.mspbe_scalar = np.zeros(self.n_demons)
         self.predictions = np.zeros(self.n_demons)
+        self.n_waiting = 0
         self._held: int | None = None
         self._updates = 0
+
+    def catch_up(self) -> None:
+        """Do nothing: no step waits."""
 
     def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
         """Write the call down."""

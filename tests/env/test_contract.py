@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -66,8 +67,9 @@ class OverBytes(BackendContract):
         for robot in self.robots:
             robot.line.close()
 
+    @abstractmethod
     def make_robot(self) -> VirtualRobot:
-        raise NotImplementedError
+        """Return a robot behind a line."""
 
     def make_backend(self) -> Backend:
         robot = self.make_robot()
