@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
+from horde_agent.kernels.held import hold_gibbs
 from horde_agent.policies import Gibbs
 
 Floats = NDArray[np.float64]
@@ -80,6 +81,7 @@ class GibbsTable:
             low=np.zeros((self._index.first.size - 1, kernels.LANES_AT_ONCE), dtype=np.int32),
             sums=np.zeros((self._index.first.size - 1, 2, kernels.LANES_AT_ONCE), dtype=np.float32),
         )
+        self._held = hold_gibbs(self._index, self._state)
         is_shared = len(self._policies) >= _SMALLEST_SHARED and self._index.first.size > 2
         self._ratios = kernels.gibbs_ratios_shared if is_shared else kernels.gibbs_ratios
         if self.in_floats:
@@ -98,7 +100,7 @@ class GibbsTable:
             self._restart(tiles.size)
         first = int(self._position[0])
         rho = out[first : first + len(self._rho)] if self._is_run else self._rho
-        most = self._ratios(self._index, self._state, tiles, action, probability, rho)
+        most = self._ratios(self._held, tiles, action, probability, rho)
         if most > self._most_repeats and not self.in_floats:
             self._build(in_floats=True)
             self.ratios(tiles, action, probability, out)

@@ -36,8 +36,6 @@ Mode = Literal["eager", "deferred"]
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
-# A weight past 1e3 r_max x min(1/(1 - gamma), 1e3) is one that no answer can need (r_max: largest cumulant so far).
-_BOUND_SCALE, _LONGEST_HORIZON = 1e3, 1e3
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
@@ -95,8 +93,8 @@ class Horde:
         )
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
-        self._r_max, self._gamma_max = np.zeros(self.n_demons), np.zeros(len(leaders))
-        self._rho = np.zeros(len(leaders))
+        self._largest, self._bound = np.zeros((2, self.n_demons))  # |c|, |z| so far; |theta| that no answer can need
+        self._longest, self._rho = np.zeros((2, len(leaders)))  # gamma so far
         self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
 
     # ---- the three verbs ------------------------------------------------------------------------------------------
@@ -265,28 +263,30 @@ class Horde:
             self._set_aside_groups(gamma, "its continuation left [0, 1]")
             gamma = np.zeros_like(gamma)
         signals = Signals(
-            rho_t=np.empty(len(gamma)),
+            rho_t=self._rho,
             gamma_tp1=gamma,
             lam_tp1=lam,
             c_tp1=self._cumulants(observation, tiles, self._engine.predict_one),
             z_tp1=self._outcome(observation, tiles),
         )
-        found = checks.inspect(ratios, self._policy, *signals, self._r_max, self._gamma_max)
+        found = checks.inspect(
+            ratios,
+            self._policy,
+            self._group,
+            self._cumulants.channel,
+            observation,
+            *signals,
+            self._largest,
+            self._longest,
+            self._bound,
+        )
         if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
             self._set_aside_groups(signals.rho_t, "its target policy gave no probability")
             self._set_aside_groups(gamma, "its continuation left [0, 1]")
             self._set_aside_groups(lam, "its lam left [0, 1]")
-        if found:
-            self._renew_bounds(signals)
-        self._rho = signals.rho_t
+        if found & checks.BOUND_RISES:
+            self._engine.set_bounds(self._bound)
         return signals
-
-    def _renew_bounds(self, signals: Signals) -> None:
-        """Raise the bounds on |theta| where a cumulant, an outcome or a continuation is the largest so far."""
-        self._r_max = np.fmax(self._r_max, np.fmax(np.abs(signals.c_tp1), np.abs(signals.z_tp1)))
-        self._gamma_max = np.maximum(self._gamma_max, signals.gamma_tp1)
-        horizon = 1.0 / np.maximum(1.0 - self._gamma_max, 1.0 / _LONGEST_HORIZON)
-        self._engine.set_bounds(_BOUND_SCALE * self._r_max * horizon[self._group])
 
     # ---- demons set aside -----------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Horde:
     def _set_broken_aside(self) -> None:
         """Set aside the demons that the engine flagged."""
         broken = self._engine.newly_broken()
-        if broken.size:
+        if len(broken):
             self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
 
     def _set_aside(self, demons: NDArray[np.int64], reason: str) -> None:

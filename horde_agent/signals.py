@@ -120,6 +120,7 @@ class Cumulants:
         n_features: Number of features.
 
     Attributes:
+        channel: That each question sums, shape (n_demons,), or `checks.NO_CHANNEL`.
         n_channels: An observation must have at least so many channels.
         needs_predictions: Whether a question's cumulant is another demon's prediction.
 
@@ -133,11 +134,11 @@ class Cumulants:
         self._features: list[tuple[int, int]] = []
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
-        self._channel = np.full(self._n, checks.NO_CHANNEL)
+        self.channel = np.full(self._n, checks.NO_CHANNEL)
         for i, gvf in enumerate(questions):
             match gvf.cumulant:
                 case Channel(index):
-                    self._channel[i] = index
+                    self.channel[i] = index
                 case Feature(index) if index < n_features:
                     self._features.append((i, index))
                 case Prediction(name) if name in demon_of:
@@ -148,11 +149,11 @@ class Cumulants:
                     raise ValueError(f"question {gvf.name!r}: there is no demon {name!r} in this Horde")
                 case function:
                     self._functions.append((i, function))
-        self.n_channels = int(self._channel.max()) + 1
+        self.n_channels = int(self.channel.max()) + 1
         self.needs_predictions = bool(self._predictions)
 
     def __call__(self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float]) -> Floats:
-        """Return c_{t+1} at the state reached, shape (n_demons,).
+        """Return c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.inspect` reads.
 
         Args:
             observation: Of the state reached.
@@ -160,7 +161,6 @@ class Cumulants:
             predict_one: Gives a demon's prediction there, by the weights from before this step's update.
         """
         out = np.zeros(self._n)
-        checks.read_channels(self._channel, observation, out)
         for i, feature in self._features:
             out[i] = np.count_nonzero(tiles == feature)
         for i, source in self._predictions:

@@ -19,6 +19,7 @@ from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, span
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.held import hold_span
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig
 
 Floats = NDArray[np.float64]
@@ -145,11 +146,10 @@ class SpanGTD:
         lanes[of_lane.BOUND] = np.inf
         self._m_scale, self._next_row = 1.0, 0
         self._is_sick = False
-        self._last_rules: arrays.Rules | None = None
+        self._rules = self._make_rules()
         self._n_places = 0  # of carried traces in use
         self.n_waiting = 0  # steps noted and not yet taken
         self.latest: Floats = np.zeros(self.n_demons)
-        self._no_signals = Signals(*(np.zeros(0) for _ in Signals._fields))
 
     def _allocate(self, n_groups: int) -> arrays.Span:
         """Make the arrays, all zero but the books."""
@@ -164,7 +164,9 @@ class SpanGTD:
             return np.zeros(shape, dtype=np.int64)
 
         layout = self.layout
-        places = arrays.Tiles(layout.group, layout.demon, layout.start, layout.family, layout.first)
+        places = arrays.Tiles(
+            layout.group.copy(), layout.demon.copy(), layout.demon, layout.start, layout.family, layout.first
+        )
         memory = arrays.Memory(
             theta=zeros(n * lanes),
             w=zeros(n * lanes),
@@ -184,11 +186,11 @@ class SpanGTD:
         past.book[:, arrays.LIMIT] = 1 + layout.family * self._limit // n_families  # so that they write in turn
         past.book[:, arrays.W_AT], past.book[:, arrays.CARRIES] = -9, -1
         queue = arrays.Queue(
-            rho=zeros(slots, n_groups),
-            gamma=zeros(slots, n_groups),
-            lam=zeros(slots, n_groups),
-            c=zeros(slots, self.n_demons),
-            z=zeros(slots, self.n_demons),
+            rho=zeros(slots, n_groups + 1),
+            gamma=zeros(slots, n_groups + 1),
+            lam=zeros(slots, n_groups + 1),
+            c=zeros(slots, self.n_demons + 1),
+            z=zeros(slots, self.n_demons + 1),
             m_step=np.zeros(slots),
             row=integers(slots),
         )
@@ -201,6 +203,15 @@ class SpanGTD:
             listed=np.full((hands, arrays.N_LISTED), -1, dtype=np.int64),
         )
         return arrays.Span(places, memory, past, zeros(of_lane.N_ROWS, lanes), queue, work, self.history.arrays)
+
+    @property
+    def _span(self) -> arrays.Span:
+        """All arrays that kernels read and write."""
+        return self._arrays
+
+    @_span.setter
+    def _span(self, replaced: arrays.Span) -> None:
+        self._arrays, self._held = replaced, None
 
     @property
     def _limit(self) -> int:
@@ -264,31 +275,36 @@ class SpanGTD:
         if not self.history.has_room(tiles.size):
             self._make_room(tiles.size)
         self._age_m()
-        self.n_waiting += 1
-        n_steps = self.n_waiting if self.n_waiting == self.batch else 0
-        self._take(n_steps, signals, tiles, self._next_row)
-        self._next_row += self._rules().n_rows
+        m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
+        span.note_step(self._held or self._hold(), signals, tiles, m_step, self._next_row)
+        self._next_row += self._rules.n_rows
         if self._next_row >= self.n_features:
             self._next_row = 0
+        self.n_waiting += 1
+        if self.n_waiting == self.batch:
+            self.catch_up()
         return self.latest
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
         if self.n_waiting:
-            self._take(self.n_waiting, self._no_signals, self.history.tiles, -1)
+            n_steps, self.n_waiting, self.latest = self.n_waiting, 0, np.empty(self.n_demons)
+            self._take(n_steps)
 
-    def _take(self, n_steps: int, signals: Signals, tiles: Tiles, row: int) -> None:
-        """Note a transition, unless `row` is -1, and take the last `n_steps` steps."""
-        rules = self._rules()
-        learn = span.learn_alone if rules.n_hands == 1 or n_steps == 0 else span.learn
-        if n_steps:
-            self.n_waiting, self.latest = 0, np.empty(self.n_demons)
-        m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
-        found = learn(*self._span, rules, n_steps, signals, tiles, m_step, row, self.latest)
+    def _take(self, n_steps: int) -> None:
+        """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
+        n_hands = self._n_hands() if n_steps else 1
+        learn = span.learn_alone if n_hands == 1 else span.learn
+        found = learn(self._held or self._hold(), n_steps, n_hands, self.latest)
         self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
         if n_steps and found & span.SOMEBODY_WANTS_CARRY:
             for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):
                 self._carry(int(b))
+
+    def _hold(self) -> Any:
+        """Hold all that a step needs in native form."""
+        self._held = hold_span(*self._arrays, self._rules)
+        return self._held
 
     def _age_m(self) -> None:
         """Let the common scale of m decay by a step; far from overflow, the two are multiplied out."""
@@ -299,24 +315,20 @@ class SpanGTD:
             self._span.past.m_steps[...] *= self._m_scale
             self._m_scale = 1.0
 
-    def _rules(self) -> arrays.Rules:
-        """Return the rules, for as many threads as there are now."""
-        n_hands = self._n_hands()
-        if self._last_rules is None or self._last_rules.n_hands != n_hands:
-            drop_below, clips = _DROP_BELOW[self.config.dtype], self.config.trace_rule == "clipped"
-            self._last_rules = arrays.Rules(
-                every_step=self.config.w_rule == "every-step",
-                clip_lambda=clips,
-                drop_below=drop_below if clips else 0.0,
-                drop_carried=drop_below,
-                one_over_tau=1.0 / self.config.mspbe_tau,
-                keep_at_most=self.tail,
-                limit=self._limit,
-                longest_wait=3 * self.period,
-                n_rows=-(-self.n_features // self.config.check_every),
-                n_hands=n_hands,
-            )
-        return self._last_rules
+    def _make_rules(self) -> arrays.Rules:
+        """Return what distinguishes this engine from another."""
+        drop_below, clips = _DROP_BELOW[self.config.dtype], self.config.trace_rule == "clipped"
+        return arrays.Rules(
+            every_step=self.config.w_rule == "every-step",
+            clip_lambda=clips,
+            drop_below=drop_below if clips else 0.0,
+            drop_carried=drop_below,
+            one_over_tau=1.0 / self.config.mspbe_tau,
+            keep_at_most=self.tail,
+            limit=self._limit,
+            longest_wait=3 * self.period,
+            n_rows=-(-self.n_features // self.config.check_every),
+        )
 
     def _n_hands(self) -> int:
         """Return how many threads share the work: one where a batch of steps reads few numbers."""
@@ -330,7 +342,7 @@ class SpanGTD:
         if self.history.now < 0:
             return
         self._span.past.book[b, arrays.LIMIT] = -1
-        self._take(0, self._no_signals, self.history.tiles, -1)
+        self._take(0)
 
     def _carry(self, b: int) -> None:
         """Give a tile rows for its trace, and write its tail there."""
@@ -403,6 +415,7 @@ class SpanGTD:
         self._past_rows(self._span.past.spent, b)[:, lane - int(self.layout.start[b])] = 0
         self._span.lanes[:, lane] = 0
         self._span.lanes[kept[2:], lane] = keep[2:]
+        self._span.tiles.group[lane] = self._span.tiles.cumulant[lane] = -1
         self._span.work.is_aside[lane], self.latest[demon] = 1, 0.0
 
     def set_bounds(self, bound: Floats) -> None:

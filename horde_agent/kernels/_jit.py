@@ -27,8 +27,11 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"contract
 
 kernel = _njit(**_OPTIONS)
 parallel_kernel = _njit(**_OPTIONS, parallel=True)
-# For kernels that only kernels call: without the wrappers for Python a third less is compiled.
-inner_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
+# so that no references need counting: numba would count one for each array of a tuple that is passed on.
+inner_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+# For a kernel that returns part of an array, which then must be counted or, as here, be written into its callers.
+view = _njit(**_OPTIONS, inline="always")
 
 
 def choose_threading_layer() -> str:

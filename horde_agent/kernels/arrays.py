@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inner_kernel, view
 from horde_agent.kernels.history import History
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
@@ -48,7 +48,8 @@ LANES_AT_ONCE = 32  # a table of coefficients for so many lanes stays in a core'
 class Tiles(NamedTuple):
     """Who sits where: demons on L lanes in T tiles."""
 
-    group: Integers  # (L,): group of each lane, -1 where it is empty
+    group: Integers  # (L,): whose rho, gamma and lambda a lane is told, -1 (nothing happens) if empty or set aside
+    cumulant: Integers  # (L,): whose cumulant and outcome, -1 likewise
     demon: Integers  # (L,): demon of each lane, -1 where it is empty
     start: Integers  # (T + 1,): tile b is lanes start[b]..start[b + 1]
     family: Integers  # (T,): family of each tile
@@ -77,13 +78,16 @@ class Past(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """What the demons are told about the latest transitions, in the slots of the history: of the one to that time."""
+    """What the demons are told about the latest transitions, in the slots of the history: of the one to that time.
 
-    rho: Reals  # (slots, n_groups)
-    gamma: Reals  # (slots, n_groups)
-    lam: Reals  # (slots, n_groups)
-    c: Reals  # (slots, n_demons)
-    z: Reals  # (slots, n_demons)
+    The last column is zero: what lanes are told to which nothing happens.
+    """
+
+    rho: Reals  # (slots, n_groups + 1)
+    gamma: Reals  # (slots, n_groups + 1)
+    lam: Reals  # (slots, n_groups + 1)
+    c: Reals  # (slots, n_demons + 1)
+    z: Reals  # (slots, n_demons + 1)
     m_step: Floats  # (slots,)
     row: Integers  # (slots,): first of the rows of theta that are looked through
 
@@ -123,16 +127,15 @@ class Rules(NamedTuple):
     limit: int  # written when so many steps are in `spent`
     longest_wait: int  # steps after which something owed is written
     n_rows: int  # so many rows of theta are looked through per step for weights past their bound
-    n_hands: int
 
 
-@inner_kernel
+@view
 def rows_of(rows: Reals, start: int, stop: int, n: int) -> Reals:
     """Return a tile's rows, (n, lanes)."""
     return rows[n * start : n * stop].reshape(n, stop - start)
 
 
-@inner_kernel
+@view
 def pairs_of(pairs: Reals, start: int, stop: int, n: int) -> Reals:
     """Return a tile's pairs of rows, (n, 2, lanes)."""
     return pairs[2 * n * start : 2 * n * stop].reshape(n, 2, stop - start)

@@ -16,6 +16,8 @@ BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all b
 ON_POLICY, UNKNOWN = -1, -2  # instead of a constant policy's action
 NO_CHANNEL = -1
 
+BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # a weight past BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) is wild
+
 
 @kernel
 def constant_ratios(constant_action: Integers, action: int, probability: float, rho: Floats) -> None:
@@ -35,37 +37,38 @@ def constant_ratios(constant_action: Integers, action: int, probability: float, 
 
 
 @kernel
-def read_channels(channel: Integers, observation: Floats, c: Floats) -> None:
-    """Write the channel that each demon sums; what has NO_CHANNEL is left as it is. Shapes (n_demons,)."""
-    for i in range(c.shape[0]):
-        if channel[i] != NO_CHANNEL:
-            c[i] = observation[channel[i]]
-
-
-@kernel
 def inspect(
     ratios: Floats,
     policy: Integers,
+    group: Integers,
+    channel: Integers,
+    observation: Floats,
     rho: Floats,
     gamma: Floats,
     lam: Floats,
     c: Floats,
     z: Floats,
-    r_max: Floats,
-    gamma_max: Floats,
+    largest: Floats,
+    longest: Floats,
+    bound: Floats,
 ) -> int:
-    """Spread the policies' ratios over the groups, and return which of the findings above hold, as bits.
+    """Spread the policies' ratios over the groups, read the channels, and return which of the findings hold, as bits.
 
     Args:
         ratios: Of each policy.
         policy: Of each group.
+        group: Of each demon.
+        channel: That each demon sums, NO_CHANNEL where its cumulant is in `c` already.
+        observation: Shape (n_channels,).
         rho: Written, shape (n_groups,).
         gamma: Of each group.
         lam: Of each group.
-        c: Of each demon.
+        c: Written where there is a channel, shape (n_demons,).
         z: Of each demon.
-        r_max: Largest |c| or |z| of each demon so far.
-        gamma_max: Largest gamma of each group so far.
+        largest: Largest |c| or |z| of each demon so far, raised here.
+        longest: Largest gamma of each group so far, raised here.
+        bound: |theta| that no answer of a demon can need, renewed here where one of these is raised:
+            BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON).
     """
     found = 0
     for g in range(rho.shape[0]):
@@ -74,13 +77,22 @@ def inspect(
             found |= RHO_BROKEN
         if not np.isfinite(gamma[g]):
             found |= GAMMA_BROKEN
-        elif gamma[g] > gamma_max[g]:
+        elif gamma[g] > longest[g]:
+            longest[g] = gamma[g]
             found |= BOUND_RISES
         if not np.isfinite(lam[g]):
             found |= LAM_BROKEN
     for i in range(c.shape[0]):
-        if abs(c[i]) > r_max[i] or abs(z[i]) > r_max[i]:
-            found |= BOUND_RISES
+        if channel[i] != NO_CHANNEL:
+            c[i] = observation[channel[i]]
+        for value in (abs(c[i]), abs(z[i])):
+            if value > largest[i]:  # NaN is not
+                largest[i] = value
+                found |= BOUND_RISES
+    if found & BOUND_RISES:
+        for i in range(c.shape[0]):
+            horizon = 1.0 / max(1.0 - longest[group[i]], 1.0 / LONGEST_HORIZON)
+            bound[i] = BOUND_SCALE * largest[i] * horizon
     return found
 
 

@@ -345,7 +345,8 @@ def keep_tail(b: int, n_tail: int, span: Span) -> None:
     trace, n_before = pairs_of(past_.trace, start, stop, past_.times.shape[2]), book[N_KEPT] - n_tail
     if n_before > 0:
         for k in range(n_tail):
-            trace[k] = trace[n_before + k]
+            for i in range(stop - start):
+                trace[k, 0, i], trace[k, 1, i] = trace[n_before + k, 0, i], trace[n_before + k, 1, i]
             past_.times[b, 0, k] = past_.times[b, 0, n_before + k]
     book[N_KEPT], book[N_OWED], book[N_SPENT] = n_tail, 0, 0
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch, view
 from horde_agent.kernels.tiles import switched
 
 Floats = NDArray[np.float64]
@@ -62,6 +62,13 @@ class GibbsState(NamedTuple):
     sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE)
 
 
+class GibbsParts(NamedTuple):
+    """What the ratios are made from, as `held.py` hands it to a kernel."""
+
+    parameters: GibbsIndex
+    state: GibbsState
+
+
 # ---- one policy -----------------------------------------------------------------------------------------------------
 
 
@@ -102,18 +109,23 @@ def add_features(b: int, index: GibbsIndex, features: Integers, n: int, sign: in
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
 
-@inner_kernel
-def move_logits(b: int, index: GibbsIndex, state: GibbsState, n_gained: int, n_lost: int, afresh: bool) -> Numbers:
-    """Bring a block's logits to the present tiles, and return them, shape (n_actions * policies in the block,)."""
+@view
+def logits_of(b: int, index: GibbsIndex, state: GibbsState) -> Numbers:
+    """Return a block's logits, shape (n_actions * policies in the block,)."""
     n_actions = state.logits.shape[0] // index.first[-1]
-    logits = state.logits[n_actions * index.first[b] : n_actions * index.first[b + 1]]
+    return state.logits[n_actions * index.first[b] : n_actions * index.first[b + 1]]
+
+
+@inner_kernel
+def move_logits(b: int, index: GibbsIndex, state: GibbsState, n_gained: int, n_lost: int, afresh: bool) -> None:
+    """Bring a block's logits to the present tiles."""
+    logits = logits_of(b, index, state)
     if afresh:
         logits[:] = 0
         add_features(b, index, state.tiles, state.tiles.shape[0], 1, logits)
     else:
         add_features(b, index, state.features[GAINED], n_gained, 1, logits)
         add_features(b, index, state.features[LOST], n_lost, -1, logits)
-    return logits
 
 
 @inner_kernel
@@ -131,7 +143,8 @@ def switch_features(state: GibbsState, tiles: Integers) -> tuple[int, int, int]:
     for k in range(n_gained):
         phi[gained[k]] += 1
         most = max(most, phi[gained[k]])
-    state.tiles[:] = tiles
+    for k in range(tiles.shape[0]):
+        state.tiles[k] = tiles[k]
     return n_gained, n_lost, most
 
 
@@ -151,16 +164,16 @@ def exp_of_minus(difference: np.int32) -> Any:
 
 
 @inner_kernel
-def fixed_ratios(
-    b: int, index: GibbsIndex, state: GibbsState, logits: Numbers, action: int, probability: float, rho: Floats
-) -> None:
+def fixed_ratios(b: int, index: GibbsIndex, state: GibbsState, action: int, probability: float, rho: Floats) -> None:
     """Write pi(action)/b(action) of a block's policies, from logits in whole numbers."""
+    logits = logits_of(b, index, state)
     first, width = index.first[b], index.first[b + 1] - index.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
         n = min(LANES_AT_ONCE, width - since)
         low, total, taken = state.low[b, :n], state.sums[b, 0, :n], state.sums[b, 1, :n]
-        low[:], total[:] = logits[since : since + n], 0
+        for i in range(n):
+            low[i], total[i] = logits[since + i], 0
         for a in range(1, n_actions):
             row = logits[a * width + since : a * width + since + n]
             for i in range(n):
@@ -192,35 +205,48 @@ def float_ratios(b: int, index: GibbsIndex, logits: Numbers, action: int, probab
 
 
 @kernel
-def gibbs_ratios(
-    index: GibbsIndex, state: GibbsState, tiles: Integers, action: int, probability: float, rho: Floats
-) -> int:
+def gibbs_ratios(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
     """Write rho = pi(action)/b(action) of every policy, in whole numbers, and return how often a feature is on."""
+    index, state = held.parameters, held.state
     n_gained, n_lost, most = switch_features(state, tiles)
     for b in range(index.start.shape[0]):
-        logits = move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > tiles.shape[0])
-        fixed_ratios(b, index, state, logits, action, probability, rho)
+        move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > tiles.shape[0])
+        fixed_ratios(b, index, state, action, probability, rho)
     return int(most)
 
 
 @parallel_kernel
-def gibbs_ratios_shared(
-    index: GibbsIndex, state: GibbsState, tiles: Integers, action: int, probability: float, rho: Floats
-) -> int:
-    """Do as `gibbs_ratios`, the blocks shared among threads."""
-    n_gained, n_lost, most = switch_features(state, tiles)
+def _among_hands(
+    index: GibbsIndex,
+    state: GibbsState,
+    n_gained: int,
+    n_lost: int,
+    afresh: bool,
+    action: int,
+    probability: float,
+    rho: Floats,
+) -> None:
+    """Let threads share the blocks; numba cannot take a part of `GibbsParts` into a parallel loop."""
     for b in prange(index.start.shape[0]):
-        logits = move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > tiles.shape[0])
-        fixed_ratios(b, index, state, logits, action, probability, rho)
+        move_logits(b, index, state, n_gained, n_lost, afresh)
+        fixed_ratios(b, index, state, action, probability, rho)
+
+
+@kernel
+def gibbs_ratios_shared(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
+    """Do as `gibbs_ratios`, the blocks shared among threads."""
+    n_gained, n_lost, most = switch_features(held.state, tiles)
+    afresh = n_gained + n_lost > tiles.shape[0]
+    _among_hands(held.parameters, held.state, n_gained, n_lost, afresh, action, probability, rho)
     return int(most)
 
 
 @kernel
-def gibbs_ratios_in_floats(
-    index: GibbsIndex, state: GibbsState, tiles: Integers, action: int, probability: float, rho: Floats
-) -> int:
+def gibbs_ratios_in_floats(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
     """Do as `gibbs_ratios` in float64, from scratch on each step: sums that were only corrected would drift."""
+    index, state = held.parameters, held.state
     state.tiles[:] = tiles
     for b in range(index.start.shape[0]):
-        float_ratios(b, index, move_logits(b, index, state, 0, 0, True), action, probability, rho)
+        move_logits(b, index, state, 0, 0, True)
+        float_ratios(b, index, logits_of(b, index, state), action, probability, rho)
     return 0

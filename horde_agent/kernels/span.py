@@ -31,7 +31,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_kernel, view
 from horde_agent.kernels.arrays import (
     AFTER,
     AT,
@@ -59,6 +59,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.held import SpanParts
 from horde_agent.kernels.history import History
 from horde_agent.kernels.lanes import (
     ALPHA,
@@ -119,7 +120,7 @@ def move_base(rows: Reals, origin: int, width: int, history: History, time: int,
         sum_afresh(rows, origin, width, tiles_at(history, time), out)
 
 
-@inner_kernel
+@view
 def tiles_at(history: History, time: int) -> Integers:
     """Return the active features of one of the latest times."""
     slot = past.slot_of(history, time)
@@ -154,22 +155,19 @@ def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[
 
 @inner_kernel
 def tell(b: int, slot: int, span: Span) -> bool:
-    """Spread the signals over a tile's lanes, and say whether rho > 0 for any.
-
-    Empty lanes, and demons set aside, are told that nothing happens.
-    """
-    tiles, lanes, queue, is_aside = span.tiles, span.lanes, span.queue, span.work.is_aside
-    is_busy = False
-    for i in range(tiles.start[b], tiles.start[b + 1]):
-        if tiles.group[i] < 0 or is_aside[i]:
-            lanes[RHO_T, i], lanes[GAMMA_TP1, i], lanes[LAM_TP1, i], lanes[C_TP1, i] = 0, 0, 0, 0
-        else:
-            g, demon = tiles.group[i], tiles.demon[i]
-            lanes[RHO_T, i], lanes[GAMMA_TP1, i] = queue.rho[slot, g], queue.gamma[slot, g]
-            lanes[LAM_TP1, i] = queue.lam[slot, g]
-            lanes[C_TP1, i] = queue.c[slot, demon] + (1 - queue.gamma[slot, g]) * queue.z[slot, demon]
-            is_busy |= lanes[RHO_T, i] > 0
-    return is_busy
+    """Spread the signals over a tile's lanes, and say whether rho > 0 for any."""
+    start, stop, lanes, queue = span.tiles.start[b], span.tiles.start[b + 1], span.lanes, span.queue
+    group, cumulant = span.tiles.group[start:stop], span.tiles.cumulant[start:stop]
+    rho, gamma, lam = queue.rho[slot], queue.gamma[slot], queue.lam[slot]
+    c, z, width, most = queue.c[slot], queue.z[slot], stop - start, 0.0
+    rho_t, gamma_tp1, lam_tp1 = lanes[RHO_T, start:stop], lanes[GAMMA_TP1, start:stop], lanes[LAM_TP1, start:stop]
+    c_tp1 = lanes[C_TP1, start:stop]
+    for i in range(width):
+        g, d = group[i], cumulant[i]  # -1 is the last column, which is zero
+        most = max(most, rho[g])
+        rho_t[i], gamma_tp1[i], lam_tp1[i] = rho[g], gamma[g], lam[g]
+        c_tp1[i] = c[d] + (1 - gamma[g]) * z[d]
+    return most > 0
 
 
 @inner_kernel
@@ -203,9 +201,9 @@ def look_ahead(b: int, hand: int, time: int, span: Span) -> None:
 def add_up(b: int, hand: int, time: int, span: Span) -> None:
     """Write a tile's sums over the past against phi at `time`."""
     lanes, history, start, stop = span.lanes, span.history, span.tiles.start[b], span.tiles.start[b + 1]
-    lanes[X_TP1, start:stop] = 0
-    if span.past.book[b, IS_CARRYING]:
-        lanes[X_TP1, start:stop] = lanes[BASE_E, start:stop]
+    is_carrying = span.past.book[b, IS_CARRYING]
+    for i in range(start, stop):
+        lanes[X_TP1, i] = lanes[BASE_E, i] if is_carrying else 0
     sums = (lanes[X_TP1, start:stop], lanes[SUM, start:stop], lanes[SPENT, start:stop], lanes[TURNED, start:stop])
     scan(b, hand, span, history.overlap[past.slot_of(history, time)], sums)
 
@@ -361,7 +359,7 @@ def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predicti
     return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
 
-def _learn(
+def _share_out(
     tiles: Tiles,
     memory: Memory,
     past_: Past,
@@ -371,32 +369,66 @@ def _learn(
     history: History,
     rules: Rules,
     n_steps: int,
-    signals: Signals,
-    tiles_tp1: Integers,
-    m_step: float,
-    row: int,
-    predictions: Floats,
-) -> int:
-    """Take in a transition where `row` is not -1; then let all demons take the last `n_steps` steps.
+    n_hands: int,
+) -> None:
+    """Let all tiles take the last `n_steps` steps; tiles are dealt to the hands in turn.
 
-    Without a transition and without a step, tiles whose LIMIT is passed write what they owe.
-
-    Tiles are dealt to the hands in turn. No sum crosses a lane, so the result is the same, bit for bit, for any number
-    of hands. The parts of `Span` come one by one, since numba cannot take a tuple of tuples into a parallel loop.
+    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands. The parts of `Span` come one
+    by one, since numba cannot take a tuple of tuples, or a part of something else, into a parallel loop.
     """
-    if row >= 0:
-        take_in(history, queue, signals, tiles_tp1, m_step, row)
-    if n_steps == 0 and row >= 0:
-        return 0
-    for hand in prange(rules.n_hands):
+    for hand in prange(n_hands):
         span = borrow(Span(tiles, memory, past_, lanes, queue, work, history))
-        for b in range(np.int64(hand), tiles.start.shape[0] - 1, rules.n_hands):
+        for b in range(np.int64(hand), tiles.start.shape[0] - 1, n_hands):
             live(b, np.int64(hand), n_steps, span, rules)
-    return int(give_out(tiles, past_, lanes, history, predictions))
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-learn, learn_alone = parallel_kernel(_learn), kernel(_learn)
+_among_hands, _alone = parallel_kernel(_share_out), inner_kernel(_share_out)
+
+
+@kernel
+def note_step(held: SpanParts, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
+    """Take in the transition to `tiles_tp1`; `row` is the first of the rows of theta to be looked through."""
+    take_in(held.history, held.queue, signals, tiles_tp1, m_step, row)
+
+
+@kernel
+def learn_alone(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> int:
+    """Let all demons take the last `n_steps` steps, and return SOMEBODY_... as it applies.
+
+    Without a step, tiles whose LIMIT is passed write what they owe.
+    """
+    _alone(
+        held.tiles,
+        held.memory,
+        held.past,
+        held.lanes,
+        held.queue,
+        held.work,
+        held.history,
+        held.rules,
+        n_steps,
+        n_hands,
+    )
+    return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
+
+
+@kernel
+def learn(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> int:
+    """Do as `learn_alone`, the tiles shared among hands."""
+    _among_hands(
+        held.tiles,
+        held.memory,
+        held.past,
+        held.lanes,
+        held.queue,
+        held.work,
+        held.history,
+        held.rules,
+        n_steps,
+        n_hands,
+    )
+    return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
 
 
 @kernel

@@ -236,10 +236,13 @@ def item(builder: Any, data: Any, i: Any) -> Any:
 
 
 def _in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
-    """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for its narrower ones."""
+    """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for what is left, in one piece.
+
+    A second pass over the same rows for some last lanes would cost as much as the first.
+    """
     widest = at_once // (4 if dtype == types.float32 else 8)
     start = _INT64(0)
-    for lanes in (n for n in (128, 64, 32, 16) if n <= widest):
+    for lanes in range(widest, 0, -_NARROWEST):
         whole = builder.mul(builder.sdiv(builder.sub(width, start), _INT64(lanes)), _INT64(lanes))
         stop = builder.add(start, whole)
         with cgutils.for_range_slice(builder, start, stop, _INT64(lanes), intp=_INT64) as (lane, _):
@@ -375,8 +378,6 @@ else:
                     (data_of(context, b, lost, lost_), n_lost_, b.fsub),
                 ):
                     with cgutils.for_range_slice(b, _INT64(0), count, _INT64(1), intp=_INT64) as (k, _):
-                        soon = item(b, names, _ahead(b, k, count))
-                        piece.prefetch(data, b.add(base, b.mul(soon, stride_)))
                         row = piece.load(data, b.add(base, b.mul(item(b, names, k), stride_)))
                         for total, vector in zip(sums, row, strict=True):
                             b.store(combine(b.load(total), vector), total)
