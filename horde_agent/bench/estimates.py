@@ -1,0 +1,110 @@
+"""What the online estimates of the MSPBE cost: with and without them, by turns, in one run.
+
+The vector estimate can be switched off. The scalar one is a line of the lanes' step (`kernels/lanes.py`), a filter of
+numbers that the step has at hand: there the step is compiled once more with that line left out, and both run over the
+same numbers by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numba
+import numpy as np
+
+from horde_agent.bench import workload
+from horde_agent.bench.competitors import Learning
+from horde_agent.bench.measure import MODERATE, THOROUGH, measure, timed
+from horde_agent.bench.sections import Bench
+from horde_agent.gvf import GVF
+from horde_agent.kernels import lanes, vectors
+
+_LANES, _WIDTH = 1_024, 128
+_ROUNDS, _TURNS = 500, 40
+
+
+class Cost(NamedTuple):
+    """Milliseconds per step, without an estimate and with it."""
+
+    without: float
+    with_it: float
+
+    @property
+    def share(self) -> float:
+        """What it adds, as a share of the step without it."""
+        return self.with_it / self.without - 1.0
+
+
+class _Without:
+    """Lanes whose scalar estimate is neither read nor written."""
+
+    def __init__(self, at: Any) -> None:
+        self._at = at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._at, name)
+
+    def __getitem__(self, row: int) -> Any:
+        return self._at[lanes.V if row == lanes.S else row]  # what is made of it goes nowhere, and is not compiled
+
+    def __setitem__(self, row: int, number: Any) -> None:
+        if row != lanes.S:
+            self._at[row] = number
+
+
+def estimates(bench: Bench) -> dict[str, Cost]:
+    """Return the costs of the estimates, by name."""
+    w1 = workload.constant_action_questions()
+    w2 = workload.gibbs_questions(1_000, n_features=bench.stream.n_features)
+    bench.say("MSPBE: the vector estimate")
+    found = {
+        "vector, 795 questions": _vector(w1, bench.stream),
+        "vector, 1,000 Gibbs policies": _vector(w2, bench.stream),
+        "vector, 795 questions, plain engine": _vector(w1, bench.stream, engine="plain"),
+    }
+    bench.say("MSPBE: the scalar estimate")
+    step = measure({"eager": Learning(w2, bench.stream)}, MODERATE)["eager"].mean
+    found["scalar, 1,000 Gibbs policies"] = Cost(step - scalar_ms(len(w2)), step)
+    return found
+
+
+def _vector(questions: list[GVF], stream: workload.Stream, **config: Any) -> Cost:
+    """Return what the vector estimate costs."""
+    times = measure(
+        {kind: Learning(questions, stream, vector_mspbe=kind == "with", **config) for kind in ("without", "with")},
+        THOROUGH,
+    )
+    return Cost(times["without"].mean, times["with"].mean)
+
+
+# ---- the line of the lanes' step ------------------------------------------------------------------------------------
+
+
+def scalar_ms(n_demons: int) -> float:
+    """Return the milliseconds that the scalar estimate adds to a step of so many demons, on one thread."""
+    formula = lanes.busy_step
+    whole, less = steps_of_lanes(formula), steps_of_lanes(lambda at, number: formula(_Without(at), number))
+    took = np.array([[timed(step, t) for step in (whole, less)] for t in range(_TURNS)])
+    quickest = took.min(axis=0)  # the lines differ by less than the neighbours disturb
+    return 1e3 * float(quickest[0] - quickest[1]) / (_ROUNDS * _LANES) * n_demons
+
+
+def steps_of_lanes(formula: Callable[[Any, Any], None]) -> Callable[[int], None]:
+    """Return a function that lets 1,024 lanes take 500 steps by a formula in place of `lanes.busy_step`."""
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(0.1, 0.2, (lanes.N_ROWS, _LANES)).astype(np.float32)
+    numbers = np.array([457.0, 457.0, 1.0, 320.0, 1.0, 0.0, 1.0, 1e-4], dtype=np.float32)
+    rows[[lanes.ALPHA, lanes.ALPHA_W]] = 1e-4
+    past = np.zeros(2 * _WIDTH, dtype=np.float32)
+
+    def take(lanes_: Any, numbers: Any, past: Any) -> None:
+        for _ in range(_ROUNDS):
+            for start in range(0, _LANES, _WIDTH):
+                vectors.take_busy_step(lanes_, start, _WIDTH, numbers, past, 0, past, 0, past, 0)
+
+    compiled: Any = numba.njit(take, nogil=True, fastmath={"contract"}, error_model="numpy")  # never from a cache
+    with mock.patch.object(lanes, "busy_step", formula):
+        compiled(rows.copy(), numbers, past)
+    return lambda _: compiled(rows.copy(), numbers, past)
