@@ -14,10 +14,12 @@ import numpy as np
 from horde_agent.bench.config import KEYS, BenchConfig
 from horde_agent.bench.curves import curves
 from horde_agent.bench.estimates import estimates
-from horde_agent.bench.measure import QUICK, THOROUGH
+from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
 from horde_agent.bench.page import write_page
 from horde_agent.bench.roofline import Row, roofline
 from horde_agent.bench.sections import Bench
+
+BUSY = 0.05  # share of the processors that other programs may take unmentioned
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def run(config: BenchConfig) -> dict[str, Any]:
     sections = config.sections()
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
+    neighbours = Neighbours()
     bench = Bench(QUICK if config.quick else THOROUGH, _say, config.stream)
     if not config.full:
         _say("life: left out, for it takes minutes; --full runs it")
@@ -40,12 +43,14 @@ def run(config: BenchConfig) -> dict[str, Any]:
         answer |= {key: _rounded(value) for key, value in figures.items()}
         _say(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
     if config.out is not None:
-        _write(config.out, answer, bench)
+        _write(config.out, answer, bench, neighbours)
+    elif (others := neighbours.share() or 0.0) > BUSY:
+        _say(f"other programs took {others:.0%} of the processors: what needs all threads had to wait for them")
     print(json.dumps(answer) if config.json else table(answer))
     return answer
 
 
-def _write(folder: Path, answer: dict[str, Any], bench: Bench) -> None:
+def _write(folder: Path, answer: dict[str, Any], bench: Bench, neighbours: Neighbours) -> None:
     """Measure what the page has beside the answer, and write the object, the details and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     bench.say("bandwidth")
@@ -53,6 +58,7 @@ def _write(folder: Path, answer: dict[str, Any], bench: Bench) -> None:
     details = {**bench.details, "bandwidth": bandwidths, "roofline": [_row(row) for row in rows]}
     if bench.effort != QUICK:
         details |= {"estimates": estimates(bench), "curves": curves(bench)}
+    details["share_of_others"] = neighbours.share()
     page = write_page(folder, answer, details, rows)
     if "estimates" in details:
         details["estimates"] = {name: cost._asdict() for name, cost in details["estimates"].items()}

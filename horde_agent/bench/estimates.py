@@ -13,6 +13,7 @@ from unittest import mock
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.bench import workload
 from horde_agent.bench.competitors import Learning
@@ -20,6 +21,8 @@ from horde_agent.bench.measure import MODERATE, THOROUGH, measure, timed
 from horde_agent.bench.sections import Bench
 from horde_agent.gvf import GVF
 from horde_agent.kernels import lanes, vectors
+
+Reals = NDArray[Any]
 
 _LANES, _WIDTH = 1_024, 128
 _ROUNDS, _TURNS = 500, 40
@@ -84,27 +87,40 @@ def _vector(questions: list[GVF], stream: workload.Stream, **config: Any) -> Cos
 
 def scalar_ms(n_demons: int) -> float:
     """Return the milliseconds that the scalar estimate adds to a step of so many demons, on one thread."""
-    formula = lanes.busy_step
-    whole, less = steps_of_lanes(formula), steps_of_lanes(lambda at, number: formula(_Without(at), number))
-    took = np.array([[timed(step, t) for step in (whole, less)] for t in range(_TURNS)])
-    quickest = took.min(axis=0)  # the lines differ by less than the neighbours disturb
+    whole, less = (steps_of_lanes(is_left_out=left_out) for left_out in (False, True))
+    took = [[_taken_s(step) for step in (whole, less)] for _ in range(_TURNS)]
+    quickest = np.min(took, axis=0)  # the two differ by less than the neighbours disturb
     return 1e3 * float(quickest[0] - quickest[1]) / (_ROUNDS * _LANES) * n_demons
 
 
-def steps_of_lanes(formula: Callable[[Any, Any], None]) -> Callable[[int], None]:
-    """Return a function that lets 1,024 lanes take 500 steps by a formula in place of `lanes.busy_step`."""
-    rng = np.random.default_rng(0)
-    rows = rng.uniform(0.1, 0.2, (lanes.N_ROWS, _LANES)).astype(np.float32)
-    numbers = np.array([457.0, 457.0, 1.0, 320.0, 1.0, 0.0, 1.0, 1e-4], dtype=np.float32)
+def _taken_s(step: Callable[[Reals], None]) -> float:
+    rows = lanes_at_first()
+    return timed(lambda _: step(rows), 0)
+
+
+def lanes_at_first() -> Reals:
+    """Return numbers of 1,024 lanes, such as a life might bring."""
+    rows = np.random.default_rng(0).uniform(0.1, 0.2, (lanes.N_ROWS, _LANES)).astype(np.float32)
     rows[[lanes.ALPHA, lanes.ALPHA_W]] = 1e-4
+    return rows
+
+
+def steps_of_lanes(*, is_left_out: bool) -> Callable[[Reals], None]:
+    """Return a function that lets 1,024 lanes take 500 steps in place, the scalar estimate left out or not."""
+    formula, numbers = lanes.busy_step, np.zeros(lanes.N_NUMBERS, dtype=np.float32)
+    numbers[[lanes.NORM, lanes.NORM_TP1, lanes.ON]] = 457.0, 457.0, 320.0
+    numbers[[lanes.MOST, lanes.DECAYS, lanes.CLIPS, lanes.ONE_OVER_TAU]] = 1.0, 1.0, 1.0, 1e-4
     past = np.zeros(2 * _WIDTH, dtype=np.float32)
 
-    def take(lanes_: Any, numbers: Any, past: Any) -> None:
+    def take(rows: Reals, numbers: Reals, past: Reals) -> None:
         for _ in range(_ROUNDS):
             for start in range(0, _LANES, _WIDTH):
-                vectors.take_busy_step(lanes_, start, _WIDTH, numbers, past, 0, past, 0, past, 0)
+                vectors.take_busy_step(rows, start, _WIDTH, numbers, past, 0, past, 0, past, 0)
+
+    def without(at: Any, number: Any) -> None:
+        formula(_Without(at), number)
 
     compiled: Any = numba.njit(take, nogil=True, fastmath={"contract"}, error_model="numpy")  # never from a cache
-    with mock.patch.object(lanes, "busy_step", formula):
-        compiled(rows.copy(), numbers, past)
-    return lambda _: compiled(rows.copy(), numbers, past)
+    with mock.patch.object(lanes, "busy_step", without if is_left_out else formula):
+        compiled(lanes_at_first(), numbers, past)
+    return lambda rows: compiled(rows, numbers, past)

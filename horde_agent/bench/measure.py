@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from horde_agent.kernels.vectors import move_rows
 
 Step = Callable[[int], object]
 
+_FIRST_OF_YARDSTICK, _CHUNK_OF_SLOW = 16, 48  # steps
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 
 
@@ -25,17 +28,22 @@ class Effort(NamedTuple):
     chunk: int  # steps of each later chunk
     n_chunks: int
     warm_up: int  # first steps of a chunk, with cold caches, that do not count
-    brief: int = 48  # steps of each chunk that slow yardsticks take
 
     @property
     def n_steps(self) -> int:
         """Steps in all."""
         return self.first + self.chunk * self.n_chunks
 
+    def of_yardstick(self, *, is_slow: bool = False) -> Effort:
+        """Return the effort for one without bursts, whose memory is soon in use; if slow, fewer steps of each chunk."""
+        chunk = min(self.chunk, _CHUNK_OF_SLOW) if is_slow else self.chunk
+        return self._replace(first=min(self.first, _FIRST_OF_YARDSTICK), chunk=chunk)
 
-THOROUGH = Effort(first=64, chunk=136, n_chunks=4, warm_up=8)  # 512 steps that count
-MODERATE = Effort(first=64, chunk=136, n_chunks=1, warm_up=8)
-QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4, brief=12)
+
+# The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
+THOROUGH = Effort(first=256, chunk=136, n_chunks=4, warm_up=8)  # 512 steps that count
+MODERATE = Effort(first=128, chunk=136, n_chunks=1, warm_up=8)
+QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
 
 
 class Times(NamedTuple):
@@ -45,7 +53,7 @@ class Times(NamedTuple):
     worst: float
 
 
-def measure(steps: Mapping[str, Step], effort: Effort, brief: Collection[str] = ()) -> dict[str, Times]:
+def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None) -> dict[str, Times]:
     """Return how long each competitor's steps take: a chunk of them at a time, in turn.
 
     Means, not medians: an engine that writes in bursts would be flattered. All threads get time to go to sleep before
@@ -54,20 +62,44 @@ def measure(steps: Mapping[str, Step], effort: Effort, brief: Collection[str] = 
     Args:
         steps: Each competitor's step t; they are taken in the order of t, from 0.
         effort: How many.
-        brief: Names of yardsticks, without bursts and too slow to take them all: they take `effort.brief` per chunk.
+        others: Efforts of competitors that take another number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
     taken = dict.fromkeys(steps, 0)
     for k in range(effort.n_chunks + 1):
         for name, step in steps.items():
-            n = effort.chunk if k else effort.first
-            n = min(n, effort.brief) if name in brief else n
+            own = (others or {}).get(name, effort)
+            n = own.chunk if k else own.first
             time.sleep(SETTLE_S)
             times = [timed(step, t) for t in range(taken[name], taken[name] + n)]
             taken[name] += n
             if k:
-                spent[name] += times[effort.warm_up :]
+                spent[name] += times[own.warm_up :]
     return {name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()}
+
+
+class Neighbours:
+    """How much of the processors other programs took since this was made: they slow down whoever needs all threads."""
+
+    def __init__(self) -> None:
+        self._before = _busy_and_all(), sum(os.times()[:4]), time.perf_counter()
+
+    def share(self) -> float | None:
+        """Return the share of all processors' time that others took, or None where the system does not say."""
+        (before, own_before, began), now = self._before, _busy_and_all()
+        if before is None or now is None or now[1] <= before[1]:
+            return None
+        own = (sum(os.times()[:4]) - own_before) / ((time.perf_counter() - began) * (os.cpu_count() or 1))
+        return max(0.0, (now[0] - before[0]) / (now[1] - before[1]) - own)
+
+
+def _busy_and_all() -> tuple[int, int] | None:
+    """Return the ticks in which processors were busy, or given to another machine, and all ticks."""
+    try:
+        ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def timed(step: Step, t: int) -> float:

@@ -101,7 +101,7 @@ def write_page(folder: Path, answer: Mapping[str, Any], details: Mapping[str, An
     page.write_text(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>What learning costs · horde bench</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-        f"<body><main><h1>What learning costs</h1>{_about(answer, details['stream'])}\n"
+        f"<body><main><h1>What learning costs</h1>{_about(answer, details)}\n"
         + "\n".join(section for section in sections if section)
         + "\n</main></body></html>\n",
         encoding="utf-8",
@@ -109,14 +109,17 @@ def write_page(folder: Path, answer: Mapping[str, Any], details: Mapping[str, An
     return page
 
 
-def _about(answer: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
-    """Return where and on what it was measured."""
+def _about(answer: Mapping[str, Any], details: Mapping[str, Any]) -> str:
+    """Return where and on what it was measured, and how much others disturbed it."""
+    stream, others = details["stream"], details.get("share_of_others")
+    disturbed = "" if others is None else f" Meanwhile other programs took {others:.0%} of the processors."
     kinds = {"synthetic": "53 random walks", "simulator": "a life of the simulated robot"}
     return (
         f"<p>{escape(str(answer['cpu']))}, {answer['threads']} threads. Stream: {stream['name']}, "
         f"{kinds[stream['name']]}; {stream['n_active']:,} of {stream['n_features']:,} features are active "
         f"({stream['active_share']:.1%}), and {stream['switched_share']:.1%} of the active ones switch per step. "
-        "Times belong to this machine in this hour. Ratios were taken by turns in one run: quote those.</p>"
+        "Times belong to this machine in this hour. Ratios were taken by turns in one run: quote those."
+        f"{disturbed}</p>"
     )
 
 

@@ -90,7 +90,7 @@ class Bench:
             "float32, every-step": Learning(questions, self.stream, w_rule="every-step"),
         }
         quick, slow = (of_constant_actions(questions, self.stream, n, dtype) for dtype in ("float32", "float64"))
-        times = self._measure("w1", {**hordes, **quick, **slow}, brief=slow)
+        times = self._measure("w1", hordes, quick, slow)
         self._look_back("w1", hordes)
         self._note_ratio("w1_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
         return {
@@ -110,7 +110,7 @@ class Bench:
             "float64": Learning(questions, self.stream, dtype="float64"),
         }
         quick, slow = (of_own_policies(questions, self.stream, rho, dtype) for dtype in ("float32", "float64"))
-        times = self._measure("w2", {**hordes, **quick, **slow}, brief=slow)
+        times = self._measure("w2", hordes, quick, slow)
         self._look_back("w2", hordes)
         best = _best(times, [name for name in quick if name.startswith("NumPy")])
         self._note_ratio("w2_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
@@ -216,11 +216,21 @@ class Bench:
         """Return n questions about Gibbs policies over this stream's features."""
         return workload.gibbs_questions(n, n_features=self.stream.n_features)
 
-    def _measure(self, name: str, steps: Mapping[str, Step], brief: Collection[str] = ()) -> dict[str, Times]:
+    def _measure(
+        self,
+        name: str,
+        hordes: Mapping[str, Step],
+        yardsticks: Mapping[str, Step] | None = None,
+        slow: Mapping[str, Step] | None = None,
+    ) -> dict[str, Times]:
         """Measure competitors, and note their times."""
+        yardsticks, slow = yardsticks or {}, slow or {}
+        steps = {**hordes, **yardsticks, **slow}
         self.say(f"{name}: {'; '.join(steps)}")
+        efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
+        efforts |= dict.fromkeys(slow, self.effort.of_yardstick(is_slow=True))
         gc.collect()  # what was made before must not be gone through in somebody's step
-        times = measure(steps, self.effort, brief)
+        times = measure(steps, self.effort, efforts)
         self.details[name] = {who: spent._asdict() for who, spent in times.items()}
         return times
 

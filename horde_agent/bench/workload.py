@@ -123,13 +123,14 @@ def coder() -> TileCoder:
 
 def thinned(whole: Stream, share: float, *, is_renumbered: bool = True) -> Stream:
     """Return a stream with a share of the tilings; unless renumbered, the features of the others are never on."""
-    kept = whole.tiles[
-        :, np.unique(np.linspace(0, whole.n_active - 1, max(1, round(share * whole.n_active))).astype(int))
-    ]
+    n = whole.n_active
+    kept = np.unique(np.linspace(0, n - 1, max(1, round(share * n))).astype(np.int64))
     if not is_renumbered:
-        return whole._replace(tiles=kept)
-    names, tiles = np.unique(kept, return_inverse=True)
-    return whole._replace(tiles=tiles.reshape(kept.shape).astype(np.int64), n_features=names.size)
+        return whole._replace(tiles=whole.tiles[:, kept])
+    lowest = whole.tiles.min(axis=0)
+    sizes = np.diff(np.append(lowest, whole.n_features))[kept]  # a tiling's features lie before those of the next
+    tiles = whole.tiles[:, kept] - lowest[kept] + np.cumsum(sizes) - sizes
+    return whole._replace(tiles=tiles, n_features=int(sizes.sum()))
 
 
 def strided(whole: Stream, stride: int) -> Stream:
