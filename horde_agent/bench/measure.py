@@ -42,7 +42,7 @@ class Effort(NamedTuple):
 
 # The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
 THOROUGH = Effort(first=256, chunk=136, n_chunks=4, warm_up=8)  # 512 steps that count
-MODERATE = Effort(first=128, chunk=136, n_chunks=1, warm_up=8)
+MODERATE = Effort(first=128, chunk=136, n_chunks=3, warm_up=8)
 QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
 
 

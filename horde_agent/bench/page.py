@@ -59,7 +59,8 @@ the action on each step: θ is read for all, w for that fifth. A demon's present
 _LIMIT = """
 The limit is the speed at which this machine, in this run, reads rows of that size in random order from as much memory
 as is touched between two writings, with all threads and by the engine's own kernel. Writing is dearer than reading, so
-that 100 % cannot be reached; where a step takes a fraction of a millisecond, Python and the start of threads count."""
+that 100 % cannot be reached; where a step takes a fraction of a millisecond, Python and the start of threads count.
+The floor is the time that these bytes would take at the limit."""
 _CURVES = """
 1,000 Gibbs policies on this stream, float32, unless the curve says otherwise: eager, every step is taken when it comes;
 deferred, 64 at a time. With the features the active ones grow in proportion; with the active share the features stay,
@@ -94,7 +95,7 @@ def write_page(folder: Path, answer: Mapping[str, Any], details: Mapping[str, An
     page = folder / "bench.html"
     sections = [
         _figures(answer, details),
-        _roofline(rows, details["bandwidth"]),
+        _roofline(rows, details),
         _estimates(details.get("estimates", {})),
         _pictures(details.get("curves", {}), details["stream"]["name"]),
     ]
@@ -147,34 +148,32 @@ def number(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
-def _roofline(rows: Sequence[Row], bandwidths: Mapping[str, float]) -> str:
+def _memory(details: Mapping[str, Any]) -> str:
+    """Return a sentence about the memory that a demon took, of the largest Hordes measured."""
+    found = [(name, details[name]["float32"]) for name in details if name.split()[0] in ("w50k", "max")]
+    said = [
+        f"{d['bytes_per_demon']:,.0f} bytes each of {d['n_demons']:,}" for _, d in found if d.get("bytes_per_demon")
+    ]
+    return f"<p>Memory of the demons, with their policies and all: {'; '.join(said)}.</p>" if said else ""
+
+
+def _roofline(rows: Sequence[Row], details: Mapping[str, Any]) -> str:
     """Return the table of bytes, and of what was reached of the limit."""
     if not rows:
         return ""
-    names = (
-        "demons",
-        "reading",
-        "writing",
-        "past",
-        "bytes in all",
-        "ms",
-        "GB/s reached",
-        "limit",
-        "floor, ms",
-        "share",
-    )
+    names = ("demons", "reading", "writing", "past", "all bytes", "ms", "floor, ms", "GB/s", "limit, GB/s", "share")
     lines = ["".join(['<th class="words">what</th>', *(f"<th>{name}</th>" for name in names)])]
     for row in rows:
         moved = row.moved
         numbers = [f"{n:,.0f}" for n in (row.n_demons, moved.reading, moved.writing, moved.past, moved.total)]
-        numbers += [number(row.ms), f"{row.reached:.1f}", f"{row.limit:.1f}", number(row.floor_ms)]
+        numbers += [number(row.ms), number(row.floor_ms), f"{row.reached:.1f}", f"{row.limit:.1f}"]
         cells = "".join(f"<td>{n}</td>" for n in numbers)
         lines.append(f'<td class="words">{row.name}</td>{cells}<td class="strong">{row.share:.0%}</td>')
     table = "".join(f"<tr>{line}</tr>" for line in lines)
-    read = ", ".join(f"{name}: {speed:.1f} GB/s" for name, speed in bandwidths.items())
+    read = ", ".join(f"{name}: {speed:.1f} GB/s" for name, speed in details["bandwidth"].items())
     return (
         f"<section><h2>Roofline: bytes per demon and step</h2><p>{_ROOFLINE}</p><table>{table}</table>"
-        f"<p>{_LIMIT}</p><p>Measured: {read}.</p></section>"
+        f"<p>{_LIMIT}</p><p>Measured: {read}.</p>{_memory(details)}</section>"
     )
 
 
@@ -184,8 +183,8 @@ def _estimates(costs: Mapping[str, Cost]) -> str:
         return ""
     lines = ['<th class="words">estimate</th><th>without, ms</th><th>with, ms</th><th>on top</th>']
     lines += [
-        f'<td class="words">{name}</td><td>{cost.without:.3f}</td><td>{cost.with_it:.3f}</td>'
-        f'<td class="strong">{cost.share:+.1%}</td>'
+        f'<td class="words">{name}</td><td>{cost.without:.4f}</td><td>{cost.with_it:.4f}</td>'
+        f'<td class="strong">{cost.share:+.2%}</td>'
         for name, cost in costs.items()
     ]
     table = "".join(f"<tr>{line}</tr>" for line in lines)
@@ -194,7 +193,8 @@ def _estimates(costs: Mapping[str, Cost]) -> str:
         "<p>The <b>scalar</b> estimate is a filter of δ (e·w), which a step of the span engine has at hand: one line "
         "among those for a demon's numbers. To see it at all, those lines were compiled twice, with and without it, "
         "and run by turns on one thread over numbers in cache, the quickest of 40 turns each; the difference is set "
-        "against the whole step of 1,000 Gibbs policies.</p>"
+        "against the whole step of 1,000 Gibbs policies. In the plain engine it is a line of a loop, timed by "
+        "itself.</p>"
         "<p>The <b>vector</b> estimate keeps a third row, m, beside θ and w. In the span engine it is not read for a "
         "prediction; it is written with the others, once in K steps. In the plain engine it is a third pass over the "
         "live features. With and without it by turns, in one run.</p></section>"
@@ -224,6 +224,7 @@ def _points(name: str, curve: Curve) -> str:
 def _draw(found: Mapping[str, Curve]) -> str:
     """Return the curves as one picture inside the page."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
     figure = Figure(figsize=(11, 7), layout="constrained")
     panels = list(figure.subplots(2, 3).flat)
@@ -233,9 +234,12 @@ def _draw(found: Mapping[str, Curve]) -> str:
         axes.set(xlabel=_AXES[name], ylabel="ms per step", title=f"against {name.replace('gamma lambda', 'γλ')}")
         if name == "demons":
             axes.set(xscale="log", yscale="log")
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(0, None)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.grid(visible=True, color="0.92")
         axes.set_axisbelow(True)
     for axes in panels[len(found) :]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,8 @@ BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be fo
 _BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
 _MORE = 64  # steps after those measured: the past is looked at in a whole round of writings
 _LONGEST_STRIDE = 8
-_PROBE = 10_000  # demons
+_PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
+_TRIES = 4  # Hordes of growing, or shrinking, size
 
 
 @dataclass
@@ -140,7 +142,7 @@ class Bench:
         """Time 50,000 Gibbs policies."""
         if self._lacks_memory(50_000):
             return {}
-        times = self._many("w50k", self._gibbs(50_000))
+        times = self._many("w50k", 50_000)
         return {"w50k_ms": times.mean, "w50k_max_ms": times.worst}
 
     def max(self) -> Answer:
@@ -150,19 +152,19 @@ class Bench:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
             return {}
         probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self._short())["float32"]
-        began = time.perf_counter()
-        n = min(most, _fewer(_PROBE, probe.worst))
-        questions = self._gibbs(n)
-        self.details["max"] = {"most_by_memory": most, "making_the_questions_s": time.perf_counter() - began}
-        while True:
-            times = self._many(f"max {n}", questions)
+        n, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), Answer()
+        self.details["most_by_memory"] = most
+        for _ in range(_TRIES):
+            times = self._many(f"max {n}", n)
             if times.worst < 1e3 * STEP_S:
-                return {"max_demons_at_10hz": n, "max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
-            if n <= _PROBE:
-                self.say(f"max: {n:,} demons took {times.worst:.0f} ms in one step")
-                return {}
-            n = max(_PROBE, min(n - 2_000, _fewer(n, times.worst)))
-            questions = questions[:n]
+                answer = {"max_demons_at_10hz": n, "max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
+            elif answer or n == _PROBE:
+                break
+            more = min(most, _as_many(n, times.worst))
+            if answer and more < 1.1 * n:
+                break
+            n = more
+        return answer
 
     def env(self) -> Answer:
         """Count the simulated robot's steps per second, under the sticky random behaviour."""
@@ -234,15 +236,21 @@ class Bench:
         self.details[name] = {who: spent._asdict() for who, spent in times.items()}
         return times
 
-    def _many(self, name: str, questions: list[GVF]) -> Times:
-        """Measure so many demons, eager."""
-        hordes = {"float32": Learning(questions, self.stream)}
+    def _many(self, name: str, n: int) -> Times:
+        """Measure n demons about Gibbs policies, eager, and the memory that they take."""
+        gc.collect()
+        before, began = _resident(), time.perf_counter()
+        hordes = {"float32": Learning(self._gibbs(n), self.stream)}
+        made_s = time.perf_counter() - began
         times = self._measure(name, hordes)
         self._look_back(name, hordes)
+        after = _resident()
+        taken = None if before is None or after is None else (after - before) / n
+        self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
         return times["float32"]
 
     def _look_back(self, name: str, hordes: Mapping[str, Learning]) -> None:
-        """Note how many numbers of its past a demon looks at in a step, and bytes per demon, beside the times."""
+        """Note how many demons there are, and how many numbers of its past each looks at in a step."""
         for who, learning in hordes.items():
             n_kept = learning.numbers_kept(self.effort.n_steps, _MORE)
             self.details[name][who] |= {"n_demons": learning.horde.n_demons, "numbers_kept": n_kept}
@@ -275,9 +283,18 @@ def _best(times: Mapping[str, Times], names: Collection[str]) -> float:
     return min(times[name].mean for name in names)
 
 
-def _fewer(n: int, worst_ms: float) -> int:
-    """Return how many demons would take 95 ms in their worst step, where n take `worst_ms`; a multiple of 1,000."""
+def _as_many(n: int, worst_ms: float) -> int:
+    """Return how many demons would take 95 ms in their slowest step, where n take `worst_ms`; a multiple of 1,000."""
     return max(_PROBE, int(n * 0.95e3 * STEP_S / worst_ms) // 1_000 * 1_000)
+
+
+def _resident() -> int | None:
+    """Return the bytes of memory that this process has in use, or None where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return None
+    return int(pages) * mmap.PAGESIZE
 
 
 def available_memory() -> int | None:
