@@ -79,7 +79,9 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th { font-weight: 600; color: #555; vertical-align: bottom; } code { background: #f0f0ee; padding: 0 .25em; }
 td, th { padding: .22rem 1.1rem .22rem 0; border-bottom: 1px solid #eee; text-align: right; }
 td.words, th.words { text-align: left; } td.name { font-family: ui-monospace, monospace; font-size: .82rem; }
-td.strong { font-weight: 600; }
+td.strong, td.bar { font-weight: 600; }
+td.bar { min-width: 9rem; text-align: left; padding-left: .4rem; background: linear-gradient(#c9d8ee, #c9d8ee) no-repeat
+left center; border-left: 1px solid #999; border-right: 1px solid #999; }
 """
 
 
@@ -148,6 +150,12 @@ def number(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
+def _bar(share: float) -> str:
+    """Return a cell with a share, on a bar as long."""
+    stop = f"{min(share, 1.0):.0%}"
+    return f'<td class="bar" style="background-size: {stop} 70%">{share:.0%}</td>'
+
+
 def _memory(details: Mapping[str, Any]) -> str:
     """Return a sentence about the memory that a demon took, of the largest Hordes measured."""
     found = [(name, details[name]["float32"]) for name in details if name.split()[0] in ("w50k", "max")]
@@ -168,7 +176,7 @@ def _roofline(rows: Sequence[Row], details: Mapping[str, Any]) -> str:
         numbers = [f"{n:,.0f}" for n in (row.n_demons, moved.reading, moved.writing, moved.past, moved.total)]
         numbers += [number(row.ms), number(row.floor_ms), f"{row.reached:.1f}", f"{row.limit:.1f}"]
         cells = "".join(f"<td>{n}</td>" for n in numbers)
-        lines.append(f'<td class="words">{row.name}</td>{cells}<td class="strong">{row.share:.0%}</td>')
+        lines.append(f'<td class="words">{row.name}</td>{cells}{_bar(row.share)}')
     table = "".join(f"<tr>{line}</tr>" for line in lines)
     read = ", ".join(f"{name}: {speed:.1f} GB/s" for name, speed in details["bandwidth"].items())
     return (
@@ -224,9 +232,10 @@ def _points(name: str, curve: Curve) -> str:
 def _draw(found: Mapping[str, Curve]) -> str:
     """Return the curves as one picture inside the page."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure = Figure(figsize=(11, 7), layout=ConstrainedLayoutEngine(h_pad=0.12))
     panels = list(figure.subplots(2, 3).flat)
     for axes, (name, curve) in zip(panels, found.items(), strict=False):
         axes.plot(curve["x"], curve["eager"], "o-", color=_EAGER, label="eager")
@@ -235,6 +244,7 @@ def _draw(found: Mapping[str, Curve]) -> str:
         if name == "demons":
             axes.set(xscale="log", yscale="log")
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(0, None)
