@@ -270,7 +270,7 @@ def test_a_missing_simulator_is_said_in_a_sentence(
     [
         (0.0010, 20e9, [63_000, 95_000]),  # 63,000 are sure to do; then as many as their slowest step allows
         (0.0016, 20e9, [63_000, 59_000]),  # too slow, and fewer do
-        (0.0010, 4e9, [63_000, 65_000]),  # memory allows no more than 65,000: not worth another try
+        (0.0010, 4e9, [63_000]),  # memory allows no more than 65,000: not worth another try
     ],
 )
 def test_the_most_demons_are_sought_by_time_and_memory(
@@ -290,7 +290,7 @@ def test_the_most_demons_are_sought_by_time_and_memory(
     monkeypatch.setattr(bench, "_gibbs", lambda n: [None] * n)
     monkeypatch.setattr(bench, "_many", many)
     answer = bench.max()
-    assert sizes == [n for n in tried if n != 65_000]
+    assert sizes == tried
     assert answer["max_demons_at_10hz"] == sizes[-1]
     assert answer["max_demons_worst_ms"] == pytest.approx(ms_per_demon * sizes[-1])
 
@@ -314,3 +314,15 @@ def test_other_programs_are_told_apart_from_this_one() -> None:
         pass
     share = neighbours.share()
     assert share is None or 0.0 <= share <= 1.0
+
+
+def test_a_disturbed_step_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """63,000 failed, by a step in which others had the processors; 49,000 are quick: what lies between is tried."""
+    bench = sections.Bench(Effort(2, 2, 1, 0), lambda _: None)
+    worst = {63_000: 120.0, 49_000: 49.0, 56_000: 56.0}
+    monkeypatch.setattr(sections, "available_memory", lambda: 20e9)
+    monkeypatch.setattr(sections, "Learning", lambda *_: None)
+    monkeypatch.setattr(sections, "measure", lambda *_: {"float32": Times(10.0, 50.0)})
+    monkeypatch.setattr(bench, "_gibbs", lambda n: [])
+    monkeypatch.setattr(bench, "_many", lambda name, n: Times(30.0, worst[n]))
+    assert bench.max() == {"max_demons_at_10hz": 56_000, "max_demons_ms": 30.0, "max_demons_worst_ms": 56.0}
