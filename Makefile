@@ -55,7 +55,9 @@ test-all: $(VENV)/.dev  ## Everything, the slow tests too
 	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m kernels
 	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m kernels
 
-bench: $(VENV)/.dev  ## The figures of the README, measured here and now
+bench: $(VENV)/.dev  ## The figures of the README, measured here and now, and pages in runs/: roofline, curves of cost
+	$(BIN)/horde bench --full --out runs/bench
+	$(BIN)/horde bench --stream simulator --skip max,env --out runs/bench-simulator
 	$(BIN)/python -m tests.bench
 
 clean:

@@ -130,7 +130,10 @@ class Gibbs:
     n_features: int
     index: NDArray[np.int64]
     value: Floats
-    _by_feature: tuple[NDArray[np.int64], NDArray[np.int64], Floats] = field(init=False, repr=False)
+    # Features, actions and values, by feature: made when first asked for, since many policies are only ever indexed.
+    _by_feature: tuple[NDArray[np.int64], NDArray[np.int64], Floats] | None = field(
+        init=False, repr=False, default=None
+    )
 
     def __post_init__(self) -> None:
         index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)
@@ -142,9 +145,6 @@ class Gibbs:
             raise ValueError("value must be finite")
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "value", value)
-        action, feature = np.divmod(index, self.n_features)
-        order = np.argsort(feature, kind="stable")
-        object.__setattr__(self, "_by_feature", (feature[order], action[order], value[order]))
 
     @classmethod
     def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
@@ -155,6 +155,11 @@ class Gibbs:
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Return softmax(-u_a.phi) over the actions, shape (n_actions,)."""
+        if self._by_feature is None:
+            action, feature = np.divmod(self.index, self.n_features)
+            order = np.argsort(feature, kind="stable")
+            object.__setattr__(self, "_by_feature", (feature[order], action[order], self.value[order]))
+        assert self._by_feature is not None
         out = np.empty(self.n_actions)
         gibbs_probabilities(*self._by_feature, tiles, out)
         return out

@@ -445,6 +445,12 @@ class SpanGTD:
         self.catch_up()
         return self._of_demons(self._span.lanes[of_lane.MAX_E])
 
+    @property
+    def n_numbers_kept(self) -> float:
+        """Numbers of its past that a demon's step looks at: rho and g of each step kept, delta and h owed, q spent."""
+        n_kept, n_owed, n_spent = self._span.past.book[:, [arrays.N_KEPT, arrays.N_OWED, arrays.N_SPENT]].T
+        return float(np.average(2 * n_kept + 2 * n_owed + n_spent, weights=np.diff(self.layout.start)))
+
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).
 

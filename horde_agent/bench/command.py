@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 
 from horde_agent.bench.config import KEYS, BenchConfig
-from horde_agent.bench.measure import QUICK, THOROUGH
-from horde_agent.bench.page import curves, write_page
+from horde_agent.bench.curves import curves
+from horde_agent.bench.estimates import estimates
+from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
+from horde_agent.bench.page import write_page
+from horde_agent.bench.roofline import Row, roofline
 from horde_agent.bench.sections import Bench
+
+BUSY = 0.05  # share of the processors that other programs may take unmentioned
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
@@ -23,12 +29,13 @@ def run(config: BenchConfig) -> dict[str, Any]:
         The object with exactly the keys of `KEYS`, in their order; null where nothing was measured.
 
     Raises:
-        BadInput: If a section is unknown.
+        BadInput: If a section is unknown, or the simulator's stream is asked for where there is no simulator.
     """
     sections = config.sections()
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
-    bench = Bench(QUICK if config.quick else THOROUGH, _say)
+    neighbours = Neighbours()
+    bench = Bench(QUICK if config.quick else THOROUGH, _say, config.stream)
     if not config.full:
         _say("life: left out, for it takes minutes; --full runs it")
     for name in sections:
@@ -36,17 +43,34 @@ def run(config: BenchConfig) -> dict[str, Any]:
         answer |= {key: _rounded(value) for key, value in figures.items()}
         _say(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
     if config.out is not None:
-        config.out.mkdir(parents=True, exist_ok=True)
-        details = {
-            **bench.details,
-            "bandwidth": bench.bandwidths(),
-            "curves": curves(bench) if not config.quick else {},
-        }
-        (config.out / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")
-        (config.out / "details.json").write_text(json.dumps(details, indent=1) + "\n")
-        _say(f"page: {write_page(config.out, answer, details, bench.stream)}")
+        _write(config.out, answer, bench, neighbours)
+    elif (others := neighbours.share() or 0.0) > BUSY:
+        _say(f"other programs took {others:.0%} of the processors: what needs all threads had to wait for them")
     print(json.dumps(answer) if config.json else table(answer))
     return answer
+
+
+def _write(folder: Path, answer: dict[str, Any], bench: Bench, neighbours: Neighbours) -> None:
+    """Measure what the page has beside the answer, and write the object, the details and the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bench.say("bandwidth")
+    rows, bandwidths = roofline(bench.details, bench.stream, np.random.default_rng(0))
+    details = {**bench.details, "bandwidth": bandwidths, "roofline": [_row(row) for row in rows]}
+    if bench.effort != QUICK:
+        details |= {"estimates": estimates(bench), "curves": curves(bench)}
+    details["share_of_others"] = neighbours.share()
+    page = write_page(folder, answer, details, rows)
+    if "estimates" in details:
+        details["estimates"] = {name: cost._asdict() for name, cost in details["estimates"].items()}
+    (folder / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")
+    (folder / "details.json").write_text(json.dumps(details, indent=1) + "\n")
+    bench.say(f"page: {page}")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """Return a row of the roofline with names."""
+    moved = {**row.moved._asdict(), "total": row.moved.total}
+    return {**row._asdict(), "moved": moved, "share": row.share, "floor_ms": row.floor_ms}
 
 
 def table(answer: dict[str, Any]) -> str:

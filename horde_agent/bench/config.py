@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -46,6 +46,7 @@ class BenchConfig:
         out: Folder for the object, the details and a page with a roofline and curves of cost.
         only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile.
         skip: Sections to leave out.
+        stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before the timing.
         quick: Few steps: to see that it works, not to be quoted.
         full: The paper's 7.3 hours of life too, simulator included.
     """
@@ -54,6 +55,7 @@ class BenchConfig:
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
     only: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
     skip: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
+    stream: Literal["synthetic", "simulator"] = "synthetic"
     quick: bool = False
     full: bool = False
 

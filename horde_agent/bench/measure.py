@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
+import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import kernel, parallel_kernel, prefetch
+from horde_agent.kernels._jit import parallel_kernel
+from horde_agent.kernels.vectors import move_rows
 
 Step = Callable[[int], object]
 
+_FIRST_OF_YARDSTICK, _CHUNK_OF_SLOW = 16, 48  # steps
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
-_AHEAD = 6  # rows
-_ROW = 128  # float32 numbers: the rows that the engine reads
 
 
 class Effort(NamedTuple):
-    """How long to measure: in chunks, each holding several of the engine's writings."""
+    """How long to measure: in chunks. What counts of each is a multiple of the engine's two batches of 64 steps."""
 
     first: int  # steps that do not count: arrays grow, kernels are compiled
     chunk: int  # steps of each later chunk
@@ -33,8 +34,15 @@ class Effort(NamedTuple):
         """Steps in all."""
         return self.first + self.chunk * self.n_chunks
 
+    def of_yardstick(self, *, is_slow: bool = False) -> Effort:
+        """Return the effort for one without bursts, whose memory is soon in use; if slow, fewer steps of each chunk."""
+        chunk = min(self.chunk, _CHUNK_OF_SLOW) if is_slow else self.chunk
+        return self._replace(first=min(self.first, _FIRST_OF_YARDSTICK), chunk=chunk)
 
-THOROUGH = Effort(first=64, chunk=180, n_chunks=3, warm_up=10)  # 510 steps that count
+
+# The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
+THOROUGH = Effort(first=256, chunk=136, n_chunks=4, warm_up=8)  # 512 steps that count
+MODERATE = Effort(first=128, chunk=136, n_chunks=3, warm_up=8)
 QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
 
 
@@ -45,21 +53,53 @@ class Times(NamedTuple):
     worst: float
 
 
-def measure(steps: Mapping[str, Step], effort: Effort) -> dict[str, Times]:
-    """Return how long each competitor's steps take: step t for each t, a chunk of them at a time, in turn.
+def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None) -> dict[str, Times]:
+    """Return how long each competitor's steps take: a chunk of them at a time, in turn.
 
     Means, not medians: an engine that writes in bursts would be flattered. All threads get time to go to sleep before
     each chunk, so that nobody is charged for another's idling threads.
+
+    Args:
+        steps: Each competitor's step t; they are taken in the order of t, from 0.
+        effort: How many.
+        others: Efforts of competitors that take another number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
-    starts = [0, *range(effort.first, effort.n_steps + 1, effort.chunk)]
-    for start, stop in itertools.pairwise(starts):
+    taken = dict.fromkeys(steps, 0)
+    for k in range(effort.n_chunks + 1):
         for name, step in steps.items():
+            own = (others or {}).get(name, effort)
+            n = own.chunk if k else own.first
             time.sleep(SETTLE_S)
-            times = [timed(step, t) for t in range(start, stop)]
-            if start > 0:
-                spent[name] += times[effort.warm_up :]
+            times = [timed(step, t) for t in range(taken[name], taken[name] + n)]
+            taken[name] += n
+            if k:
+                spent[name] += times[own.warm_up :]
     return {name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()}
+
+
+class Neighbours:
+    """How much of the processors other programs took since this was made: they slow down whoever needs all threads."""
+
+    def __init__(self) -> None:
+        self._before = _busy_and_all(), sum(os.times()[:4]), time.perf_counter()
+
+    def share(self) -> float | None:
+        """Return the share of all processors' time that others took, or None where the system does not say."""
+        (before, own_before, began), now = self._before, _busy_and_all()
+        if before is None or now is None or now[1] <= before[1]:
+            return None
+        own = (sum(os.times()[:4]) - own_before) / ((time.perf_counter() - began) * (os.cpu_count() or 1))
+        return max(0.0, (now[0] - before[0]) / (now[1] - before[1]) - own)
+
+
+def _busy_and_all() -> tuple[int, int] | None:
+    """Return the ticks in which processors were busy, or given to another machine, and all ticks."""
+    try:
+        ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def timed(step: Step, t: int) -> float:
@@ -69,37 +109,31 @@ def timed(step: Step, t: int) -> float:
     return time.perf_counter() - began
 
 
-@kernel  # type: ignore[untyped-decorator]
-def read_share(data: NDArray[Any], order: NDArray[np.int64], total: NDArray[Any]) -> None:
-    """Add up rows in an order, and ask for those to come, as the engine does."""
-    for k in range(order.shape[0]):
-        row, soon = data[order[k]], data[order[min(k + _AHEAD, order.shape[0] - 1)]]
-        for i in range(0, total.shape[0], 16):
-            prefetch(soon, i)
-        for i in range(total.shape[0]):
-            total[i] += row[i]
-
-
 @parallel_kernel  # type: ignore[untyped-decorator]
-def read_rows(data: NDArray[Any], order: NDArray[np.int64], sums: NDArray[Any]) -> None:
-    """Add up rows in an order, each thread its share."""
+def read_rows(
+    data: NDArray[Any], width: int, order: NDArray[np.int64], none: NDArray[np.int64], sums: NDArray[Any]
+) -> None:
+    """Add up rows in an order, each thread its share, by the kernel with which the engine reads rows of weights."""
     n = order.shape[0]
     for hand in prange(sums.shape[0]):
-        read_share(data, order[hand * n // sums.shape[0] : (hand + 1) * n // sums.shape[0]], sums[hand])
+        mine = order[hand * n // sums.shape[0] : (hand + 1) * n // sums.shape[0]]
+        move_rows(data, 0, width, mine, mine.shape[0], none, 0, sums[hand])
 
 
-def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, at_random: bool) -> float:
-    """Return the GB/s at which rows of 512 bytes are read from so much memory: the best of five sweeps.
+def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:
+    """Return the GB/s at which rows are read in random order from so much memory: the best of five sweeps.
 
     Args:
         n_bytes: Size of the memory read.
         n_threads: Threads that read.
         rng: For the order of the rows.
-        at_random: In random order, as an engine reads rows of weights; else one after the other.
+        row_bytes: Size of a row, a multiple of 64: as much as an engine reads of a feature at once.
     """
-    n_rows = max(64, n_bytes // (4 * _ROW))
-    data, sums = np.ones((n_rows, _ROW), dtype=np.float32), np.zeros((n_threads, _ROW), dtype=np.float32)
-    order = rng.permutation(n_rows) if at_random else np.arange(n_rows)
-    read_rows(data, order, sums)
-    best = min(timed(lambda _: read_rows(data, order, sums), 0) for _ in range(5))
+    width = row_bytes // 4
+    n_rows = max(64, n_bytes // row_bytes)
+    data, sums = np.ones(n_rows * width, dtype=np.float32), np.zeros((n_threads, width), dtype=np.float32)
+    order = rng.permutation(n_rows)
+    none = order[:0]
+    read_rows(data, width, order, none, sums)
+    best = min(timed(lambda _: read_rows(data, width, order, none, sums), 0) for _ in range(5))
     return 4e-9 * data.size / best

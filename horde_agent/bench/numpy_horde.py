@@ -30,22 +30,23 @@ class _Common:
         alpha_w: float,
         *,
         every_step: bool = True,
+        dtype: str = "float32",
     ) -> None:
-        self.start, self.n_features, self.every_step = start, n_features, every_step
-        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, lam, dtype=np.float32)
+        self.start, self.n_features, self.every_step, self.dtype = start, n_features, every_step, np.dtype(dtype)
+        number = self.dtype.type
+        self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
         self.gamma_demon = np.repeat(self.gamma, np.diff(start))
-        self.lam, self.alpha, self.alpha_w = np.float32(lam), np.float32(alpha), np.float32(alpha_w)
+        self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
         self.n_demons = int(start[-1])
-        self.e = np.zeros((gamma.size, n_features), dtype=np.float32)
-        self.v, self.s = np.zeros(self.n_demons, dtype=np.float32), np.zeros(self.n_demons, dtype=np.float32)
-        self.tau = np.float32(10_000.0)
+        self.e = np.zeros((gamma.size, n_features), dtype=dtype)
+        self.v, self.s = np.zeros((2, self.n_demons), dtype=dtype)
 
     def _renew_traces(self, tiles_t: Tiles, rho: Reals) -> None:
         """Renew the traces: e = rho (phi + gamma lambda_t e), then lambda_{t+1} = lambda min(1, 1/rho)."""
         self.e *= (self.gamma * self.lam_t)[:, None]
         self.e[:, tiles_t] += 1
         self.e *= rho[:, None]
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(np.float32)
+        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.dtype)
 
 
 class LearnerMajor(_Common):
@@ -53,7 +54,7 @@ class LearnerMajor(_Common):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.theta, self.w = np.zeros((2, self.n_demons, self.n_features), dtype=np.float32)
+        self.theta, self.w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition; rho is per group, c per demon. Returns the predictions at tiles_tp1."""
@@ -85,7 +86,7 @@ class FeatureMajor(_Common):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.theta, self.w = np.zeros((2, self.n_features, self.n_demons), dtype=np.float32)
+        self.theta, self.w = np.zeros((2, self.n_features, self.n_demons), dtype=self.dtype)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition; rho is per group, c per demon. Returns the predictions at tiles_tp1."""
@@ -122,18 +123,27 @@ class OwnTraces:
         alpha: Primary step size.
         alpha_w: Secondary step size.
         by_feature: Whether rows are features.
+        dtype: "float32" or "float64".
     """
 
     def __init__(
-        self, gamma: Reals, n_features: int, lam: float, alpha: float, alpha_w: float, *, by_feature: bool
+        self,
+        gamma: Reals,
+        n_features: int,
+        lam: float,
+        alpha: float,
+        alpha_w: float,
+        *,
+        by_feature: bool,
+        dtype: str = "float32",
     ) -> None:
-        self.by_feature = by_feature
-        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, lam, dtype=np.float32)
-        self.lam, self.alpha, self.alpha_w = np.float32(lam), np.float32(alpha), np.float32(alpha_w)
+        self.by_feature, self.dtype = by_feature, np.dtype(dtype)
+        number = self.dtype.type
+        self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
+        self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
         shape = (n_features, gamma.size) if by_feature else (gamma.size, n_features)
-        self.theta, self.w, self.e, self._step = np.zeros((4, *shape), dtype=np.float32)
-        self.v, self.s = np.zeros((2, gamma.size), dtype=np.float32)
-        self.tau = np.float32(10_000.0)
+        self.theta, self.w, self.e, self._step = np.zeros((4, *shape), dtype=dtype)
+        self.v, self.s = np.zeros((2, gamma.size), dtype=dtype)
 
     def _total(self, rows: Reals, tiles: Tiles) -> Reals:
         """Return the sum of each demon's weights at `tiles`."""
@@ -153,7 +163,7 @@ class OwnTraces:
         decay = rho * self.gamma * self.lam_t
         self.e *= decay if self.by_feature else decay[:, None]
         self._add(self.e, tiles_t, rho)
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(np.float32)
+        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.dtype)
         y = np.einsum("ij,ij->j" if self.by_feature else "ij,ij->i", self.e, self.w)
         amount = self.alpha * delta
         np.multiply(self.e, amount if self.by_feature else amount[:, None], out=self._step)

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import inspect
+import gc
 import json
+import mmap
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
-import numba
 import numpy as np
 
 from horde_agent.bench import workload
-from horde_agent.bench.dense import DenseFused
-from horde_agent.bench.measure import Effort, Step, Times, bandwidth, measure, timed
-from horde_agent.bench.numpy_horde import FeatureMajor, LearnerMajor, OwnTraces
+from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
+from horde_agent.bench.measure import MODERATE, QUICK, Effort, Step, Times, measure, timed
+from horde_agent.bench.recorded import SIMULATOR, recorded
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde
-from horde_agent.learner import LearnerConfig
 from horde_agent.policies import StickyRandom
-from horde_agent.signals import PolicyTable
 
 Answer = dict[str, float | None]
+StreamName = Literal["synthetic", "simulator"]
 
-LAMBDA = 0.9
 STEP_S = 0.1  # of a robot at 10 Hz
 PAPER_STEPS = 261_681
-_BYTES_PER_DEMON = 62_000  # float32: 2 x 6,065 weights, the ring, the policy, and Python's own objects
-_ENV = "horde_env:CritterbotPen-v0"
+BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be found
+_BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
+_MORE = 64  # steps after those measured: the past is looked at in a whole round of writings
+_LONGEST_STRIDE = 8
+_PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
+_FEW = 100  # demons, enough for the same kernels
+_TRIES = 4  # Hordes of growing, or shrinking, size
 
 
 @dataclass
@@ -43,149 +45,134 @@ class Bench:
     Attributes:
         effort: How long to measure.
         say: Told of the progress.
+        source: Where the stream comes from: "synthetic", or "simulator".
         details: What is behind the answer, by section; filled by the sections.
+        stream, coder: What is lived through, and what codes it.
+
+    Raises:
+        BadInput: If the simulator is asked for and not installed.
     """
 
     effort: Effort
     say: Callable[[str], None]
+    source: StreamName = "synthetic"
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stream = workload.stream(self.effort.n_steps + 1)
+        n_states = self.effort.n_steps + _MORE + 1
+        if self.source == "simulator":
+            n_states = max(n_states, _LONGEST_STRIDE * MODERATE.n_steps + 1) if self.effort != QUICK else n_states
+            self.say(f"the simulated robot lives for {n_states} steps")
+            self.stream, self.coder = recorded(n_states)
+        else:
+            self.stream, self.coder = workload.stream(n_states), workload.coder()
+        s = self.stream
+        self.details["stream"] = {
+            "name": self.source,
+            "n_features": s.n_features,
+            "n_active": s.n_active,
+            "active_share": s.n_active / s.n_features,
+            "switched_share": s.share_switched,
+        }
 
-    # ---- competitors ----------------------------------------------------------------------------------------------
-
-    def horde(self, questions: list[GVF], stream: workload.Stream | None = None, **config: Any) -> Step:
-        """Return a function that lets a Horde learn from transition t: policies, checks and predictions included."""
-        stream = self.stream if stream is None else stream
-        settings = {"w_rule": "importance-weighted", "vector_mspbe": False, **config}
-        n_features, n_active = int(stream.tiles.max()) + 1, stream.tiles.shape[1]
-        horde = Horde(questions, n_features=n_features, n_active=n_active, config=LearnerConfig(**settings))
-        horde.begin(stream.sensors[0], stream.tiles[0])
-        return lambda t: horde.learn(
-            int(stream.actions[t]), float(stream.probabilities[t]), stream.sensors[t + 1], stream.tiles[t + 1]
-        )
-
-    def deferred(self, questions: list[GVF]) -> Step | None:
-        """Return the same in deferred mode, or None where this version has no such mode."""
-        if "mode" not in inspect.signature(Horde).parameters:
-            return None
-        stream = self.stream
-        config = LearnerConfig(w_rule="importance-weighted", vector_mspbe=False)
-        more: dict[str, Any] = {"mode": "deferred"}
-        horde = Horde(questions, n_features=workload.N_FEATURES, n_active=workload.N_ACTIVE, config=config, **more)
-        horde.begin(stream.sensors[0], stream.tiles[0])
-        return lambda t: horde.learn(
-            int(stream.actions[t]), float(stream.probabilities[t]), stream.sensors[t + 1], stream.tiles[t + 1]
-        )
-
-    def ratios(self, questions: list[GVF]) -> Any:
-        """Return rho of each distinct policy at every step, float32, shape (T, n_policies): yardsticks are given it."""
-        s, policies = self.stream, list(dict.fromkeys(q.target_policy for q in questions))
-        table = PolicyTable(policies, workload.N_FEATURES)
-        return np.array(
-            [
-                table.ratios(int(s.actions[t]), float(s.probabilities[t]), s.sensors[t], s.tiles[t])
-                for t in range(self.effort.n_steps)
-            ],
-            dtype=np.float32,
-        )
-
-    def yardstick(self, learner: Any, rho: Any, cumulants: Any) -> Step:
-        """Return a function that lets a yardstick learn from transition t."""
-        tiles = self.stream.tiles
-        return lambda t: learner.learn(tiles[t], tiles[t + 1], rho[t], cumulants[t + 1])
+    def lively(self) -> list[workload.Stream]:
+        """Return streams of which a growing share switches per step."""
+        if self.source == "simulator":
+            strides = [k for k in (1, 2, 4, _LONGEST_STRIDE) if k * MODERATE.n_steps < len(self.stream.tiles)]
+            return [workload.strided(self.stream, k) for k in strides]
+        return [workload.stream(MODERATE.n_steps + 1, volatility=v) for v in (0.5, 1.0, 2.0, 4.0)]
 
     # ---- sections -------------------------------------------------------------------------------------------------
 
     def w1(self) -> Answer:
         """Time the paper's 795 questions: five constant actions, three time scales, 53 sensors."""
-        questions = workload.constant_action_questions()
-        alpha = 0.1 / workload.N_ACTIVE
-        shared = (np.arange(0, 796, workload.N_SENSORS), workload.N_FEATURES, np.tile([0.0, 0.5, 0.8], 5))
-        rho = np.repeat(self.ratios(questions), 3, axis=1)
-        cumulants = np.tile(self.stream.sensors, 15).astype(np.float32)
-        steps = {
-            "f32": self.horde(questions),
-            "f64": self.horde(questions, dtype="float64"),
-            "every-step": self.horde(questions, w_rule="every-step"),
+        questions, n = workload.constant_action_questions(), self.effort.n_steps
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float64": Learning(questions, self.stream, dtype="float64"),
+            "float32, every-step": Learning(questions, self.stream, w_rule="every-step"),
         }
-        for kind in (LearnerMajor, FeatureMajor):
-            learner = kind(*shared, LAMBDA, alpha, 0.001 * alpha, every_step=False)
-            steps[kind.__name__] = self.yardstick(learner, rho, cumulants)
-        times = self._measure("w1", steps)
-        best = min(times["LearnerMajor"].mean, times["FeatureMajor"].mean)
+        quick, slow = (of_constant_actions(questions, self.stream, n, dtype) for dtype in ("float32", "float64"))
+        times = self._measure("w1", hordes, quick, slow)
+        self._look_back("w1", hordes)
+        self._note_ratio("w1_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
         return {
-            "w1_ms": times["f32"].mean,
-            "w1_f64_ms": times["f64"].mean,
-            "w1_vs_numpy": best / times["f32"].mean,
-            "w1_every_step_ms": times["every-step"].mean,
+            "w1_ms": times["float32"].mean,
+            "w1_f64_ms": times["float64"].mean,
+            "w1_vs_numpy": _best(times, quick) / times["float32"].mean,
+            "w1_every_step_ms": times["float32, every-step"].mean,
         }
 
     def w2(self) -> Answer:
         """Time 1,000 questions, each about a Gibbs policy of its own."""
-        questions = workload.gibbs_questions(1000)
-        gamma = np.array([q.continuation for q in questions])
-        alpha = 0.1 / workload.N_ACTIVE
-        rates = (LAMBDA, alpha, 0.001 * alpha)
-        channel = [q.cumulant.index for q in questions]  # type: ignore[union-attr]
-        cumulants, rho = self.stream.sensors[:, channel].astype(np.float32), self.ratios(questions)
-        learners = {
-            "numpy learner-major": OwnTraces(gamma, workload.N_FEATURES, *rates, by_feature=False),
-            "numpy feature-major": OwnTraces(gamma, workload.N_FEATURES, *rates, by_feature=True),
-            "dense": DenseFused(gamma, workload.N_FEATURES, *rates),
+        questions = self._gibbs(1_000)
+        rho = ratios(questions, self.stream, self.effort.n_steps)
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float32, deferred": Learning(questions, self.stream, "deferred"),
+            "float64": Learning(questions, self.stream, dtype="float64"),
         }
-        steps = {"f32": self.horde(questions), "f64": self.horde(questions, dtype="float64")}
-        steps |= {name: self.yardstick(learner, rho, cumulants) for name, learner in learners.items()}
-        if (late := self.deferred(questions)) is not None:
-            steps["deferred"] = late
-        times = self._measure("w2", steps)
-        best = min(times["numpy learner-major"].mean, times["numpy feature-major"].mean)
+        quick, slow = (of_own_policies(questions, self.stream, rho, dtype) for dtype in ("float32", "float64"))
+        times = self._measure("w2", hordes, quick, slow)
+        self._look_back("w2", hordes)
+        best = _best(times, [name for name in quick if name.startswith("NumPy")])
+        self._note_ratio("w2_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
+        self._note_ratio("w2_deferred_vs_numpy", best / times["float32, deferred"].mean)
         return {
-            "w2_ms": times["f32"].mean,
-            "w2_f64_ms": times["f64"].mean,
-            "w2_vs_numpy": best / times["f32"].mean,
-            "w2_vs_dense": times["dense"].mean / times["f32"].mean,
-            "w2_deferred_ms": times["deferred"].mean if "deferred" in times else None,
+            "w2_ms": times["float32"].mean,
+            "w2_f64_ms": times["float64"].mean,
+            "w2_vs_numpy": best / times["float32"].mean,
+            "w2_vs_dense": times["dense pass"].mean / times["float32"].mean,
+            "w2_deferred_ms": times["float32, deferred"].mean,
         }
 
     def w10k(self) -> Answer:
         """Time 10,000 Gibbs policies."""
         if self._lacks_memory(20_000):
             return {}
-        questions = workload.gibbs_questions(10_000)
-        steps = {"f32": self.horde(questions)}
-        if (late := self.deferred(questions)) is not None:
-            steps["deferred"] = late
-        times = self._measure("w10k", steps)
-        return {
-            "w10k_ms": times["f32"].mean,
-            "w10k_deferred_ms": times["deferred"].mean if "deferred" in times else None,
+        questions = self._gibbs(10_000)
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float32, deferred": Learning(questions, self.stream, "deferred"),
         }
+        times = self._measure("w10k", hordes)
+        self._look_back("w10k", hordes)
+        return {"w10k_ms": times["float32"].mean, "w10k_deferred_ms": times["float32, deferred"].mean}
 
     def w50k(self) -> Answer:
         """Time 50,000 Gibbs policies."""
         if self._lacks_memory(50_000):
             return {}
-        times = self._measure("w50k", {"f32": self.horde(workload.gibbs_questions(50_000))})["f32"]
+        times = self._many("w50k", 50_000)
         return {"w50k_ms": times.mean, "w50k_max_ms": times.worst}
 
     def max(self) -> Answer:
-        """Find the most demons whose every step takes less than 100 ms: as memory allows, fewer where time does not."""
-        free = available_memory()
-        n = 0 if free is None else int(0.9 * free / _BYTES_PER_DEMON) // 10_000 * 10_000
-        while n >= 10_000:
-            times = self._measure(f"max {n}", {"f32": self.horde(workload.gibbs_questions(n))})["f32"]
-            if times.worst < 1e3 * STEP_S:
-                return {"max_demons_at_10hz": n, "max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
-            n = min(n - 10_000, int(n * 0.95e3 * STEP_S / times.worst) // 10_000 * 10_000)
-        self.say("max: not measured: it needs the memory of 10,000 demons")
-        return {}
+        """Find the most demons whose every step takes less than 100 ms: as 24 GB, or the memory that is free, allow."""
+        most = self._most_by_memory()
+        if most < _PROBE:
+            self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
+            return {}
+        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self._short())["float32"]
+        n, low, high, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), 0, most + 1, Answer()
+        self.details["most_by_memory"] = most
+        for _ in range(_TRIES):
+            times = self._many(f"max {n}", n)
+            more = min(most, _as_many(n, times.worst))
+            if times.worst >= 1e3 * STEP_S:
+                high = n
+            else:
+                low, answer = n, {"max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
+                if more < 1.1 * low:
+                    break
+            n = more if low < more < high else (low + high) // 2_000 * 1_000
+            if n < max(1.1 * low, _PROBE):
+                break
+        return {"max_demons_at_10hz": low, **answer} if answer else {}
 
     def env(self) -> Answer:
         """Count the simulated robot's steps per second, under the sticky random behaviour."""
         try:
-            env = gymnasium.make(_ENV, disable_env_checker=True)
+            env = gymnasium.make(SIMULATOR, disable_env_checker=True)
         except (ImportError, gymnasium.error.Error) as error:
             self.say(f"env: not measured: {' '.join(str(error).split())}")
             return {}
@@ -199,22 +186,30 @@ class Bench:
         return {"env_steps_per_s": n / spent}
 
     def life(self) -> Answer:
-        """Time the paper's 7.3 hours by the command that a user types: 795 questions, simulator included."""
+        """Time the paper's 7.3 hours by the command that a user types: 795 questions, simulator and report included.
+
+        Kernels were compiled before, as for every life of a user's but the first.
+        """
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "life"
-            words = ["learn", "--steps", str(PAPER_STEPS), "--seed=0", "--out", str(out)]
-            began = time.perf_counter()
-            done = subprocess.run([sys.executable, "-m", "horde_agent.cli", *words], capture_output=True, check=False)
-            spent = time.perf_counter() - began
-            if done.returncode:
-                self.say(f"life: not measured: horde learn ended with exit code {done.returncode}")
-                return {}
+            spent = 0.0
+            for words in (["warm"], ["learn", "--steps", str(PAPER_STEPS), "--seed=0", "--out", str(out)]):
+                self.say(f"life: horde {' '.join(words)}")
+                began = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, "-m", "horde_agent.cli", *words], capture_output=True, text=True, check=False
+                )
+                spent = time.perf_counter() - began
+                if done.returncode:
+                    said = " ".join(done.stderr.split()[-40:])
+                    self.say(f"life: not measured: horde {words[0]} ended with exit code {done.returncode}: {said}")
+                    return {}
             self.details["life"] = json.loads((out / "summary.json").read_text())
         return {"life_261681_s": spent}
 
     def tile(self) -> Answer:
-        """Time the coding of one observation to 457 of 6,065 features, in microseconds."""
-        coder, stream = workload.coder(), self.stream
+        """Time the coding of one observation, in microseconds."""
+        coder, stream = self.coder, self.stream
         out = np.empty(coder.n_active, dtype=np.int64)
         coder.encode(stream.sensors[0], out)
         spent = [timed(lambda t: coder.encode(stream.sensors[t], out), t) for t in range(self.effort.n_steps)]
@@ -222,12 +217,61 @@ class Bench:
 
     # ---- what they share --------------------------------------------------------------------------------------------
 
-    def _measure(self, name: str, steps: dict[str, Step]) -> dict[str, Times]:
-        """Measure competitors, compiled before, and note their times."""
-        self.say(f"{name}: {', '.join(steps)}")
-        times = measure(steps, self.effort)
+    def _gibbs(self, n: int) -> list[GVF]:
+        """Return n questions about Gibbs policies over this stream's features."""
+        return workload.gibbs_questions(n, n_features=self.stream.n_features)
+
+    def _measure(
+        self,
+        name: str,
+        hordes: Mapping[str, Step],
+        yardsticks: Mapping[str, Step] | None = None,
+        slow: Mapping[str, Step] | None = None,
+    ) -> dict[str, Times]:
+        """Measure competitors, and note their times."""
+        yardsticks, slow = yardsticks or {}, slow or {}
+        steps = {**hordes, **yardsticks, **slow}
+        self.say(f"{name}: {'; '.join(steps)}")
+        efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
+        efforts |= dict.fromkeys(slow, self.effort.of_yardstick(is_slow=True))
+        gc.collect()  # what was made before must not be gone through in somebody's step
+        times = measure(steps, self.effort, efforts)
         self.details[name] = {who: spent._asdict() for who, spent in times.items()}
         return times
+
+    def _many(self, name: str, n: int) -> Times:
+        """Measure n demons about Gibbs policies, eager, and the memory that they take."""
+        Learning(self._gibbs(_FEW), self.stream)(0)  # what is compiled belongs to no demon
+        gc.collect()
+        before, began = _resident(), time.perf_counter()
+        hordes = {"float32": Learning(self._gibbs(n), self.stream)}
+        made_s = time.perf_counter() - began
+        times = self._measure(name, hordes)
+        self._look_back(name, hordes)
+        after = _resident()
+        taken = None if before is None or after is None else (after - before) / n
+        self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
+        return times["float32"]
+
+    def _look_back(self, name: str, hordes: Mapping[str, Learning]) -> None:
+        """Note how many demons there are, and how many numbers of its past each looks at in a step."""
+        for who, learning in hordes.items():
+            n_kept = learning.numbers_kept(self.effort.n_steps, _MORE)
+            self.details[name][who] |= {"n_demons": learning.horde.n_demons, "numbers_kept": n_kept}
+
+    def _note_ratio(self, name: str, ratio: float) -> None:
+        """Note a ratio that has no key of its own in the answer."""
+        self.details.setdefault("ratios", {})[name] = ratio
+        self.say(f"{name} {ratio:.4g}")
+
+    def _short(self) -> Effort:
+        """Return a moderate effort, or a quick one where all is."""
+        return QUICK if self.effort == QUICK else MODERATE
+
+    def _most_by_memory(self) -> int:
+        """Return how many demons there is memory for, a multiple of 1,000."""
+        free = available_memory()
+        return 0 if free is None else int(min(0.9 * free, BUDGET) / _BYTES_PER_DEMON) // 1_000 * 1_000
 
     def _lacks_memory(self, n_demons: int) -> bool:
         """Whether so many demons do not fit; says so."""
@@ -237,14 +281,24 @@ class Bench:
             self.say(f"not measured: {n_demons} demons need {n_demons * _BYTES_PER_DEMON / 1e9:.1f} GB of memory")
         return is_short
 
-    def bandwidths(self) -> dict[str, float]:
-        """Measure GB/s of reading rows at random: from as much memory as W2's weights fill, and from 1 GB."""
-        rng, n_threads = np.random.default_rng(0), numba.get_num_threads()
-        self.say("bandwidth")
-        return {
-            f"{n_bytes // 10**6} MB": bandwidth(n_bytes, n_threads, rng, at_random=True)
-            for n_bytes in (48_000_000, 1_000_000_000)
-        }
+
+def _best(times: Mapping[str, Times], names: Collection[str]) -> float:
+    """Return the mean of the quickest."""
+    return min(times[name].mean for name in names)
+
+
+def _as_many(n: int, worst_ms: float) -> int:
+    """Return how many demons would take 95 ms in their slowest step, where n take `worst_ms`; a multiple of 1,000."""
+    return max(_PROBE, int(n * 0.95e3 * STEP_S / worst_ms) // 1_000 * 1_000)
+
+
+def _resident() -> int | None:
+    """Return the bytes of memory that this process has in use, or None where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return None
+    return int(pages) * mmap.PAGESIZE
 
 
 def available_memory() -> int | None:

@@ -25,9 +25,20 @@ class Stream(NamedTuple):
     """A life: T states and the actions between them."""
 
     tiles: NDArray[np.int64]  # (T, 457)
-    sensors: Floats  # (T, 53)
+    sensors: Floats  # (T, 53), or more: the first 53 are the sensors
     actions: NDArray[np.int64]  # (T,)
     probabilities: Floats  # (T,)
+    n_features: int = N_FEATURES
+
+    @property
+    def n_active(self) -> int:
+        """Features that are on in each state."""
+        return int(self.tiles.shape[1])
+
+    @property
+    def share_switched(self) -> float:
+        """Mean share of the tilings whose tile is another one step later."""
+        return float(np.mean(self.tiles[1:] != self.tiles[:-1]))
 
 
 def stream(n_steps: int, seed: int = 0, volatility: float = 2.0) -> Stream:
@@ -80,7 +91,11 @@ def constant_action_questions() -> list[GVF]:
 
 
 def gibbs_questions(
-    n: int, seed: int = 1, *, n_features: int = N_FEATURES, gammas: Sequence[float] = (0.0, 0.5, 0.8, 0.95)
+    n: int,
+    seed: int = 1,
+    *,
+    n_features: int = N_FEATURES,
+    gammas: Sequence[float] = (0.0, 0.5, 0.8, 0.95),
 ) -> list[GVF]:
     """Return W2: n questions, each about a random Gibbs policy of its own."""
     rng = np.random.default_rng(seed)
@@ -106,8 +121,20 @@ def coder() -> TileCoder:
     return TileCoder(tables, groups)
 
 
-def thinned(whole: Stream, share: float) -> Stream:
-    """Return a stream with a share of the tilings, their tiles numbered anew."""
-    n_active = whole.tiles.shape[1]
-    kept = whole.tiles[:, np.unique(np.linspace(0, n_active - 1, max(1, round(share * n_active))).astype(np.int64))]
-    return whole._replace(tiles=np.unique(kept, return_inverse=True)[1].reshape(kept.shape).astype(np.int64))
+def thinned(whole: Stream, share: float, *, is_renumbered: bool = True) -> Stream:
+    """Return a stream with a share of the tilings; unless renumbered, the features of the others are never on."""
+    n = whole.n_active
+    kept = np.unique(np.linspace(0, n - 1, max(1, round(share * n))).astype(np.int64))
+    if not is_renumbered:
+        return whole._replace(tiles=whole.tiles[:, kept])
+    lowest = whole.tiles.min(axis=0)
+    sizes = np.diff(np.append(lowest, whole.n_features))[kept]  # a tiling's features lie before those of the next
+    tiles = whole.tiles[:, kept] - lowest[kept] + np.cumsum(sizes) - sizes
+    return whole._replace(tiles=tiles, n_features=int(sizes.sum()))
+
+
+def strided(whole: Stream, stride: int) -> Stream:
+    """Return every so many-th state: a body that moves as much faster. Its actions are those that began there."""
+    return whole._replace(
+        **{name: getattr(whole, name)[::stride] for name in ("tiles", "sensors", "actions", "probabilities")}
+    )
