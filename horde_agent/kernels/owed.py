@@ -64,17 +64,24 @@ def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals
 
 
 @inner_kernel
-def number_times(first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, now: int) -> tuple[int, int]:
+def number_times(
+    first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, history: past.History
+) -> tuple[int, int]:
     """Number the times at which some tiles have a coefficient: place[t - first] is the number of those before t.
+
+    A tile that writes may be ahead of others of its family, which have yet to take the steps in the slots. These may
+    give each of the slots' times a coefficient.
 
     Returns:
         The first time, and how many there are.
     """
-    first, place, total = now, work.paper[hand, PLACE], 0
+    now, place, total = history.clock[past.NOW], work.paper[hand, PLACE], 0
+    in_slots = max(history.clock[past.ORIGIN], now + 1 - history.counts.shape[0])
+    first = in_slots
     for b in range(first_tile, last_tile):
         first = min(first, oldest_of(b, past_, now))
     for i in range(now - first + 2):
-        place[i] = 0
+        place[i] = in_slots - first <= i <= now - first
     for b in range(first_tile, last_tile):
         book = past_.book[b]
         for k in range(book[N_KEPT]):
@@ -161,12 +168,14 @@ def list_of(b: int, hand: int, span: Span, is_alive: NDArray[np.uint8]) -> tuple
     """
     listed, now, family = span.work.listed[hand], span.history.clock[past.NOW], span.tiles.family[b]
     if is_alive.shape[0] > 0:
-        first, n_times = number_times(b, b + 1, hand, span.past, span.work, now)
+        first, n_times = number_times(b, b + 1, hand, span.past, span.work, span.history)
         listed[FAMILY] = -1
         return first, n_times, list_runs(hand, first, is_alive, span.work, span.history)
     if listed[FAMILY] != family or listed[WHEN] != now:
         of_family = span.tiles.first
-        first, n_times = number_times(of_family[family], of_family[family + 1], hand, span.past, span.work, now)
+        first, n_times = number_times(
+            of_family[family], of_family[family + 1], hand, span.past, span.work, span.history
+        )
         listed[FAMILY], listed[WHEN], listed[FIRST], listed[N_TIMES] = family, now, first, n_times
         listed[N_FEATURES] = list_runs(hand, first, is_alive, span.work, span.history)
     return listed[FIRST], listed[N_TIMES], listed[N_FEATURES]
