@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import gtd
 from horde_agent.kernels.gtd import Signals
+from horde_agent.roster import Roster
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -126,6 +127,9 @@ class Engine(Protocol):
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""
 
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
+
     def weights(self) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n_demons, n_features)."""
 
@@ -209,9 +213,8 @@ class GTDLambda:
     ) -> None:
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
-        self.layout = Layout(np.asarray(group, dtype=np.int64), smallest_shared)
-        self._places = gtd.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
-        self._memory, self._lanes, self._work = self._allocate()
+        self._smallest_shared = smallest_shared
+        self._lay_out(np.asarray(group, dtype=np.int64))
         self._lanes[gtd.ALPHA, self.layout.lane] = alpha
         self._lanes[gtd.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[gtd.BOUND] = np.inf
@@ -219,6 +222,13 @@ class GTDLambda:
         self._drop_below = np.array([_DROP_BELOW[config.dtype]], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
+        self.latest: Floats = np.zeros(self.n_demons)
+
+    def _lay_out(self, group: NDArray[np.int64]) -> None:
+        """Give each demon a lane, and make the arrays."""
+        self.layout = Layout(group, self._smallest_shared)
+        self._places = gtd.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
+        self._memory, self._lanes, self._work = self._allocate()
 
     def _allocate(self) -> tuple[gtd.Memory, Reals, gtd.Work]:
         """Make the arrays, all zero: theta, w and m are the bulk, `n_features * n_lanes` numbers each."""
@@ -364,6 +374,42 @@ class GTDLambda:
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
         self._lanes[gtd.BOUND, self.layout.lane] = bound
+
+    # ---- demons that come and go ---------------------------------------------------------------------------------
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+
+        They go on as if nobody had come or gone, but for the order in which sums are rounded. Newcomers begin at the
+        present with nothing learned and no trace.
+        """
+        old, memory, lanes, work = self.layout, self._memory, self._lanes, self._work
+        traces, latest = self.traces(), self.latest
+        self.n_demons = roster.group.size
+        self._lay_out(roster.group)
+        new, staying = self.layout.lane[roster.is_new], self.layout.lane[~roster.is_new]
+        came_from, group = old.lane[roster.stays[~roster.is_new]], roster.group[roster.is_new]
+        for rows, rows_before in zip(self._memory[:3], memory[:3], strict=True):
+            rows[:, staying] = rows_before[:, came_from]
+        self._lanes[gtd.BOUND] = np.inf
+        self._lanes[:, staying] = lanes[:, came_from]
+        self._lanes[gtd.ALPHA, new], self._lanes[gtd.ALPHA_W, new] = roster.alpha, roster.alpha_w
+        self._lanes[gtd.GAMMA_T, new], self._lanes[gtd.LAM_T, new] = roster.gamma[group], roster.lam[group]
+        self._work.is_aside[staying], self._work.flags[staying] = work.is_aside[came_from], work.flags[came_from]
+        self._put_traces(np.where(roster.is_new[:, None], 0, traces[roster.stays]))
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+
+    def _put_traces(self, e: Reals) -> None:
+        """Write every demon's e, shape (n_demons, n_features), the same for all of a group."""
+        shared, memory = self.layout.n_shared, self._memory
+        by_lane = np.zeros((self.layout.n_lanes, self.n_features), dtype=self.dtype)
+        by_lane[self.layout.lane] = e
+        memory.e_shared[:, :, 0] = by_lane[self.layout.start[:shared]]
+        memory.e_packed[:] = by_lane[self.layout.start[shared] :].T
+        for b in range(self.layout.n_blocks):
+            live = np.flatnonzero(by_lane[self.layout.start[b] : self.layout.start[b + 1]].any(axis=0))
+            memory.n_live[b], memory.live[b, : live.size] = live.size, live
+            memory.is_live[b, live] = 1
 
     # ---- what is known -------------------------------------------------------------------------------------------
 

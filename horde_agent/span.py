@@ -20,6 +20,7 @@ from horde_agent.kernels import arrays, span
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.gtd import Signals
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig
+from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -136,7 +137,8 @@ class SpanGTD:
         self.tail, self.batch = tail, min(batch, self.period)
         widest = widest or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
-        self.layout = Arrangement(group, policy, widest, _TILES_OF_A_FAMILY if batch == 1 else group.size)
+        self._widest = widest
+        self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
         self._span = self._allocate(int(group.max()) + 1)
         lanes = self._span.lanes
@@ -150,6 +152,10 @@ class SpanGTD:
         self.n_waiting = 0  # steps noted and not yet taken
         self.latest: Floats = np.zeros(self.n_demons)
         self._no_signals = Signals(*(np.zeros(0) for _ in Signals._fields))
+
+    def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
+        """Give each demon a lane."""
+        return Arrangement(group, policy, self._widest, _TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
     def _allocate(self, n_groups: int) -> arrays.Span:
         """Make the arrays, all zero but the books."""
@@ -211,6 +217,10 @@ class SpanGTD:
         """Make room for one more time, with so many active features."""
         self.catch_up()
         self.history.make_room(n_active)
+        self._make_paper()
+
+    def _make_paper(self) -> None:
+        """Make scratch paper for as much past as there may be."""
         work, hands, n_times = self._span.work, self._span.work.paper.shape[0], self.history.n_times
         n_table, n_runs = (
             4 * arrays.LANES_AT_ONCE * (n_times + 2),
@@ -332,6 +342,12 @@ class SpanGTD:
         self._span.past.book[b, arrays.LIMIT] = -1
         self._take(0, self._no_signals, self.history.tiles, -1)
 
+    def _settle_all(self) -> None:
+        """Write what all tiles owe, out of turn."""
+        if self.history.now >= 0:
+            self._span.past.book[:, arrays.LIMIT] = -1
+            self._take(0, self._no_signals, self.history.tiles, -1)
+
     def _carry(self, b: int) -> None:
         """Give a tile rows for its trace, and write its tail there."""
         memory, place = self._span.memory, self._n_places
@@ -408,6 +424,62 @@ class SpanGTD:
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
         self._span.lanes[of_lane.BOUND, self.layout.lane] = bound
+
+    # ---- demons that come and go ------------------------------------------------------------------------------------
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+
+        What is owed is written, so that they go on as if nobody had come or gone but for rounding. Newcomers begin at
+        the present with nothing learned and no trace. While the weights move, there are two copies of one of them.
+        """
+        self.catch_up()
+        self._settle_all()
+        old, before, latest = self.layout, self._span, self.latest
+        self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
+        self._span, self._n_places = self._allocate(int(roster.group.max()) + 1), 0
+        self._make_paper()
+        moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
+        nothing = np.zeros(0, dtype=self.dtype)
+        before = before._replace(memory=before.memory._replace(theta=nothing, w=nothing, m=nothing))
+        for into in self._span.memory[:3]:
+            take_rows(rows.pop(0), old, into, self.layout, moved)
+        take_tails(before.past, old, self._span.past, self.layout, moved, self.history.now)
+        self._seat(roster, old, before)
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+        self._take_carried(before, moved)
+
+    def _seat(self, roster: Roster, old: Arrangement, before: arrays.Span) -> None:
+        """Write the numbers of the lanes: those that they had, or a newcomer's."""
+        lanes, to, new = self._span.lanes, self.layout.lane, self.layout.lane[roster.is_new]
+        staying, group = to[~roster.is_new], roster.group[roster.is_new]
+        came_from = old.lane[roster.stays[~roster.is_new]]
+        lanes[of_lane.BOUND] = np.inf
+        lanes[:, staying] = before.lanes[:, came_from]
+        lanes[of_lane.ALPHA, new], lanes[of_lane.ALPHA_W, new] = roster.alpha, roster.alpha_w
+        lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
+        self._span.work.is_aside[staying] = before.work.is_aside[came_from]
+        book = self._span.past.book
+        book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
+        if self.history.now >= 0:
+            book[:, arrays.W_AT] = self.history.now
+
+    def _take_carried(self, before: arrays.Span, moved: list[Move]) -> None:
+        """Take along the carried traces; a tile that one comes to carries those of all its lanes."""
+        was, n = before.past.book, self.n_features
+        for tile in sorted({move.tile for move in moved if was[move.source, arrays.IS_CARRYING]}):
+            self._carry(tile)
+            rows = self._rows(tile)[-1]
+            for move in moved:
+                if move.tile == tile and was[move.source, arrays.IS_CARRYING]:
+                    e = before.memory.carried[was[move.source, arrays.CARRIES]]
+                    width = int(before.tiles.start[move.source + 1] - before.tiles.start[move.source])
+                    rows[:, move.here] = e[: n * width].reshape(n, width)[:, move.there]
+            place = int(self._span.past.book[tile, arrays.CARRIES])
+            self._span.memory.is_alive[place] = rows.any(axis=1)
+            self._span.past.book[tile, arrays.IS_CARRYING] = 1
+            start, stop = int(self.layout.start[tile]), int(self.layout.start[tile + 1])
+            self._span.lanes[of_lane.BASE_E, start:stop] = rows[self.history.tiles].sum(axis=0)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
