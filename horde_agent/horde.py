@@ -26,6 +26,7 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.gtd import Signals
 from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
+from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 from horde_agent.span import SpanGTD
@@ -39,6 +40,7 @@ Tiles = NDArray[np.int64]
 
 # A weight past 1e3 r_max x min(1/(1 - gamma), 1e3) is one that no answer can need (r_max: largest cumulant so far).
 _BOUND_SCALE, _LONGEST_HORIZON = 1e3, 1e3
+_RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
@@ -77,13 +79,8 @@ class Horde:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self._n_cohorts = 0
         self._ask(tuple(questions), np.zeros(len(questions), dtype=np.int64))
-        alpha, alpha_w = self._step_sizes
-        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
-        self._engine: Engine = (
-            GTDLambda(self._group, n_features, alpha, alpha_w, config)
-            if config.engine == "plain" or config.trace_rule == "capped"
-            else SpanGTD(self._group, n_features, alpha, alpha_w, config, policy=self._policy, batch=_BATCHES[mode])
-        )
+        self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode])
+        self._rupee = self._new_rupee() if config.rupee_beta0 > 0 else None
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
         n_groups = len(self._leaders)
@@ -115,6 +112,23 @@ class Horde:
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
 
+    def _new_engine(self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int) -> Engine:
+        """Return an engine that knows nothing yet."""
+        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
+        if config.engine == "plain" or config.trace_rule == "capped":
+            return GTDLambda(self._group, self.n_features, alpha, alpha_w, config)
+        return SpanGTD(self._group, self.n_features, alpha, alpha_w, config, policy=self._policy, batch=batch)
+
+    def _new_rupee(self) -> RUPEE:
+        """Return a RUPEE that has seen nothing yet; nobody reads it on each step."""
+        config = rupee_config(self.config, self.config.rupee_beta0)
+        return RUPEE(self._new_engine(0.0, self._alpha_h, config, _BATCHES["deferred"]), config)
+
+    @property
+    def _alpha_h(self) -> float:
+        """Step size of a RUPEE's projection."""
+        return _RUPEE_STEP * self._step_sizes[0]
+
     @property
     def _step_sizes(self) -> tuple[float, float]:
         """The step sizes alpha and alpha_w."""
@@ -141,6 +155,8 @@ class Horde:
         self._set_aside_groups(gamma, "its continuation left [0, 1]")
         self._set_aside_groups(lam, "its lam left [0, 1]")
         self._engine.begin(tiles, gamma, lam)
+        if self._rupee is not None:
+            self._rupee.begin(tiles, gamma, lam)
         self._held = (observation, tiles)
         return self._engine.latest.copy()
 
@@ -170,6 +186,8 @@ class Horde:
         observation, tiles = self._checked_state(observation, tiles)
         signals = self._signals(action, probability, observation, tiles, terminated)
         self._engine.learn(tiles, signals)
+        if self._rupee is not None:
+            self._rupee.learn(tiles, signals, self._engine.td_error)
         self._set_broken_aside()
         self._held = None if terminated else (observation, tiles)
         return self._engine.latest.copy()
@@ -253,7 +271,10 @@ class Horde:
         self._r_max = np.where(is_new, 0.0, self._r_max[stays])
         gamma, lam = self._states_of_newcomers(was == leaders_before)
         states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
-        self._engine.rearrange(Roster(stays, self._group, self._policy, *states, *self._step_sizes))
+        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes)
+        self._engine.rearrange(roster)
+        if self._rupee is not None:
+            self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
         self._reasons = {name: why for name, why in self._reasons.items() if name in set(self.names)}
         is_sound = np.array([name not in self._reasons for name in self.names])
         self._n_sound = np.bincount(self._group, is_sound, len(self._leaders)).astype(np.int64)
@@ -326,6 +347,20 @@ class Horde:
         self.catch_up()
         return self._engine.mspbe_vector()
 
+    def rupee(self) -> Floats:
+        """Return the RUPEE of each demon, an error estimate made without w, shape (n_demons,); see `measures.RUPEE`.
+
+        It is as in White (2015): alpha_h = 5 alpha. Its engine is told every TD error, so that a deferred Horde that
+        keeps RUPEE takes each step when it comes.
+
+        Raises:
+            ValueError: If `config.rupee_beta0` is 0.
+        """
+        if self._rupee is None:
+            raise ValueError("this Horde keeps no RUPEE: set rupee_beta0 in its LearnerConfig")
+        self.catch_up()
+        return self._rupee.value()
+
     def weights(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
         self.catch_up()
@@ -395,6 +430,8 @@ class Horde:
                 self._reasons[self.names[demon]] = reason
                 self._n_sound[self._group[demon]] -= 1
                 self._engine.set_aside(int(demon))
+                if self._rupee is not None:
+                    self._rupee.set_aside(int(demon))
 
     # ---- validation -----------------------------------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ class LearnerConfig:
         dtype: "float32" or "float64".
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
         vector_mspbe: Whether the vector estimate is kept (a third number per weight).
+        rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
+            kept. Keeping it costs as much again as learning.
         check_every: Every weight is held against its bound once in so many learning steps.
         engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
             the plain one in any case.
@@ -72,6 +74,7 @@ class LearnerConfig:
     dtype: Literal["float32", "float64"] = "float32"
     mspbe_tau: float = 10_000.0
     vector_mspbe: bool = True
+    rupee_beta0: float = 0.0
     check_every: int = 1_000
     engine: Literal["span", "plain"] = "span"
 
@@ -85,6 +88,8 @@ class LearnerConfig:
             raise ValueError(f"secondary_ratio must be at least 0, not {self.secondary_ratio!r}")
         if not (np.isfinite(self.mspbe_tau) and self.mspbe_tau > 1):
             raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
+        if not 0 <= self.rupee_beta0 < 1:
+            raise ValueError(f"rupee_beta0 must be in (0, 1), or 0 for no RUPEE, not {self.rupee_beta0!r}")
         if self.check_every < 1:
             raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
 
