@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.gtd import Signals
-from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
+from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig, TailBounds
 from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
@@ -346,6 +346,11 @@ class Horde:
         """
         self.catch_up()
         return self._engine.mspbe_vector()
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed so far, three bounds for each demon."""
+        self.catch_up()
+        return self._engine.tail_bounds()
 
     def rupee(self) -> Floats:
         """Return the RUPEE of each demon, an error estimate made without w, shape (n_demons,); see `measures.RUPEE`.

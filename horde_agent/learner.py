@@ -8,13 +8,13 @@ blocks (see `kernels/gtd.py`) are this file's own business.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import gtd
+from horde_agent.kernels import dropped, gtd
 from horde_agent.kernels.gtd import Signals
 from horde_agent.roster import Roster
 
@@ -97,6 +97,36 @@ class LearnerConfig:
 PAPER_CONFIG = LearnerConfig()
 
 
+class TailBounds(NamedTuple):
+    """What dropping the tails of traces may have changed; float rounding comes on top. Each of shape (n_demons,).
+
+    Attributes:
+        theta: By the TD errors that it made, and with the full trace, a demon would have written a theta that differs
+            in no entry by more than this. A prediction is the sum of n_active entries.
+        w: The same of w.
+        learned: A demon that dropped nothing, and made its own TD errors ever since, would have a theta at no greater
+            Euclidean distance than this; nor would its w be. A prediction differs by at most |phi| times this. It grows
+            exponentially with the steps since the first loss, as the worst case does: with large steps it soon says
+            nothing, up to infinity, where `theta` still does.
+
+    The derivation is in `kernels/dropped.py`.
+    """
+
+    theta: Floats
+    w: Floats
+    learned: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, alpha: Floats, alpha_w: Floats, most: float, norm: float) -> TailBounds:
+        """Return the bounds from sum |delta| beta, sum eta and sum kappa, shape (3, n_demons), and from M and N."""
+        moved, leaked, growth = sums
+        is_beyond = (alpha_w * norm > 2.0) | (growth > 700.0)  # exp(700) is close to overflow
+        total = np.sqrt(norm) * np.maximum(alpha, alpha_w) * (moved + leaked)
+        learned = total * np.exp(np.where(is_beyond, 0.0, growth))
+        learned[is_beyond & (total > 0)] = np.inf
+        return cls(alpha * most * (moved + leaked), alpha_w * most * moved, learned)
+
+
 class Engine(Protocol):
     """What the Horde needs of whatever learns for it. Arrays are in the order of the demons, shape (n_demons,)."""
 
@@ -140,6 +170,9 @@ class Engine(Protocol):
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates."""
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed."""
 
     @property
     def mspbe_scalar(self) -> Floats:
@@ -202,6 +235,7 @@ class GTDLambda:
             one per demon.
         config: The other rules. Its step sizes are not read here.
         smallest_shared: Groups with fewer demons get a trace for each demon. Results do not depend on it.
+        drop_below: An entry of the trace below this leaves it; the rounding of the dtype unless given.
 
     Source: Maei (2011); White, Modayil & Sutton (2012). Shapes and arithmetic: `kernels/gtd.py`.
     """
@@ -215,6 +249,7 @@ class GTDLambda:
         config: LearnerConfig = PAPER_CONFIG,
         *,
         smallest_shared: int = _SMALLEST_SHARED_GROUP,
+        drop_below: float | None = None,
     ) -> None:
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
@@ -224,7 +259,8 @@ class GTDLambda:
         self._lanes[gtd.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[gtd.BOUND] = np.inf
         self._cap = np.array([1.0 if config.trace_rule == "capped" else np.inf], dtype=self.dtype)
-        self._drop_below = np.array([_DROP_BELOW[config.dtype]], dtype=self.dtype)
+        drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
+        self._drop_below = np.array([drop_below], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
         self.latest: Floats = np.zeros(self.n_demons)
@@ -260,6 +296,8 @@ class GTDLambda:
             n_busy=np.zeros(1, dtype=np.int64),
             is_aside=np.zeros(lanes, dtype=np.uint8),
             flags=np.zeros(lanes, dtype=np.uint8),
+            dropped=np.zeros((dropped.N_BOUNDS, lanes)),
+            largest=np.ones(2, dtype=np.int64),
         )
         return memory, zeros(gtd.N_ROWS, lanes), work
 
@@ -279,6 +317,7 @@ class GTDLambda:
             Predictions of all demons there, float64, shape (n_demons,).
         """
         gtd.clear_all(self._places, self._memory)
+        self._work.dropped[: dropped.TOP + 1] = 0
         self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         self._predict(tiles, self._lanes[gtd.V])
@@ -401,6 +440,7 @@ class GTDLambda:
         self._lanes[gtd.ALPHA, new], self._lanes[gtd.ALPHA_W, new] = roster.alpha, roster.alpha_w
         self._lanes[gtd.GAMMA_T, new], self._lanes[gtd.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._work.is_aside[staying], self._work.flags[staying] = work.is_aside[came_from], work.flags[came_from]
+        self._work.dropped[:, staying], self._work.largest[:] = work.dropped[:, came_from], work.largest
         self._put_traces(np.where(roster.is_new[:, None], 0, traces[roster.stays]))
         self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
 
@@ -432,6 +472,13 @@ class GTDLambda:
     def max_trace(self) -> Floats:
         """Largest |e| so far, shape (n_demons,)."""
         return self._of_demons(self._lanes[gtd.MAX_E])
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping small entries of the traces may have changed so far."""
+        sums = self._work.dropped[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane]
+        rates = self._of_demons(self._lanes[gtd.ALPHA]), self._of_demons(self._lanes[gtd.ALPHA_W])
+        most, n_active = self._work.largest.tolist()
+        return TailBounds.of(sums, *rates, most, most * n_active)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).

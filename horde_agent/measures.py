@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.learner import Engine, LearnerConfig, Signals
+from horde_agent.kernels.gtd import Signals
+from horde_agent.learner import Engine, LearnerConfig
 from horde_agent.roster import Roster
 
 Floats = NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import arrays, span
+from horde_agent.kernels import arrays, dropped, span
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.gtd import Signals
-from horde_agent.learner import PAPER_CONFIG, LearnerConfig
+from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
 from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
 
 Floats = NDArray[np.float64]
@@ -109,6 +109,8 @@ class SpanGTD:
         tail: Steps beyond those that a trace may reach back before it is carried in rows of its own.
         widest: Most lanes of a tile; chosen unless given.
         batch: Steps that are noted before they are taken together, at most `period`.
+        drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
+            the dtype unless given.
 
     Raises:
         ValueError: If the trace rule is "capped".
@@ -127,6 +129,7 @@ class SpanGTD:
         tail: int = 192,
         widest: int | None = None,
         batch: int = 1,
+        drop_below: float | None = None,
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use GTDLambda for it')
@@ -135,6 +138,7 @@ class SpanGTD:
         self.dtype = np.dtype(config.dtype)
         self.period = period or _PERIODS[batch > 1]
         self.tail, self.batch = tail, min(batch, self.period)
+        self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
         widest = widest or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
         self._widest = widest
@@ -184,6 +188,7 @@ class SpanGTD:
             spent=zeros(self.period * lanes),
             times=integers(tiles, 2, kept),
             m_steps=np.zeros((tiles, self.period)),
+            dropped=np.zeros((dropped.N_BOUNDS, lanes)),
             book=integers(tiles, arrays.N_COLUMNS),
         )
         n_families = layout.first.size - 1
@@ -313,7 +318,7 @@ class SpanGTD:
         """Return the rules, for as many threads as there are now."""
         n_hands = self._n_hands()
         if self._last_rules is None or self._last_rules.n_hands != n_hands:
-            drop_below, clips = _DROP_BELOW[self.config.dtype], self.config.trace_rule == "clipped"
+            drop_below, clips = self._drop_below, self.config.trace_rule == "clipped"
             self._last_rules = arrays.Rules(
                 every_step=self.config.w_rule == "every-step",
                 clip_lambda=clips,
@@ -456,6 +461,7 @@ class SpanGTD:
         came_from = old.lane[roster.stays[~roster.is_new]]
         lanes[of_lane.BOUND] = np.inf
         lanes[:, staying] = before.lanes[:, came_from]
+        self._span.past.dropped[:, staying] = before.past.dropped[:, came_from]
         lanes[of_lane.ALPHA, new], lanes[of_lane.ALPHA_W, new] = roster.alpha, roster.alpha_w
         lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._span.work.is_aside[staying] = before.work.is_aside[came_from]
@@ -503,6 +509,14 @@ class SpanGTD:
         """
         self.catch_up()
         return self._of_demons(self._span.lanes[of_lane.MAX_E])
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed so far; nothing changes."""
+        self.catch_up()
+        sums = self._span.past.dropped.copy()
+        most, norm = dropped.read_bounds(self._span, sums)
+        rates = self._of_demons(self._span.lanes[of_lane.ALPHA]), self._of_demons(self._span.lanes[of_lane.ALPHA_W])
+        return TailBounds.of(sums[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane], *rates, most, norm)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).

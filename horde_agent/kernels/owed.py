@@ -47,6 +47,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.bits import lowest_bit
+from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, GAMMA_T, LAM_T, SPENT, SUM, TURNED, V
 from horde_agent.kernels.vectors import move_rows, write_runs
 
@@ -296,10 +297,11 @@ def write_owed(b: int, hand: int, span: Span, origin: int, into: tuple[Reals, ..
 
 @inner_kernel
 def renew_carried(
-    hand: int, n_listed: int, e: Reals, is_alive: NDArray[np.uint8], drop_below: float, work: Work
+    b: int, hand: int, n_listed: int, e: Reals, is_alive: NDArray[np.uint8], drop_below: float, span: Span
 ) -> bool:
     """Let the features leave a carried trace that are too small in every lane; say whether any is left."""
-    is_left = False
+    is_left, work = False, span.work
+    lose_rows(b, work.paper[hand, FEATURES, :n_listed], e, drop_below, span)
     for j in range(n_listed):
         row, largest = e[work.paper[hand, FEATURES, j]], 0.0
         for i in range(row.shape[0]):
@@ -372,20 +374,23 @@ def settle(b: int, hand: int, span: Span, rules: Rules) -> None:
     history, lanes, now = span.history, span.lanes, span.history.clock[past.NOW]
     slot = past.slot_of(history, now)
     tiles_now = history.tiles[slot, : history.counts[slot, past.N_TILES]]
+    account(b, span, span.past.dropped)
     if book[CARRIES] >= 0:
         e, is_alive = carried[book[CARRIES]], span.memory.is_alive[book[CARRIES]]
         n_listed = write_owed(b, hand, span, n * start, (theta, w, m, e), is_alive)
         rows = e[: n * (stop - start)].reshape(n, stop - start)
-        book[IS_CARRYING] = renew_carried(hand, n_listed, rows, is_alive, rules.drop_carried, span.work)
+        book[IS_CARRYING] = renew_carried(b, hand, n_listed, rows, is_alive, rules.drop_carried, span)
         sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, 0, span)
     else:
         write_owed(b, hand, span, n * start, (theta, w, m, theta[:0]), span.work.is_aside[:0])
         n_tail = tail_of(b, span, hand, rules.drop_below)
         book[WANTS_CARRY] = n_tail > rules.keep_at_most
+        lose_tail(b, n_tail, span)
         keep_tail(b, n_tail, span)
     sum_afresh(theta, n * start, stop - start, tiles_now, lanes[BASE, start:stop])
     sum_afresh(w, n * start, stop - start, tiles_now, lanes[BASE_W, start:stop])
+    stand_at_present(b, span)
     book[W_AT], book[LIMIT] = now, rules.limit
     for i in range(start, stop):
         lanes[SUM, i], lanes[SPENT, i], lanes[TURNED, i], lanes[V, i] = 0, 0, 0, lanes[BASE, i]
