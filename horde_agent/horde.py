@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.gtd import Signals
-from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig
+from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig, TailBounds
+from horde_agent.measures import RUPEE, rupee_config
+from horde_agent.roster import NEWCOMER, Roster
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 from horde_agent.span import SpanGTD
 
@@ -36,6 +38,7 @@ Mode = Literal["eager", "deferred"]
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
+_RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
@@ -69,33 +72,66 @@ class Horde:
     ) -> None:
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
-        self.questions = tuple(questions)
-        self.names = [gvf.name for gvf in self.questions]
-        self.n_demons = len(self.questions)
         self.config, self.n_features, self.n_active = config, n_features, n_active
-        self._check_construction()
-        keys = [(identity(q.target_policy), identity(q.continuation), identity(q.lam)) for q in self.questions]
-        self._group, firsts = number(keys)
-        leaders = [self.questions[i] for i in firsts]
-        self._policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
-        self._policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], n_features)
-        self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
-        self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
-        self._outcome = StateValues([q.outcome for q in self.questions], -np.inf, np.inf)
-        self._cumulants = Cumulants(self.questions, n_features)
-        alpha = config.step_size / n_active
-        alpha_w = config.secondary_ratio * alpha
-        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
-        self._engine: Engine = (
-            GTDLambda(self._group, n_features, alpha, alpha_w, config)
-            if config.engine == "plain" or config.trace_rule == "capped"
-            else SpanGTD(self._group, n_features, alpha, alpha_w, config, policy=self._policy, batch=_BATCHES[mode])
-        )
+        if not 1 <= n_active <= n_features:
+            raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
+        self._n_cohorts = 0
+        self._ask(tuple(questions), np.zeros(len(questions), dtype=np.int64))
+        self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode])
+        self._rupee = self._new_rupee() if config.rupee_beta0 > 0 else None
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
+        n_groups = len(self._leaders)
         self._largest, self._bound = np.zeros((2, self.n_demons))  # |c|, |z| so far; |theta| that no answer can need
-        self._longest, self._rho = np.zeros((2, len(leaders)))  # gamma so far
+        self._longest, self._rho = np.zeros((2, n_groups))  # gamma so far
         self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
+
+    def _ask(self, questions: tuple[GVF, ...], cohort: NDArray[np.int64]) -> None:
+        """Take on the questions, and make the tables that turn them into numbers; where they do not fit, do nothing.
+
+        Args:
+            questions: All of them.
+            cohort: When each demon came, shape (n_demons,): those that did not come together share no trace.
+        """
+        _check_names(questions)
+        keys = [
+            (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
+            for q, k in zip(questions, cohort, strict=True)
+        ]
+        group, firsts = number(keys)
+        leaders = [questions[i] for i in firsts]
+        policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
+        policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], self.n_features)
+        cumulants = Cumulants(questions, self.n_features)
+        self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
+        self._cohort, self._group, self._leaders, self._policy = cohort, group, leaders, policy
+        self._policies, self._cumulants = policies, cumulants
+        self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
+        self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
+        self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
+
+    def _new_engine(self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int) -> Engine:
+        """Return an engine that knows nothing yet."""
+        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
+        if config.engine == "plain" or config.trace_rule == "capped":
+            return GTDLambda(self._group, self.n_features, alpha, alpha_w, config)
+        return SpanGTD(self._group, self.n_features, alpha, alpha_w, config, policy=self._policy, batch=batch)
+
+    def _new_rupee(self) -> RUPEE:
+        """Return a RUPEE that has seen nothing yet; nobody reads it on each step."""
+        config = rupee_config(self.config, self.config.rupee_beta0)
+        return RUPEE(self._new_engine(0.0, self._alpha_h, config, _BATCHES["deferred"]), config)
+
+    @property
+    def _alpha_h(self) -> float:
+        """Step size of a RUPEE's projection."""
+        return _RUPEE_STEP * self._step_sizes[0]
+
+    @property
+    def _step_sizes(self) -> tuple[float, float]:
+        """The step sizes alpha and alpha_w."""
+        alpha = self.config.step_size / self.n_active
+        return alpha, self.config.secondary_ratio * alpha
 
     # ---- the three verbs ------------------------------------------------------------------------------------------
 
@@ -117,6 +153,8 @@ class Horde:
         self._set_aside_groups(gamma, "its continuation left [0, 1]")
         self._set_aside_groups(lam, "its lam left [0, 1]")
         self._engine.begin(tiles, gamma, lam)
+        if self._rupee is not None:
+            self._rupee.begin(tiles, gamma, lam)
         self._held = (observation, tiles)
         return self._engine.latest.copy()
 
@@ -146,6 +184,8 @@ class Horde:
         observation, tiles = self._checked_state(observation, tiles)
         signals = self._signals(action, probability, observation, tiles, terminated)
         self._engine.learn(tiles, signals)
+        if self._rupee is not None:
+            self._rupee.learn(tiles, signals, self._engine.td_error)
         self._set_broken_aside()
         self._held = None if terminated else (observation, tiles)
         return self._engine.latest.copy()
@@ -180,6 +220,73 @@ class Horde:
         self._engine.reset_weights(theta)
         if self._held is not None:
             self._engine.latest = self._engine.predict(self._held[1])
+
+    # ---- demons that come and go ----------------------------------------------------------------------------------
+
+    def add(self, questions: Sequence[GVF]) -> None:
+        """Take on more questions, in mid-life or before; their demons follow the others in every array.
+
+        A new demon knows nothing (theta, w, estimates and trace are 0) and learns from the next transition on, exactly
+        as it would in a Horde that calls `begin` at the held state. The others go on as if it had always been there,
+        but for rounding: what is owed is written now, and later writings come at other steps. It takes about as long
+        as building the Horde anew, and memory for a second copy of one of its weights while they move.
+
+        Raises:
+            ValueError: If a name is taken, or a question does not fit the others or the features; nothing has changed.
+        """
+        if not questions:
+            return
+        self._n_cohorts += 1
+        stays = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
+        self._change(stays, (*self.questions, *questions))
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
+
+        What else holds numbers in the order of the demons (a `Student`, an `MspbeWatch`, `Ratios`, `UDE`) is of the old
+        order: make it anew, here and after `add`.
+
+        Raises:
+            ValueError: If a name is unknown, no demon would be left, or the cumulant of one that stays is a prediction
+                of one that goes; nothing has changed.
+        """
+        gone = set(names)
+        unknown = sorted(gone - set(self.names))
+        if isinstance(names, str) or unknown:
+            raise ValueError(f"names must be a list of names of demons of this Horde; {unknown or [names]} are not")
+        stays = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
+        if gone:
+            self._change(stays, tuple(self.questions[i] for i in stays))
+
+    def _change(self, stays: NDArray[np.int64], questions: tuple[GVF, ...]) -> None:
+        """Go on with other questions; `stays` says which demon each one's was, NEWCOMER where it is new."""
+        self.catch_up()
+        is_new, group_before, leaders_before = stays == NEWCOMER, self._group, len(self._leaders)
+        self._ask(questions, np.where(is_new, self._n_cohorts, self._cohort[stays]))
+        was = np.full(len(self._leaders), leaders_before)  # group that each group was before; a new one's numbers are 0
+        was[self._group[~is_new]] = group_before[stays[~is_new]]
+        self._longest, self._rho = np.append(self._longest, 0.0)[was], np.append(self._rho, 0.0)[was]
+        self._largest, self._bound = np.where(is_new, 0.0, np.stack([self._largest, self._bound])[:, stays])
+        gamma, lam = self._states_of_newcomers(was == leaders_before)
+        states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
+        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes)
+        self._engine.rearrange(roster)
+        if self._rupee is not None:
+            self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
+        self._reasons = {name: why for name, why in self._reasons.items() if name in set(self.names)}
+        is_sound = np.array([name not in self._reasons for name in self.names])
+        self._n_sound = np.bincount(self._group, is_sound, len(self._leaders)).astype(np.int64)
+        self._set_aside_groups(gamma, "its continuation left [0, 1]")
+        self._set_aside_groups(lam, "its lam left [0, 1]")
+
+    def _states_of_newcomers(self, is_new: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return gamma and lambda at the held state, of new groups alone: nobody else's are asked for twice."""
+        gamma, lam = np.zeros((2, is_new.size))
+        if self._held is not None and is_new.any():
+            leaders = [q for q, new in zip(self._leaders, is_new, strict=True) if new]
+            gamma[is_new] = StateValues([q.continuation for q in leaders], 0.0, 1.0)(*self._held)
+            lam[is_new] = StateValues([q.lam for q in leaders], 0.0, 1.0)(*self._held)
+        return gamma, lam
 
     # ---- what is known --------------------------------------------------------------------------------------------
 
@@ -237,6 +344,25 @@ class Horde:
         """
         self.catch_up()
         return self._engine.mspbe_vector()
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed so far, three bounds for each demon."""
+        self.catch_up()
+        return self._engine.tail_bounds()
+
+    def rupee(self) -> Floats:
+        """Return the RUPEE of each demon, an error estimate made without w, shape (n_demons,); see `measures.RUPEE`.
+
+        It is as in White (2015): alpha_h = 5 alpha. Its engine is told every TD error, so that a deferred Horde that
+        keeps RUPEE takes each step when it comes.
+
+        Raises:
+            ValueError: If `config.rupee_beta0` is 0.
+        """
+        if self._rupee is None:
+            raise ValueError("this Horde keeps no RUPEE: set rupee_beta0 in its LearnerConfig")
+        self.catch_up()
+        return self._rupee.value()
 
     def weights(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
@@ -309,18 +435,10 @@ class Horde:
                 self._reasons[self.names[demon]] = reason
                 self._n_sound[self._group[demon]] -= 1
                 self._engine.set_aside(int(demon))
+                if self._rupee is not None:
+                    self._rupee.set_aside(int(demon))
 
     # ---- validation -----------------------------------------------------------------------------------------------
-
-    def _check_construction(self) -> None:
-        """Raise ValueError where the constructor's arguments make no Horde."""
-        if not self.questions:
-            raise ValueError("questions must hold at least one question")
-        if len(set(self.names)) < self.n_demons:
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise ValueError(f"questions must have different names; {twice!r} is there twice")
-        if not 1 <= self.n_active <= self.n_features:
-            raise ValueError(f"n_active must be in 1..n_features, not {self.n_active} of {self.n_features}")
 
     def _checked_state(self, observation: NDArray[Any], tiles: Tiles) -> tuple[NDArray[Any], Tiles]:
         """Return copies of an observation and its tiles."""
@@ -361,3 +479,13 @@ class Horde:
         if not 0.0 < probability <= 1.0:
             raise ValueError(f"probability must be in (0, 1], not {probability!r}")
         return int(action), float(probability)
+
+
+def _check_names(questions: Sequence[GVF]) -> None:
+    """Raise ValueError where there is no question, or two have one name."""
+    if not questions:
+        raise ValueError("questions must hold at least one question")
+    names = [q.name for q in questions]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"questions must have different names; {twice!r} is there twice")

@@ -8,14 +8,15 @@ blocks (see `kernels/gtd.py`) are this file's own business.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import gtd
+from horde_agent.kernels import dropped, gtd
 from horde_agent.kernels.gtd import Signals
+from horde_agent.roster import Roster
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -54,6 +55,8 @@ class LearnerConfig:
         dtype: "float32" or "float64".
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
         vector_mspbe: Whether the vector estimate is kept (a third number per weight).
+        rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
+            kept. Keeping it costs as much again as learning.
         check_every: Every weight is held against its bound once in so many learning steps.
         engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
             the plain one in any case.
@@ -71,6 +74,7 @@ class LearnerConfig:
     dtype: Literal["float32", "float64"] = "float32"
     mspbe_tau: float = 10_000.0
     vector_mspbe: bool = True
+    rupee_beta0: float = 0.0
     check_every: int = 1_000
     engine: Literal["span", "plain"] = "span"
 
@@ -84,11 +88,43 @@ class LearnerConfig:
             raise ValueError(f"secondary_ratio must be at least 0, not {self.secondary_ratio!r}")
         if not (np.isfinite(self.mspbe_tau) and self.mspbe_tau > 1):
             raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
+        if not 0 <= self.rupee_beta0 < 1:
+            raise ValueError(f"rupee_beta0 must be in (0, 1), or 0 for no RUPEE, not {self.rupee_beta0!r}")
         if self.check_every < 1:
             raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
 
 
 PAPER_CONFIG = LearnerConfig()
+
+
+class TailBounds(NamedTuple):
+    """What dropping the tails of traces may have changed; float rounding comes on top. Each of shape (n_demons,).
+
+    Attributes:
+        theta: By the TD errors that it made, and with the full trace, a demon would have written a theta that differs
+            in no entry by more than this. A prediction is the sum of n_active entries.
+        w: The same of w.
+        learned: A demon that dropped nothing, and made its own TD errors ever since, would have a theta at no greater
+            Euclidean distance than this; nor would its w be. A prediction differs by at most |phi| times this. It grows
+            exponentially with the steps since the first loss, as the worst case does: with large steps it soon says
+            nothing, up to infinity, where `theta` still does.
+
+    The derivation is in `kernels/dropped.py`.
+    """
+
+    theta: Floats
+    w: Floats
+    learned: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, alpha: Floats, alpha_w: Floats, most: float, norm: float) -> TailBounds:
+        """Return the bounds from sum |delta| beta, sum eta and sum kappa, shape (3, n_demons), and from M and N."""
+        moved, leaked, growth = sums
+        is_beyond = (alpha_w * norm > 2.0) | (growth > 700.0)  # exp(700) is close to overflow
+        total = np.sqrt(norm) * np.maximum(alpha, alpha_w) * (moved + leaked)
+        learned = total * np.exp(np.where(is_beyond, 0.0, growth))
+        learned[is_beyond & (total > 0)] = np.inf
+        return cls(alpha * most * (moved + leaked), alpha_w * most * moved, learned)
 
 
 class Engine(Protocol):
@@ -126,11 +162,17 @@ class Engine(Protocol):
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""
 
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
+
     def weights(self) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n_demons, n_features)."""
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates."""
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed."""
 
     @property
     def mspbe_scalar(self) -> Floats:
@@ -193,6 +235,7 @@ class GTDLambda:
             one per demon.
         config: The other rules. Its step sizes are not read here.
         smallest_shared: Groups with fewer demons get a trace for each demon. Results do not depend on it.
+        drop_below: An entry of the trace below this leaves it; the rounding of the dtype unless given.
 
     Source: Maei (2011); White, Modayil & Sutton (2012). Shapes and arithmetic: `kernels/gtd.py`.
     """
@@ -206,19 +249,27 @@ class GTDLambda:
         config: LearnerConfig = PAPER_CONFIG,
         *,
         smallest_shared: int = _SMALLEST_SHARED_GROUP,
+        drop_below: float | None = None,
     ) -> None:
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
-        self.layout = Layout(np.asarray(group, dtype=np.int64), smallest_shared)
-        self._places = gtd.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
-        self._memory, self._lanes, self._work = self._allocate()
+        self._smallest_shared = smallest_shared
+        self._lay_out(np.asarray(group, dtype=np.int64))
         self._lanes[gtd.ALPHA, self.layout.lane] = alpha
         self._lanes[gtd.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[gtd.BOUND] = np.inf
         self._cap = np.array([1.0 if config.trace_rule == "capped" else np.inf], dtype=self.dtype)
-        self._drop_below = np.array([_DROP_BELOW[config.dtype]], dtype=self.dtype)
+        drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
+        self._drop_below = np.array([drop_below], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
+        self.latest: Floats = np.zeros(self.n_demons)
+
+    def _lay_out(self, group: NDArray[np.int64]) -> None:
+        """Give each demon a lane, and make the arrays."""
+        self.layout = Layout(group, self._smallest_shared)
+        self._places = gtd.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
+        self._memory, self._lanes, self._work = self._allocate()
 
     def _allocate(self) -> tuple[gtd.Memory, Reals, gtd.Work]:
         """Make the arrays, all zero: theta, w and m are the bulk, `n_features * n_lanes` numbers each."""
@@ -245,6 +296,8 @@ class GTDLambda:
             n_busy=np.zeros(1, dtype=np.int64),
             is_aside=np.zeros(lanes, dtype=np.uint8),
             flags=np.zeros(lanes, dtype=np.uint8),
+            dropped=np.zeros((dropped.N_BOUNDS, lanes)),
+            largest=np.ones(2, dtype=np.int64),
         )
         return memory, zeros(gtd.N_ROWS, lanes), work
 
@@ -264,6 +317,7 @@ class GTDLambda:
             Predictions of all demons there, float64, shape (n_demons,).
         """
         gtd.clear_all(self._places, self._memory)
+        self._work.dropped[: dropped.TOP + 1] = 0
         self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         self._predict(tiles, self._lanes[gtd.V])
@@ -365,6 +419,43 @@ class GTDLambda:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
         self._lanes[gtd.BOUND, self.layout.lane] = bound
 
+    # ---- demons that come and go ---------------------------------------------------------------------------------
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+
+        They go on as if nobody had come or gone, but for the order in which sums are rounded. Newcomers begin at the
+        present with nothing learned and no trace.
+        """
+        old, memory, lanes, work = self.layout, self._memory, self._lanes, self._work
+        traces, latest = self.traces(), self.latest
+        self.n_demons = roster.group.size
+        self._lay_out(roster.group)
+        new, staying = self.layout.lane[roster.is_new], self.layout.lane[~roster.is_new]
+        came_from, group = old.lane[roster.stays[~roster.is_new]], roster.group[roster.is_new]
+        for rows, rows_before in zip(self._memory[:3], memory[:3], strict=True):
+            rows[:, staying] = rows_before[:, came_from]
+        self._lanes[gtd.BOUND] = np.inf
+        self._lanes[:, staying] = lanes[:, came_from]
+        self._lanes[gtd.ALPHA, new], self._lanes[gtd.ALPHA_W, new] = roster.alpha, roster.alpha_w
+        self._lanes[gtd.GAMMA_T, new], self._lanes[gtd.LAM_T, new] = roster.gamma[group], roster.lam[group]
+        self._work.is_aside[staying], self._work.flags[staying] = work.is_aside[came_from], work.flags[came_from]
+        self._work.dropped[:, staying], self._work.largest[:] = work.dropped[:, came_from], work.largest
+        self._put_traces(np.where(roster.is_new[:, None], 0, traces[roster.stays]))
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+
+    def _put_traces(self, e: Reals) -> None:
+        """Write every demon's e, shape (n_demons, n_features), the same for all of a group."""
+        shared, memory = self.layout.n_shared, self._memory
+        by_lane = np.zeros((self.layout.n_lanes, self.n_features), dtype=self.dtype)
+        by_lane[self.layout.lane] = e
+        memory.e_shared[:, :, 0] = by_lane[self.layout.start[:shared]]
+        memory.e_packed[:] = by_lane[self.layout.start[shared] :].T
+        for b in range(self.layout.n_blocks):
+            live = np.flatnonzero(by_lane[self.layout.start[b] : self.layout.start[b + 1]].any(axis=0))
+            memory.n_live[b], memory.live[b, : live.size] = live.size, live
+            memory.is_live[b, live] = 1
+
     # ---- what is known -------------------------------------------------------------------------------------------
 
     @property
@@ -381,6 +472,13 @@ class GTDLambda:
     def max_trace(self) -> Floats:
         """Largest |e| so far, shape (n_demons,)."""
         return self._of_demons(self._lanes[gtd.MAX_E])
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping small entries of the traces may have changed so far."""
+        sums = self._work.dropped[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane]
+        rates = self._of_demons(self._lanes[gtd.ALPHA]), self._of_demons(self._lanes[gtd.ALPHA_W])
+        most, n_active = self._work.largest.tolist()
+        return TailBounds.of(sums, *rates, most, most * n_active)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).

@@ -7,10 +7,14 @@ of an MSPBE that is made without the secondary weights. Sources: Kong (1992); Wh
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.learner import LearnerConfig
+from horde_agent.kernels.gtd import Signals
+from horde_agent.learner import Engine, LearnerConfig
+from horde_agent.roster import Roster
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -127,37 +131,47 @@ def rupee_beta0(step_size: float, lam: float) -> float:
 class RUPEE:
     """Recent unsigned projected error estimate: sqrt(|h.d|), d a trace of delta e and h its projection on the features.
 
-    It keeps two more numbers per weight and needs every trace in full (`GTDLambda.traces` of the plain engine; the span
-    engine stores none), so it is for a few demons.
+        h <- h + alpha_h (delta e - (h.phi) phi)
+        d <- d + (beta0 / n) (delta e - d),   n <- n + beta0 (1 - n)
+
+    h obeys the rule of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m, both with another step
+    size. So a second engine learns them, from the TD errors as its cumulants and with theta standing still at 0, where
+    its own TD errors are these very cumulants. It goes as fast as any engine, and needs three more numbers per weight.
 
     Args:
-        n_demons: Number of demons.
-        n_features: Number of features.
-        alpha_h: Step size of h, already divided by the active tiles; White (2015) takes 5 alpha.
-        beta0: Step size of d, see `rupee_beta0`.
+        engine: A fresh engine for the same demons, with alpha = 0, alpha_w = alpha_h, and `rupee_config`'s rules.
 
-    Source: White (2015), chapter 7.
+    Source: White (2015), chapter 7; he takes alpha_h = 5 alpha, and beta0 as in `rupee_beta0`.
     """
 
-    def __init__(self, n_demons: int, n_features: int, alpha_h: float, beta0: float) -> None:
-        self._h = np.zeros((n_demons, n_features))
-        self._d = UnbiasedTrace((n_demons, n_features), beta0)
-        self._alpha_h = alpha_h
+    def __init__(self, engine: Engine, config: LearnerConfig) -> None:
+        self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
+        self._n_steps = np.zeros(engine.latest.size)
 
-    def update(self, td_error: Floats, e: Floats, tiles: Tiles) -> None:
-        """Take in one learning step.
+    def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> None:
+        """Clear the traces, as `Engine.begin`."""
+        self._engine.begin(tiles, gamma, lam)
 
-        Args:
-            td_error: delta_t, shape (n_demons,).
-            e: e_t, shape (n_demons, n_features); it holds rho already.
-            tiles: Active features of phi_t, shape (n_active,); one that is there twice counts twice.
-        """
-        sample = td_error[:, None] * e
-        h_phi = self._h[:, tiles].sum(axis=1)
-        self._h += self._alpha_h * sample
-        np.subtract.at(self._h.T, tiles, self._alpha_h * h_phi)
-        self._d.update(sample)
+    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
+        """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,)."""
+        self._engine.learn(tiles, signals._replace(c_tp1=td_error, z_tp1=np.zeros_like(td_error)))
+        self._n_steps += 1
+
+    def set_aside(self, demon: int) -> None:
+        """Set one demon's RUPEE to 0 for good."""
+        self._engine.set_aside(demon)
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons; a newcomer's steps are counted from now on."""
+        self._engine.rearrange(roster)
+        self._n_steps = np.where(roster.is_new, 0.0, self._n_steps[roster.stays])
 
     def value(self) -> Floats:
-        """Return the RUPEE, shape (n_demons,)."""
-        return np.asarray(np.sqrt(np.abs((self._h * self._d.value).sum(axis=1))))
+        """Return the RUPEE, shape (n_demons,); 0 before the first step."""
+        weight = -np.expm1(self._n_steps * np.log1p(-self._beta0))
+        return np.asarray(np.sqrt(np.abs(self._engine.mspbe_vector()) / np.where(weight > 0, weight, 1.0)))
+
+
+def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
+    """Return the rules of the engine behind a RUPEE: those of the demons, but for its own of h and d."""
+    return replace(config, w_rule="every-step", mspbe_tau=1.0 / beta0, vector_mspbe=True)

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import arrays, span
+from horde_agent.kernels import arrays, dropped, span
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold_span
-from horde_agent.learner import PAPER_CONFIG, LearnerConfig
+from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
+from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -109,6 +110,8 @@ class SpanGTD:
         tail: Steps beyond those that a trace may reach back before it is carried in rows of its own.
         widest: Most lanes of a tile; chosen unless given.
         batch: Steps that are noted before they are taken together, at most `period`.
+        drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
+            the dtype unless given.
 
     Raises:
         ValueError: If the trace rule is "capped".
@@ -127,6 +130,7 @@ class SpanGTD:
         tail: int = 192,
         widest: int | None = None,
         batch: int = 1,
+        drop_below: float | None = None,
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use GTDLambda for it')
@@ -135,9 +139,11 @@ class SpanGTD:
         self.dtype = np.dtype(config.dtype)
         self.period = period or _PERIODS[batch > 1]
         self.tail, self.batch = tail, min(batch, self.period)
+        self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
         widest = widest or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
-        self.layout = Arrangement(group, policy, widest, _TILES_OF_A_FAMILY if batch == 1 else group.size)
+        self._widest = widest
+        self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
         self._span = self._allocate(int(group.max()) + 1)
         lanes = self._span.lanes
@@ -150,6 +156,10 @@ class SpanGTD:
         self._n_places = 0  # of carried traces in use
         self.n_waiting = 0  # steps noted and not yet taken
         self.latest: Floats = np.zeros(self.n_demons)
+
+    def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
+        """Give each demon a lane."""
+        return Arrangement(group, policy, self._widest, _TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
     def _allocate(self, n_groups: int) -> arrays.Span:
         """Make the arrays, all zero but the books."""
@@ -180,6 +190,7 @@ class SpanGTD:
             spent=zeros(self.period * lanes),
             times=integers(tiles, 2, kept),
             m_steps=np.zeros((tiles, self.period)),
+            dropped=np.zeros((dropped.N_BOUNDS, lanes)),
             book=integers(tiles, arrays.N_COLUMNS),
         )
         n_families = layout.first.size - 1
@@ -222,6 +233,10 @@ class SpanGTD:
         """Make room for one more time, with so many active features."""
         self.catch_up()
         self.history.make_room(n_active)
+        self._make_paper()
+
+    def _make_paper(self) -> None:
+        """Make scratch paper for as much past as there may be."""
         work, hands, n_times = self._span.work, self._span.work.paper.shape[0], self.history.n_times
         n_table, n_runs = (
             4 * arrays.LANES_AT_ONCE * (n_times + 2),
@@ -317,7 +332,7 @@ class SpanGTD:
 
     def _make_rules(self) -> arrays.Rules:
         """Return what distinguishes this engine from another."""
-        drop_below, clips = _DROP_BELOW[self.config.dtype], self.config.trace_rule == "clipped"
+        drop_below, clips = self._drop_below, self.config.trace_rule == "clipped"
         return arrays.Rules(
             every_step=self.config.w_rule == "every-step",
             clip_lambda=clips,
@@ -343,6 +358,12 @@ class SpanGTD:
             return
         self._span.past.book[b, arrays.LIMIT] = -1
         self._take(0)
+
+    def _settle_all(self) -> None:
+        """Write what all tiles owe, out of turn."""
+        if self.history.now >= 0:
+            self._span.past.book[:, arrays.LIMIT] = -1
+            self._take(0)
 
     def _carry(self, b: int) -> None:
         """Give a tile rows for its trace, and write its tail there."""
@@ -422,6 +443,65 @@ class SpanGTD:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
         self._span.lanes[of_lane.BOUND, self.layout.lane] = bound
 
+    # ---- demons that come and go ------------------------------------------------------------------------------------
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+
+        What is owed is written, so that they go on as if nobody had come or gone but for rounding. Newcomers begin at
+        the present with nothing learned and no trace. While the weights move, there are two copies of one of them.
+        """
+        self.catch_up()
+        self._settle_all()
+        old, before, latest = self.layout, self._span, self.latest
+        self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
+        self._span, self._n_places = self._allocate(int(roster.group.max()) + 1), 0
+        self._make_paper()
+        moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
+        nothing = np.zeros(0, dtype=self.dtype)
+        before = before._replace(memory=before.memory._replace(theta=nothing, w=nothing, m=nothing))
+        for into in self._span.memory[:3]:
+            take_rows(rows.pop(0), old, into, self.layout, moved)
+        take_tails(before.past, old, self._span.past, self.layout, moved, self.history.now)
+        self._seat(roster, old, before)
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+        self._take_carried(before, moved)
+
+    def _seat(self, roster: Roster, old: Arrangement, before: arrays.Span) -> None:
+        """Write the numbers of the lanes: those that they had, or a newcomer's."""
+        lanes, to, new = self._span.lanes, self.layout.lane, self.layout.lane[roster.is_new]
+        staying, group = to[~roster.is_new], roster.group[roster.is_new]
+        came_from = old.lane[roster.stays[~roster.is_new]]
+        lanes[of_lane.BOUND] = np.inf
+        lanes[:, staying] = before.lanes[:, came_from]
+        self._span.past.dropped[:, staying] = before.past.dropped[:, came_from]
+        lanes[of_lane.ALPHA, new], lanes[of_lane.ALPHA_W, new] = roster.alpha, roster.alpha_w
+        lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
+        self._span.work.is_aside[staying] = before.work.is_aside[came_from]
+        is_aside = self._span.work.is_aside != 0
+        self._span.tiles.group[is_aside] = self._span.tiles.cumulant[is_aside] = -1
+        book = self._span.past.book
+        book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
+        if self.history.now >= 0:
+            book[:, arrays.W_AT] = self.history.now
+
+    def _take_carried(self, before: arrays.Span, moved: list[Move]) -> None:
+        """Take along the carried traces; a tile that one comes to carries those of all its lanes."""
+        was, n = before.past.book, self.n_features
+        for tile in sorted({move.tile for move in moved if was[move.source, arrays.IS_CARRYING]}):
+            self._carry(tile)
+            rows = self._rows(tile)[-1]
+            for move in moved:
+                if move.tile == tile and was[move.source, arrays.IS_CARRYING]:
+                    e = before.memory.carried[was[move.source, arrays.CARRIES]]
+                    width = int(before.tiles.start[move.source + 1] - before.tiles.start[move.source])
+                    rows[:, move.here] = e[: n * width].reshape(n, width)[:, move.there]
+            place = int(self._span.past.book[tile, arrays.CARRIES])
+            self._span.memory.is_alive[place] = rows.any(axis=1)
+            self._span.past.book[tile, arrays.IS_CARRYING] = 1
+            start, stop = int(self.layout.start[tile]), int(self.layout.start[tile + 1])
+            self._span.lanes[of_lane.BASE_E, start:stop] = rows[self.history.tiles].sum(axis=0)
+
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     @property
@@ -450,6 +530,14 @@ class SpanGTD:
         """Numbers of its past that a demon's step looks at: rho and g of each step kept, delta and h owed, q spent."""
         n_kept, n_owed, n_spent = self._span.past.book[:, [arrays.N_KEPT, arrays.N_OWED, arrays.N_SPENT]].T
         return float(np.average(2 * n_kept + 2 * n_owed + n_spent, weights=np.diff(self.layout.start)))
+
+    def tail_bounds(self) -> TailBounds:
+        """Return what dropping the tails of traces may have changed so far; nothing changes."""
+        self.catch_up()
+        sums = self._span.past.dropped.copy()
+        most, norm = dropped.read_bounds(self._span, sums)
+        rates = self._of_demons(self._span.lanes[of_lane.ALPHA]), self._of_demons(self._span.lanes[of_lane.ALPHA_W])
+        return TailBounds.of(sums[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane], *rates, most, norm)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).

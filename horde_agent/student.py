@@ -61,6 +61,7 @@ class Student:
         self.learn_s = Durations()
         self._spent_s, self._n_unpaid = 0.0, 0  # on steps whose batch was not taken yet
         self._policies = {policy.action: policy for policy in policies}
+        self._names = horde.names
         self._position = {name: i for i, name in enumerate(horde.names)}
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
@@ -92,7 +93,12 @@ class Student:
 
         Nothing is learned across a gap, from a step that the body did not carry out or that brought no new frame, or in
         an excursion.
+
+        Raises:
+            RuntimeError: If demons came or went since the student was made: its scores are of the old ones.
         """
+        if self.horde.names is not self._names:
+            raise RuntimeError("demons were added or removed: make a new Student for this Horde")
         broken = bool(flags & BROKEN)
         if self._phase is Phase.EXCURSION:
             self._score(observation, broken)

@@ -98,10 +98,13 @@ class MspbeWatch:
 
     Attributes:
         updates_needed: Updates with rho > 0 after which an estimate is valid.
+
+    Raises:
+        RuntimeError: When a step is taken in, if demons came or went since the watch was made.
     """
 
     def __init__(self, horde: Horde) -> None:
-        self._horde = horde
+        self._horde, self._questions = horde, horde.questions
         self._first, self._policy = _by_policy(horde.questions)
         self._ratios = Ratios(len(self._first))
         self.updates_needed = updates_until_valid(horde.config)
@@ -113,6 +116,8 @@ class MspbeWatch:
 
     def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given it
         """Take in the latest learning step, if there was one since the last call."""
+        if self._horde.questions is not self._questions:
+            raise RuntimeError("demons were added or removed: make a new MspbeWatch for this Horde")
         if student.learning_steps != self._seen:
             self._seen = student.learning_steps
             self._ratios.update(self._horde.rho[self._first])

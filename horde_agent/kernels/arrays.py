@@ -74,6 +74,7 @@ class Past(NamedTuple):
     spent: Reals  # (K L,): q_k
     times: Integers  # (T, 2, C): of the steps kept, and of the steps spent
     m_steps: Floats  # (T, K): 1 / (tau scale) at each step owed
+    dropped: Floats  # (N_BOUNDS, L): what the tails that were dropped may have changed, see `dropped.py`
     book: Integers  # (T, N_COLUMNS)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from horde_agent.kernels import dropped as bounds
 from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
@@ -109,6 +110,8 @@ class Work(NamedTuple):
     n_busy: Integers  # (1,)
     is_aside: NDArray[np.uint8]  # (L,): set aside: told that nothing happens
     flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
+    dropped: Floats  # (N_BOUNDS, L): what dropping small entries of traces may have changed, see `dropped.py`
+    largest: Integers  # (2,): the largest entry of a feature vector so far, and the most active tiles
 
 
 class Rules(NamedTuple):
@@ -378,20 +381,55 @@ def correct_the_rest(b: int, memory: Memory, tiles: Integers, start: int, stop: 
 
 
 @inner_kernel
-def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: float) -> None:
+def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: float, work: Work) -> None:
     """Let the features whose trace fell below `drop_below` in every lane leave the block's list; `e` as in `move_w`."""
-    live, n_kept = memory.live[b], 0
+    live, n_kept, start, stop = memory.live[b], 0, places.start[b], places.start[b + 1]
+    lost = work.dropped[:, start:stop]
+    lost[bounds.SCRATCH], lost[bounds.SQUARE] = 0, 0
     for k in range(memory.n_live[b]):
         f, i = live[k], 0
         while i < e.shape[1] and e[f, i] < drop_below:
             i += 1
         if i == e.shape[1]:
             memory.is_live[b, f] = 0
+            lose(e[f], memory.w[f, start:stop], lost)
             forget(b, f, places, memory)
         else:
             live[n_kept] = f
             n_kept += 1
     memory.n_live[b] = n_kept
+    norm = work.largest[0] * work.largest[1]
+    for i in range(stop - start):
+        lost[bounds.LOST, i] += max(lost[bounds.SCRATCH, i], np.sqrt(lost[bounds.SQUARE, i] / max(norm, 1)))
+
+
+@inner_kernel
+def lose(e: Reals, w: Reals, lost: Floats) -> None:
+    """Note that an entry of the trace is dropped, of each lane of a block."""
+    for i in range(w.shape[0]):
+        entry = np.float64(e[min(i, e.shape[0] - 1)])
+        lost[bounds.SCRATCH, i] = max(lost[bounds.SCRATCH, i], entry)
+        lost[bounds.SQUARE, i] += entry * entry
+        lost[bounds.LEAK, i] += entry * abs(np.float64(w[i]))
+
+
+@inner_kernel
+def account(start: int, stop: int, lanes: Reals, rules: Rules, work: Work) -> None:
+    """Move the bounds of a block's lanes on by this step, by the w from before it."""
+    if not rules.every_step:
+        for i in range(start, stop):
+            lanes[Q, i] *= lanes[RHO_T, i]
+    bounds.account_step(
+        lanes[RHO_T, start:stop],
+        lanes[DECAY, start:stop],
+        lanes[DELTA, start:stop],
+        lanes[Q, start:stop],
+        lanes[ALPHA, start:stop],
+        lanes[ALPHA_W, start:stop],
+        work.largest[0],
+        work.largest[0] * work.largest[1],
+        work.dropped[:, start:stop],
+    )
 
 
 @inner_kernel
@@ -415,7 +453,9 @@ def clear_trace(b: int, places: Places, memory: Memory) -> None:
 
 
 @inner_kernel
-def sweep(b: int, e: Reals, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_tp1: Integers) -> None:
+def sweep(
+    b: int, e: Reals, places: Places, memory: Memory, lanes: Reals, rules: Rules, work: Work, tiles_tp1: Integers
+) -> None:
     """Carry delta e and the two corrections into w, theta and m; `e` as in `move_w`.
 
     One array at a time, w first, for y = e_t.w_t: all in one pass take twice as long, since a compiler that cannot
@@ -431,12 +471,20 @@ def sweep(b: int, e: Reals, places: Places, memory: Memory, lanes: Reals, rules:
     if memory.m.shape[0] > 0:
         move_m(memory.m, live, e, start, stop, lanes[TO_M])
     correct_the_rest(b, memory, tiles_tp1, start, stop, lanes[SPENT])
-    drop_small(b, e, places, memory, rules.drop_below[0])
+    account(start, stop, lanes, rules, work)
+    drop_small(b, e, places, memory, rules.drop_below[0], work)
 
 
 @inner_kernel
 def learn_block(
-    b: int, places: Places, memory: Memory, lanes: Reals, rules: Rules, tiles_t: Integers, tiles_tp1: Integers
+    b: int,
+    places: Places,
+    memory: Memory,
+    lanes: Reals,
+    rules: Rules,
+    work: Work,
+    tiles_t: Integers,
+    tiles_tp1: Integers,
 ) -> None:
     """Let one block learn in which a demon has rho > 0."""
     start, stop, first = places.start[b], places.start[b + 1], places.start[places.n_shared]
@@ -445,10 +493,10 @@ def learn_block(
     enlist(b, memory, tiles_t)
     if b < places.n_shared:
         renew_shared_trace(b, start, stop, memory, lanes, rules)
-        sweep(b, memory.e_shared[b, :, 0:1], places, memory, lanes, rules, tiles_tp1)
+        sweep(b, memory.e_shared[b, :, 0:1], places, memory, lanes, rules, work, tiles_tp1)
     else:
         renew_packed_trace(b, start, stop, first, memory, lanes, rules)
-        sweep(b, memory.e_packed[:, start - first : stop - first], places, memory, lanes, rules, tiles_tp1)
+        sweep(b, memory.e_packed[:, start - first : stop - first], places, memory, lanes, rules, work, tiles_tp1)
     sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
 
 
@@ -472,10 +520,14 @@ def prologue(
     for b in range(work.is_busy.shape[0]):
         if work.is_busy[b] == 0:
             clear_trace(b, places, memory)
+            work.dropped[: bounds.TOP + 1, places.start[b] : places.start[b + 1]] = 0
     for k in range(tiles_t.shape[0]):
         memory.phi_t[tiles_t[k]] += 1
+        work.largest[0] = max(work.largest[0], np.int64(memory.phi_t[tiles_t[k]]))
+    work.largest[1] = max(work.largest[1], tiles_t.shape[0], tiles_tp1.shape[0])
     for k in range(tiles_tp1.shape[0]):
         memory.phi_tp1[tiles_tp1[k]] += 1
+        work.largest[0] = max(work.largest[0], np.int64(memory.phi_tp1[tiles_tp1[k]]))
 
 
 @inner_kernel
@@ -551,7 +603,7 @@ def _learn(
         read_rows(np.int64(hand), places, memory, lanes, rules, work, tiles_t, tiles_tp1)
     for hand in prange(rules.n_hands):
         for k in range(np.int64(hand), work.n_busy[0], rules.n_hands):
-            learn_block(work.order[k], places, memory, lanes, rules, tiles_t, tiles_tp1)
+            learn_block(work.order[k], places, memory, lanes, rules, work, tiles_t, tiles_tp1)
     epilogue(places, memory, lanes, work, rules, tiles_t, tiles_tp1, predictions)
 
 

@@ -47,6 +47,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.bits import lowest_bit
+from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, GAMMA_T, LAM_T, SPENT, SUM, TURNED, V
 from horde_agent.kernels.vectors import move_rows, write_runs
 
@@ -64,17 +65,24 @@ def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals
 
 
 @inner_kernel
-def number_times(first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, now: int) -> tuple[int, int]:
+def number_times(
+    first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, history: past.History
+) -> tuple[int, int]:
     """Number the times at which some tiles have a coefficient: place[t - first] is the number of those before t.
+
+    A tile that writes may be ahead of others of its family, which have yet to take the steps in the slots. These may
+    give each of the slots' times a coefficient.
 
     Returns:
         The first time, and how many there are.
     """
-    first, place, total = now, work.paper[hand, PLACE], 0
+    now, place, total = history.clock[past.NOW], work.paper[hand, PLACE], 0
+    in_slots = max(history.clock[past.ORIGIN], now + 1 - history.counts.shape[0])
+    first = in_slots
     for b in range(first_tile, last_tile):
         first = min(first, oldest_of(b, past_, now))
     for i in range(now - first + 2):
-        place[i] = 0
+        place[i] = in_slots - first <= i <= now - first
     for b in range(first_tile, last_tile):
         book = past_.book[b]
         for k in range(book[N_KEPT]):
@@ -161,12 +169,14 @@ def list_of(b: int, hand: int, span: Span, is_alive: NDArray[np.uint8]) -> tuple
     """
     listed, now, family = span.work.listed[hand], span.history.clock[past.NOW], span.tiles.family[b]
     if is_alive.shape[0] > 0:
-        first, n_times = number_times(b, b + 1, hand, span.past, span.work, now)
+        first, n_times = number_times(b, b + 1, hand, span.past, span.work, span.history)
         listed[FAMILY] = -1
         return first, n_times, list_runs(hand, first, is_alive, span.work, span.history)
     if listed[FAMILY] != family or listed[WHEN] != now:
         of_family = span.tiles.first
-        first, n_times = number_times(of_family[family], of_family[family + 1], hand, span.past, span.work, now)
+        first, n_times = number_times(
+            of_family[family], of_family[family + 1], hand, span.past, span.work, span.history
+        )
         listed[FAMILY], listed[WHEN], listed[FIRST], listed[N_TIMES] = family, now, first, n_times
         listed[N_FEATURES] = list_runs(hand, first, is_alive, span.work, span.history)
     return listed[FIRST], listed[N_TIMES], listed[N_FEATURES]
@@ -287,10 +297,11 @@ def write_owed(b: int, hand: int, span: Span, origin: int, into: tuple[Reals, ..
 
 @inner_kernel
 def renew_carried(
-    hand: int, n_listed: int, e: Reals, is_alive: NDArray[np.uint8], drop_below: float, work: Work
+    b: int, hand: int, n_listed: int, e: Reals, is_alive: NDArray[np.uint8], drop_below: float, span: Span
 ) -> bool:
     """Let the features leave a carried trace that are too small in every lane; say whether any is left."""
-    is_left = False
+    is_left, work = False, span.work
+    lose_rows(b, work.paper[hand, FEATURES, :n_listed], e, drop_below, span)
     for j in range(n_listed):
         row, largest = e[work.paper[hand, FEATURES, j]], 0.0
         for i in range(row.shape[0]):
@@ -364,20 +375,23 @@ def settle(b: int, hand: int, span: Span, rules: Rules) -> None:
     history, lanes, now = span.history, span.lanes, span.history.clock[past.NOW]
     slot = past.slot_of(history, now)
     tiles_now = history.tiles[slot, : history.counts[slot, past.N_TILES]]
+    account(b, span, span.past.dropped)
     if book[CARRIES] >= 0:
         e, is_alive = carried[book[CARRIES]], span.memory.is_alive[book[CARRIES]]
         n_listed = write_owed(b, hand, span, n * start, (theta, w, m, e), is_alive)
         rows = e[: n * (stop - start)].reshape(n, stop - start)
-        book[IS_CARRYING] = renew_carried(hand, n_listed, rows, is_alive, rules.drop_carried, span.work)
+        book[IS_CARRYING] = renew_carried(b, hand, n_listed, rows, is_alive, rules.drop_carried, span)
         sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, 0, span)
     else:
         write_owed(b, hand, span, n * start, (theta, w, m, theta[:0]), span.work.is_aside[:0])
         n_tail = tail_of(b, span, hand, rules.drop_below)
         book[WANTS_CARRY] = n_tail > rules.keep_at_most
+        lose_tail(b, n_tail, span)
         keep_tail(b, n_tail, span)
     sum_afresh(theta, n * start, stop - start, tiles_now, lanes[BASE, start:stop])
     sum_afresh(w, n * start, stop - start, tiles_now, lanes[BASE_W, start:stop])
+    stand_at_present(b, span)
     book[W_AT], book[LIMIT] = now, rules.limit
     for i in range(start, stop):
         lanes[SUM, i], lanes[SPENT, i], lanes[TURNED, i], lanes[V, i] = 0, 0, 0, lanes[BASE, i]

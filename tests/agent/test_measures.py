@@ -2,29 +2,90 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
 from horde_agent.learner import GTDLambda, LearnerConfig, Signals
-from horde_agent.measures import RUPEE, UDE, Ratios, UnbiasedTrace, rupee_beta0, updates_until_valid
-from tests.agent.shared import reference
+from horde_agent.measures import RUPEE, UDE, Ratios, UnbiasedTrace, rupee_beta0, rupee_config, updates_until_valid
+from horde_agent.policies import ConstantAction, StickyRandom, Uniform
+from horde_agent.span import SpanGTD
+from tests.agent.shared import binary, reference
+from tests.oracles.gtd import DenseGTD
+from tests.oracles.rupee import DenseRUPEE
 
 
-def test_the_golden_rupee() -> None:
-    """Twelve demons, 500 steps, alpha_h .05 and beta0 .01, from the plain engine's TD errors and traces."""
+@pytest.mark.parametrize("kind", ["plain", "span", "deferred"])
+def test_the_golden_rupee(kind: str) -> None:
+    """Twelve demons, 500 steps, alpha_h .05 and beta0 .01."""
     stream = reference("gtd_golden.npz")
     config = LearnerConfig(trace_rule="plain", dtype="float64", mspbe_tau=float(stream["tau"]))
-    learner = GTDLambda(np.arange(12), 40, float(stream["alpha_v"]), 0.02, config)
+    own = rupee_config(config, 0.01)
+    learner = engine_of(kind, np.arange(12), 40, float(stream["alpha_v"]), 0.02, config)
+    rupee, found = RUPEE(engine_of(kind, np.arange(12), 40, 0.0, 0.05, own), own), []
     active = stream["active"].astype(np.int64)
-    learner.begin(active[0], stream["gamma"][0], stream["lam"])
-    rupee, found = RUPEE(12, 40, alpha_h=0.05, beta0=0.01), []
+    for each in (learner, rupee):
+        each.begin(active[0], stream["gamma"][0], stream["lam"])
+    assert (rupee.value() == 0).all()
     for t in range(500):
-        told = (stream["rho"][t], stream["gamma"][t + 1], stream["lam"], stream["cumulant"][t + 1], stream["z"][t + 1])
-        learner.learn(active[t + 1], Signals(*told))
-        rupee.update(learner.td_error, learner.traces(), active[t])
+        told = Signals(
+            stream["rho"][t], stream["gamma"][t + 1], stream["lam"], stream["cumulant"][t + 1], stream["z"][t + 1]
+        )
+        learner.learn(active[t + 1], told)
+        rupee.learn(active[t + 1], told, learner.td_error)
         if t + 1 in stream["checkpoints"]:
             found.append(rupee.value())
     np.testing.assert_allclose(found, stream["full/rupee"], rtol=1e-7)
+
+
+def engine_of(kind: str, *arguments: Any) -> GTDLambda | SpanGTD:
+    """Return an engine by its name."""
+    return GTDLambda(*arguments) if kind == "plain" else SpanGTD(*arguments, batch=8 if kind == "deferred" else 1)
+
+
+@pytest.mark.parametrize(("engine", "mode"), [("plain", "eager"), ("span", "eager"), ("span", "deferred")])
+@pytest.mark.parametrize("trace_rule", ["clipped", "capped"])
+def test_a_horde_s_rupee_is_that_of_the_definition(engine: Any, mode: Any, trace_rule: Any) -> None:
+    """Of one that comes late, one that is set aside, across a gap, under the rule by which w stands where rho = 0."""
+    rng, behaviour, beta0, alpha = np.random.default_rng(2), StickyRandom(3), 0.02, 0.1 / 4
+    rules: Any = {"trace_rule": trace_rule, "w_rule": "importance-weighted"}
+    config = LearnerConfig(dtype="float64", engine=engine, rupee_beta0=beta0, secondary_ratio=0.1, **rules)
+    questions = [GVF(f"{i}", [ConstantAction(1, 3), Uniform(3)][i % 2], Channel(i), 0.8) for i in range(3)]
+    questions.append(GVF("bad", Uniform(3), lambda o, _: np.inf if o[0] > 0.99 else 1.0, 0.8))
+    horde = Horde(questions[1:], n_features=25, n_active=4, config=config, mode=mode)
+    oracle, dense = DenseGTD(4, 25, alpha, alpha / 10, **rules), DenseRUPEE(4, 25, 5 * alpha, beta0)
+    first = DenseRUPEE(1, 25, 5 * alpha, beta0)  # of the demon that comes late, and last
+    now = rng.random(3), rng.choice(25, 4, replace=False)
+    gamma, lam, one = np.full(4, 0.8), np.full(4, 0.9), np.ones(4)
+    for t in range(150):
+        if t in (0, 70):
+            horde.begin(*now)
+            oracle.begin(binary(now[1], 25), gamma, lam)
+        if t == 40:
+            horde.add(questions[:1])
+            oracle.theta[0] = oracle.w[0] = oracle.e[0] = 0
+        (action, b), tiles = behaviour.draw(rng), now[1]
+        now = rng.random(3), rng.choice(25, 4, replace=False)
+        horde.learn(action, b, *now)
+        rho = np.where([1, 0, 1, 0], float(action == 1), 1 / 3) / b
+        oracle.learn(binary(now[1], 25), rho, gamma, lam, np.r_[now[0], 1.0], 0 * one)
+        dense.update(oracle.delta, oracle.e, tiles)
+        if t >= 40:
+            first.update(oracle.delta[:1], oracle.e[:1], tiles)
+    assert horde.diverged == ["bad"]
+    want = np.r_[dense.value()[1:3], 0.0, first.value()]
+    np.testing.assert_allclose(horde.rupee(), want, rtol=1e-9, atol=1e-15)
+
+
+def test_a_rupee_that_was_not_asked_for_is_not_there() -> None:
+    horde = Horde([GVF("a", Uniform(3), Channel(0), 0.5)], n_features=4, n_active=1)
+    with pytest.raises(ValueError, match="set rupee_beta0"):
+        horde.rupee()
+    with pytest.raises(ValueError, match="rupee_beta0 must be in"):
+        LearnerConfig(rupee_beta0=1.0)
 
 
 def test_a_trace_without_bias_starts_as_the_mean() -> None:

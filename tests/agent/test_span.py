@@ -139,6 +139,19 @@ def test_policies_that_are_seldom_followed_are_exact(w_rule: Any, batch: int) ->
     assert engine.history.n_times == 512  # a policy that sleeps does not hold the past back
 
 
+@pytest.mark.kernels
+@BATCHES
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+def test_tiles_of_a_family_need_not_be_busy_at_once(w_rule: Any, batch: int) -> None:
+    """Two tiles write together and share a list of runs: it must hold the other's last steps before that took them."""
+    stream = slow_stream(18, 60, list(range(20)), [0.3, 1, 1.6], [0.5, 0.9], [0.9])
+    stream.rho[:, :16] *= (np.arange(60) % 3 == 0)[:, None]
+    stream.rho[:, 16:] *= (np.arange(60) % 4 > 0)[:, None]
+    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
+    engine = assert_equals_oracle(stream, config, period=7, tail=9, widest=16, batch=batch, look_every=7)
+    assert engine.layout.family.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
 @pytest.mark.parametrize("lam", [0.9, 1.0])
 @BATCHES

@@ -1,0 +1,173 @@
+"""What dropping the tails of traces may have changed: a rigorous bound per demon, kept when what is owed is written.
+
+Where an engine works with e' = e - eps, e the trace of which nothing is dropped, eps obeys the trace's own recursion
+and so does a number beta with |eps| <= beta M and eps.phi <= beta N (M the largest entry of any phi, N the largest
+|phi|^2; all entries are at least 0):
+
+    beta_t = rho_t g_t beta_{t-1}, and at a drop beta += what is dropped
+
+With the sum T_t = rho_t (M + g_t T_{t-1}) of the coefficients of e, the scalar that stands for e.w is wrong by at most
+
+    eta_t = rho_t g_t (eta_{t-1} + alpha_w N beta_{t-1} (|delta_{t-1}| T_{t-1} + |spent_{t-1}|))
+
+since its recursion asks for e.e and e.phi, and gets them with e' in the place of one e. By the TD errors that the
+engine made, the full trace would have written a theta that differs in no entry by more than
+
+    alpha M (sum |delta_t| beta_t + sum eta_t)                   and a w by no more than alpha_w M sum |delta_t| beta_t
+
+A learner that drops nothing also makes other TD errors from then on. The difference u of its (theta, w), the larger of
+the two Euclidean lengths, grows by no more than a factor of 1 + kappa_t per step, and then
+
+    u <= sqrt(N) max(alpha, alpha_w) (sum |delta_t| beta_t + sum eta_t) exp(sum kappa_t)
+    kappa_t = N T_t max(3 alpha, 2 alpha_w) + max(0, alpha_w rho_t N - 2),   if alpha_w N <= 2
+
+from |gamma phi' - phi| <= 2 sqrt(N), |e| <= T sqrt(N), gamma (1 - lambda) <= 1 and |I - alpha_w phi phi'| <= 1.
+Nothing is assumed of rho: the bound holds under every trace rule. In the plain engine (`gtd.py`) the same numbers are
+kept on each step. There e'.w is what stands for e.w, eta is a bound on sum eps |w|, and a drop adds to it. An entry
+that is capped makes eps smaller.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.kernels import history as past
+from horde_agent.kernels._jit import inner_kernel, kernel
+from horde_agent.kernels.arrays import N_KEPT, N_OWED, N_SPENT, WAS_BUSY, Integers, Reals, Span, pairs_of, rows_of
+from horde_agent.kernels.lanes import ALPHA, ALPHA_W
+from horde_agent.kernels.lanes import TOP as TOP_NOW
+
+Floats = NDArray[np.float64]
+
+# One number per lane: rows of the array `dropped`, shape (N_BOUNDS, L).
+LOST = 0  # beta at the last writing
+LEAK = 1  # eta there, with the change of w
+TOP = 2  # T there
+MOVED = 3  # sum |delta| beta
+LEAKED = 4  # sum eta
+GROWTH = 5  # sum kappa, since the first loss
+SCRATCH = 6
+SQUARE = 7  # scratch, too
+N_BOUNDS = 8
+
+
+@inner_kernel
+def largest_of(history: past.History) -> tuple[int, int]:
+    """Return M and N: no entry of a feature vector was larger, and no |phi|^2."""
+    most = max(1, (1 << history.clock[past.PLANES]) - 1)
+    return most, most * history.tiles.shape[1]
+
+
+@inner_kernel
+def lost_anything(dropped: Floats, start: int, stop: int) -> bool:
+    """Say whether a tile ever dropped anything that mattered, or may yet."""
+    lost = False
+    for i in range(start, stop):
+        lost |= dropped[LOST, i] > 0 or dropped[MOVED, i] > 0
+    return lost
+
+
+@inner_kernel
+def account(b: int, span: Span, dropped: Floats) -> None:
+    """Move a tile's bounds, in `dropped`, on through the steps that it owes."""
+    past_, start, stop, book = span.past, span.tiles.start[b], span.tiles.start[b + 1], span.past.book[b]
+    if not lost_anything(dropped, start, stop):
+        return
+    most, norm = largest_of(span.history)
+    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    owed = pairs_of(past_.owed, start, stop, past_.m_steps.shape[1])
+    spent = rows_of(past_.spent, start, stop, past_.m_steps.shape[1])
+    alpha, alpha_w, here = span.lanes[ALPHA, start:stop], span.lanes[ALPHA_W, start:stop], dropped[:, start:stop]
+    first, j = book[N_KEPT] - book[N_OWED], 0
+    for k in range(book[N_OWED]):
+        while j + 1 < book[N_SPENT] and past_.times[b, 1, j] != past_.times[b, 0, first + k]:
+            j += 1
+        rho, decay = trace[first + k, 0], trace[first + k, 1]
+        account_step(rho, decay, owed[k, 0], spent[j], alpha, alpha_w, most, norm, here)
+
+
+@inner_kernel
+def account_step(
+    rho: Reals,
+    decay: Reals,
+    delta: Reals,
+    spent: Reals,
+    alpha: Reals,
+    alpha_w: Reals,
+    most: int,
+    norm: int,
+    dropped: Floats,
+) -> None:
+    """Move the bounds of some lanes on by one step; `decay` is g."""
+    lost, leak, top, moved = dropped[LOST], dropped[LEAK], dropped[TOP], dropped[MOVED]
+    leaked, growth = dropped[LEAKED], dropped[GROWTH]
+    for i in range(lost.shape[0]):
+        ratio, error, rate = np.float64(rho[i]), abs(np.float64(delta[i])), np.float64(alpha_w[i])
+        remains = ratio * decay[i]
+        top[i] = ratio * most + remains * top[i]
+        lost[i] *= remains
+        leak[i] *= remains
+        moved[i] += error * lost[i]
+        leaked[i] += leak[i]
+        kappa = norm * top[i] * max(3 * np.float64(alpha[i]), 2 * rate) + max(0.0, rate * ratio * norm - 2)
+        growth[i] += kappa if moved[i] > 0 else 0.0
+        leak[i] += rate * norm * lost[i] * (error * top[i] + abs(np.float64(spent[i])))
+
+
+@inner_kernel
+def lose_tail(b: int, n_tail: int, span: Span) -> None:
+    """Note that of a tile's trace only the last `n_tail` steps are kept: what is lost are the others' coefficients."""
+    past_, start, stop = span.past, span.tiles.start[b], span.tiles.start[b + 1]
+    n, lost, sums = past_.book[b, N_KEPT], past_.dropped[LOST, start:stop], past_.dropped[SCRATCH, start:stop]
+    if past_.book[b, WAS_BUSY] == 0 or n_tail == n:
+        return
+    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    sums[:] = 0
+    for k in range(n):
+        rho, decay, enters = trace[k, 0], trace[k, 1], np.float64(k < n - n_tail)
+        for i in range(sums.shape[0]):
+            sums[i] = rho[i] * (enters + decay[i] * sums[i])
+    for i in range(sums.shape[0]):
+        lost[i] += sums[i]
+
+
+@inner_kernel
+def lose_rows(b: int, features: Integers, e: Reals, drop_below: float, span: Span) -> None:
+    """Note which rows of a carried trace will be dropped: those of `features` below `drop_below` in every lane.
+
+    Entries of different features do not add up in |eps|: their largest counts, and their length over sqrt(N).
+    """
+    dropped, start, width = span.past.dropped, span.tiles.start[b], e.shape[1]
+    lost, largest = dropped[LOST, start : start + width], dropped[SCRATCH, start : start + width]
+    square, norm = dropped[SQUARE, start : start + width], largest_of(span.history)[1]
+    largest[:], square[:] = 0, 0
+    for f in features:
+        row, top = e[f], 0.0
+        for i in range(width):
+            top = max(top, row[i])
+        if 0 < top <= drop_below:
+            for i in range(width):
+                largest[i] = max(largest[i], row[i])
+                square[i] += np.float64(row[i]) * row[i]
+    for i in range(width):
+        lost[i] += max(largest[i], np.sqrt(square[i] / max(norm, 1)))
+
+
+@inner_kernel
+def stand_at_present(b: int, span: Span) -> None:
+    """Begin anew from the trace of the present; one that has ended has lost nothing."""
+    dropped, start, stop = span.past.dropped, span.tiles.start[b], span.tiles.start[b + 1]
+    for i in range(start, stop):
+        dropped[TOP, i] = span.lanes[TOP_NOW, i]
+        if span.past.book[b, WAS_BUSY] == 0:
+            dropped[LOST, i], dropped[LEAK, i] = 0, 0
+
+
+@kernel
+def read_bounds(span: Span, dropped: Floats) -> tuple[int, int]:
+    """Move a copy of all tiles' bounds on to the present, and return M and N."""
+    for b in range(span.past.book.shape[0]):
+        account(b, span, dropped)
+    most, norm = largest_of(span.history)
+    return most, norm
