@@ -198,13 +198,15 @@ class SpanGTD:
         past.book[:, arrays.W_AT], past.book[:, arrays.CARRIES] = -9, -1
         queue = arrays.Queue(
             rho=zeros(slots, n_groups + 1),
-            gamma=zeros(slots, n_groups + 1),
-            lam=zeros(slots, n_groups + 1),
+            gamma=zeros(slots + 1, n_groups + 1),
+            lam=zeros(slots + 1, n_groups + 1),
             c=zeros(slots, self.n_demons + 1),
             z=zeros(slots, self.n_demons + 1),
+            varies=np.zeros((slots, 2), dtype=np.uint8),
             m_step=np.zeros(slots),
             row=integers(slots),
         )
+        queue.gamma[-1] = np.nan  # so that the first transition's differ
         work = arrays.Work(
             is_aside=np.zeros(lanes, dtype=np.uint8),
             scratch=zeros(hands, arrays.N_SCRATCH, max(kept, arrays.LANES_AT_ONCE, of_lane.N_NUMBERS)),
@@ -212,8 +214,11 @@ class SpanGTD:
             paper=integers(hands, arrays.N_PAPER, 0),
             runs=np.zeros((hands, 0), dtype=np.int32),
             listed=np.full((hands, arrays.N_LISTED), -1, dtype=np.int64),
+            bases=zeros(hands, 2, self.batch * int(np.diff(layout.start).max()) if self.batch > 1 else 0),
         )
-        return arrays.Span(places, memory, past, zeros(of_lane.N_ROWS, lanes), queue, work, self.history.arrays)
+        switched = arrays.Switched(integers(n), integers(2 * n + 2), np.zeros(0, dtype=np.int32))
+        numbers = zeros(of_lane.N_ROWS, lanes)
+        return arrays.Span(places, memory, past, numbers, queue, work, switched, self.history.arrays)
 
     @property
     def _span(self) -> arrays.Span:
@@ -250,7 +255,9 @@ class SpanGTD:
             runs=np.zeros((hands, n_runs), dtype=np.int32),
         )
         work.listed[:] = -1
-        self._span = self._span._replace(work=work, history=self.history.arrays)
+        n_steps = 2 * self.batch * self.history.arrays.tiles.shape[1] if self.batch > 1 else 0
+        switched = self._span.switched._replace(steps=np.zeros(n_steps, dtype=np.int32))
+        self._span = self._span._replace(work=work, switched=switched, history=self.history.arrays)
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return one number per demon, float64, shape (n_demons,)."""

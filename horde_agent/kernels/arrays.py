@@ -31,6 +31,9 @@ WANTS_CARRY = 8  # 1: its tail is too long
 IS_STALE = 9  # 1: BASE and V are those of an earlier time, and the sums over the past may be
 N_COLUMNS = 10
 
+# Columns of `Queue.varies`
+STATE, OUTCOME = 0, 1
+
 # What a writing adds to, and its place in a table of coefficients; the trace comes last.
 TO_THETA, TO_W, TO_M = 0, 1, 2
 
@@ -85,12 +88,21 @@ class Queue(NamedTuple):
     """
 
     rho: Reals  # (slots, n_groups + 1)
-    gamma: Reals  # (slots, n_groups + 1)
-    lam: Reals  # (slots, n_groups + 1)
+    gamma: Reals  # (slots + 1, n_groups + 1): the last row is that of the latest transition
+    lam: Reals  # (slots + 1, n_groups + 1)
     c: Reals  # (slots, n_demons + 1)
     z: Reals  # (slots, n_demons + 1)
+    varies: NDArray[np.uint8]  # (slots, 2): whether gamma or lambda differ from those before, and an outcome from 0
     m_step: Floats  # (slots,)
     row: Integers  # (slots,): first of the rows of theta that are looked through
+
+
+class Switched(NamedTuple):
+    """Which features switch in a batch of steps, and when."""
+
+    features: Integers  # (n,)
+    first: Integers  # (2 n + 2,): feature j goes on at steps[first[2j]:first[2j + 1]], off until first[2j + 2]
+    steps: NDArray[np.int32]  # (batch 2 most active,): places in the batch
 
 
 class Work(NamedTuple):
@@ -102,6 +114,7 @@ class Work(NamedTuple):
     paper: Integers  # (hands, N_PAPER, longest)
     runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
     listed: Integers  # (hands, N_LISTED)
+    bases: Reals  # (hands, 2, batch widest tile): theta.phi and w.phi at each step of a batch, by weights as written
 
 
 class Span(NamedTuple):
@@ -113,6 +126,7 @@ class Span(NamedTuple):
     lanes: Reals  # (N_ROWS, L), see `lanes.py`
     queue: Queue
     work: Work
+    switched: Switched
     history: History
 
 

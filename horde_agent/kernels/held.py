@@ -13,7 +13,7 @@ from numba import types
 from numba.experimental import structref
 
 from horde_agent.kernels._jit import kernel
-from horde_agent.kernels.arrays import Memory, Past, Queue, Reals, Rules, Tiles, Work
+from horde_agent.kernels.arrays import Memory, Past, Queue, Reals, Rules, Switched, Tiles, Work
 from horde_agent.kernels.history import History
 from horde_agent.kernels.policies import GibbsIndex, GibbsParts, GibbsState
 
@@ -30,6 +30,7 @@ class SpanParts(NamedTuple):
     lanes: Reals
     queue: Queue
     work: Work
+    switched: Switched
     history: History
     rules: Rules
 
@@ -70,11 +71,12 @@ else:
         lanes: Reals,
         queue: Queue,
         work: Work,
+        switched: Switched,
         history: History,
         rules: Rules,
     ) -> Any:
         """Return a `HeldSpan`."""
-        return HeldSpan(tiles, memory, past, lanes, queue, work, history, rules)  # type: ignore[no-untyped-call]
+        return HeldSpan(tiles, memory, past, lanes, queue, work, switched, history, rules)  # type: ignore[no-untyped-call]
 
     @kernel
     def hold_gibbs(parameters: GibbsIndex, state: GibbsState) -> Any:

@@ -198,7 +198,9 @@ def float_ratios(b: int, index: GibbsIndex, logits: Numbers, action: int, probab
     """Write pi(action)/b(action) of a block's policies, from logits in float64."""
     first, width = index.first[b], index.first[b + 1] - index.first[b]
     for i in range(width):
-        low, total = logits[i::width].min(), 0.0
+        low, total = logits[i], 0.0
+        for a in range(1, logits.shape[0] // width):
+            low = min(low, logits[a * width + i])
         for a in range(logits.shape[0] // width):
             total += np.exp(low - logits[a * width + i])
         rho[first + i] = np.exp(low - logits[action * width + i]) / total / probability

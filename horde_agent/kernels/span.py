@@ -43,7 +43,9 @@ from horde_agent.kernels.arrays import (
     N_OWED,
     N_SPENT,
     NUMBERS,
+    OUTCOME,
     SPENT_AT,
+    STATE,
     W_AT,
     WANTS_CARRY,
     WAS_BUSY,
@@ -53,11 +55,13 @@ from horde_agent.kernels.arrays import (
     Reals,
     Rules,
     Span,
+    Switched,
     Tiles,
     Work,
     oldest_of,
     rows_of,
 )
+from horde_agent.kernels.batch import list_switched, sum_rows
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import SpanParts
 from horde_agent.kernels.history import History
@@ -157,17 +161,21 @@ def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[
 def tell(b: int, slot: int, span: Span) -> bool:
     """Spread the signals over a tile's lanes, and say whether rho > 0 for any."""
     start, stop, lanes, queue = span.tiles.start[b], span.tiles.start[b + 1], span.lanes, span.queue
-    group, cumulant = span.tiles.group[start:stop], span.tiles.cumulant[start:stop]
-    rho, gamma, lam = queue.rho[slot], queue.gamma[slot], queue.lam[slot]
-    c, z, width, most = queue.c[slot], queue.z[slot], stop - start, 0.0
-    rho_t, gamma_tp1, lam_tp1 = lanes[RHO_T, start:stop], lanes[GAMMA_TP1, start:stop], lanes[LAM_TP1, start:stop]
-    c_tp1 = lanes[C_TP1, start:stop]
+    group, cumulant = span.tiles.group[start:stop], span.tiles.cumulant[start:stop]  # -1: the last column, zero
+    rho, c, width, most = queue.rho[slot], queue.c[slot], stop - start, queue.rho[slot, 0] * 0
+    rho_t, c_tp1 = lanes[RHO_T, start:stop], lanes[C_TP1, start:stop]
     for i in range(width):
-        g, d = group[i], cumulant[i]  # -1 is the last column, which is zero
-        most = max(most, rho[g])
-        rho_t[i], gamma_tp1[i], lam_tp1[i] = rho[g], gamma[g], lam[g]
-        c_tp1[i] = c[d] + (1 - gamma[g]) * z[d]
-    return most > 0
+        rho_t[i], c_tp1[i] = rho[group[i]], c[cumulant[i]]
+        most = max(most, rho_t[i])
+    if queue.varies[slot, STATE]:
+        gamma, lam = queue.gamma[slot], queue.lam[slot]
+        for i in range(width):
+            lanes[GAMMA_TP1, start + i], lanes[LAM_TP1, start + i] = gamma[group[i]], lam[group[i]]
+    if queue.varies[slot, OUTCOME]:
+        z = queue.z[slot]
+        for i in range(width):
+            c_tp1[i] += (1 - lanes[GAMMA_TP1, start + i]) * z[cumulant[i]]
+    return bool(most > 0)
 
 
 @inner_kernel
@@ -185,12 +193,12 @@ def find_q(b: int, time: int, span: Span) -> None:
 
 
 @inner_kernel
-def look_ahead(b: int, hand: int, time: int, span: Span) -> None:
+def look_ahead(b: int, hand: int, time: int, span: Span, is_foreseen: bool) -> None:
     """Move a tile's sums on to phi at `time`, t + 1: BASE, SUM, SPENT, TURNED, and X_TP1 = e_{t-1}.phi_{t+1}."""
     lanes, history, memory, book = span.lanes, span.history, span.memory, span.past.book[b]
     start, stop, n = span.tiles.start[b], span.tiles.start[b + 1], memory.is_alive.shape[1]
     width = stop - start
-    if not book[IS_STALE]:
+    if not is_foreseen:
         move_base(memory.theta, n * start, width, history, time, lanes[BASE, start:stop])
     if book[IS_CARRYING]:
         move_base(memory.carried[book[CARRIES]], 0, width, history, time, lanes[BASE_E, start:stop])
@@ -209,13 +217,36 @@ def add_up(b: int, hand: int, time: int, span: Span) -> None:
 
 
 @inner_kernel
+def foresee(b: int, hand: int, n_steps: int, n_switched: int, span: Span) -> None:
+    """Write theta.phi and w.phi, by a tile's weights as written, at each of the coming steps into `bases`."""
+    lanes, memory, book, bases = span.lanes, span.memory, span.past.book[b], span.work.bases[hand]
+    start, stop, n = span.tiles.start[b], span.tiles.start[b + 1], span.memory.is_alive.shape[1]
+    since, width = span.history.clock[past.NOW] - n_steps, stop - start
+    if book[W_AT] != since:
+        sum_afresh(memory.w, n * start, width, tiles_at(span.history, since), lanes[BASE_W, start:stop])
+    sum_rows(memory.theta, n * start, width, span.switched, n_switched, n_steps, lanes[BASE, start:stop], bases[0])
+    sum_rows(memory.w, n * start, width, span.switched, n_switched, n_steps, lanes[BASE_W, start:stop], bases[1])
+    book[W_AT] = since
+
+
+@inner_kernel
+def read_bases(b: int, hand: int, step: int, span: Span) -> None:
+    """Set a tile's BASE to the time before a step of the batch, its BASE_W to the same time, from `bases`."""
+    start, lanes, bases = span.tiles.start[b], span.lanes, span.work.bases[hand]
+    width = span.tiles.start[b + 1] - start
+    if step > 0:
+        for i in range(width):
+            lanes[BASE, start + i] = bases[0, (step - 1) * width + i]
+            lanes[BASE_W, start + i] = bases[1, (step - 1) * width + i]
+
+
+@inner_kernel
 def refresh(b: int, hand: int, time: int, span: Span) -> None:
-    """Write a tile's BASE, sums and V at `time` anew, after steps that left them behind."""
+    """Write a tile's sums and V at `time` anew, after steps that left them behind; BASE is there already."""
     lanes, memory, book = span.lanes, span.memory, span.past.book[b]
-    start, stop, n = span.tiles.start[b], span.tiles.start[b + 1], memory.is_alive.shape[1]
-    tiles = tiles_at(span.history, time)
-    sum_afresh(memory.theta, n * start, stop - start, tiles, lanes[BASE, start:stop])
+    start, stop = span.tiles.start[b], span.tiles.start[b + 1]
     if book[IS_CARRYING]:
+        tiles = tiles_at(span.history, time)
         sum_afresh(memory.carried[book[CARRIES]], 0, stop - start, tiles, lanes[BASE_E, start:stop])
     add_up(b, hand, time, span)
     for i in range(start, stop):
@@ -278,22 +309,28 @@ def look_for_unbounded(b: int, first: int, n_rows: int, span: Span) -> None:
 
 
 @inner_kernel
-def learn_tile(b: int, hand: int, time: int, span: Span, rules: Rules, is_asked: bool) -> None:
-    """Let one tile learn from the transition to `time`; where nobody asks, predictions that teach nothing are not made.
+def learn_tile(b: int, hand: int, time: int, step: int, span: Span, rules: Rules, is_asked: bool) -> None:
+    """Let one tile learn from the transition to `time`: `step` of a batch whose bases are foreseen, or -1.
 
-    Nothing is learned about theta where every rho is 0, so that theta_t.phi_t and delta are not needed there.
+    Nothing is learned about theta where every rho is 0, so that theta_t.phi_t and delta are not needed there: unless
+    somebody asks, predictions that teach nothing are not made.
     """
     book, is_busy = span.past.book[b], tell(b, past.slot_of(span.history, time), span)
-    if is_busy or is_asked:
-        if book[IS_STALE]:
-            refresh(b, hand, time - 1, span)
-    elif not rules.every_step:
+    if not (is_busy or is_asked or rules.every_step):
         rest(b, span, rules)
         return
+    if step >= 0:
+        read_bases(b, hand, step, span)
+        book[W_AT] = time - 1
+        if book[IS_STALE] and (is_busy or is_asked):
+            refresh(b, hand, time - 1, span)
     if is_busy or rules.every_step:
         find_q(b, time, span)
+    if step >= 0:
+        read_bases(b, hand, step + 1, span)
+        book[W_AT] = time
     book[IS_STALE] = not (is_busy or is_asked)
-    look_ahead(b, hand, time, span)
+    look_ahead(b, hand, time, span, step >= 0)
     learn_lanes(b, hand, time, span, rules, is_busy)
     note(b, time, span, rules, is_busy)
 
@@ -321,22 +358,31 @@ def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integer
     """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there."""
     past.observe(history, tiles_tp1)
     slot = past.slot_of(history, history.clock[past.NOW])
+    last, differs, has_outcome = queue.gamma.shape[0] - 1, False, False
     for g in range(signals.rho_t.shape[0]):
         queue.rho[slot, g], queue.gamma[slot, g] = signals.rho_t[g], signals.gamma_tp1[g]
         queue.lam[slot, g] = signals.lam_tp1[g]
+        differs |= not (queue.gamma[slot, g] == queue.gamma[last, g] and queue.lam[slot, g] == queue.lam[last, g])
     for i in range(signals.c_tp1.shape[0]):
         queue.c[slot, i], queue.z[slot, i] = signals.c_tp1[i], signals.z_tp1[i]
+        has_outcome |= signals.z_tp1[i] != 0
+    if differs:
+        for g in range(signals.rho_t.shape[0]):
+            queue.gamma[last, g], queue.lam[last, g] = queue.gamma[slot, g], queue.lam[slot, g]
+    queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = differs, has_outcome
     queue.m_step[slot], queue.row[slot] = m_step, row
 
 
 @inner_kernel
-def live(b: int, hand: int, n_steps: int, span: Span, rules: Rules) -> None:
+def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Rules) -> None:
     """Let one tile take the last `n_steps` steps, and write what it owes where that is due."""
     now = span.history.clock[past.NOW]
     first = past.slot_of(span.history, now - n_steps + 1)
     look_for_unbounded(b, span.queue.row[first], n_steps * rules.n_rows, span)
-    for time in range(now - n_steps + 1, now + 1):
-        learn_tile(b, hand, time, span, rules, time == now)
+    if n_steps > 1:
+        foresee(b, hand, n_steps, n_switched, span)
+    for k in range(n_steps):
+        learn_tile(b, hand, now - n_steps + 1 + k, k if n_steps > 1 else -1, span, rules, k == n_steps - 1)
     n_spent = span.past.book[b, N_SPENT]
     waits_long = n_spent > 0 and now - span.past.times[b, 1, 0] >= rules.longest_wait
     if n_spent >= span.past.book[b, LIMIT] or waits_long:
@@ -366,9 +412,11 @@ def _share_out(
     lanes: Reals,
     queue: Queue,
     work: Work,
+    switched: Switched,
     history: History,
     rules: Rules,
     n_steps: int,
+    n_switched: int,
     n_hands: int,
 ) -> None:
     """Let all tiles take the last `n_steps` steps; tiles are dealt to the hands in turn.
@@ -377,9 +425,9 @@ def _share_out(
     by one, since numba cannot take a tuple of tuples, or a part of something else, into a parallel loop.
     """
     for hand in prange(n_hands):
-        span = borrow(Span(tiles, memory, past_, lanes, queue, work, history))
+        span = borrow(Span(tiles, memory, past_, lanes, queue, work, switched, history))
         for b in range(np.int64(hand), tiles.start.shape[0] - 1, n_hands):
-            live(b, np.int64(hand), n_steps, span, rules)
+            live(b, np.int64(hand), n_steps, n_switched, span, rules)
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
@@ -390,6 +438,12 @@ _among_hands, _alone = parallel_kernel(_share_out), inner_kernel(_share_out)
 def note_step(held: SpanParts, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
     """Take in the transition to `tiles_tp1`; `row` is the first of the rows of theta to be looked through."""
     take_in(held.history, held.queue, signals, tiles_tp1, m_step, row)
+
+
+@inner_kernel
+def switches_of(history: History, switched: Switched, n_steps: int) -> int:
+    """List what switches in a batch of several steps, and return how many features do."""
+    return int(list_switched(history, history.clock[past.NOW] - n_steps, switched)) if n_steps > 1 else 0
 
 
 @kernel
@@ -405,9 +459,11 @@ def learn_alone(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats
         held.lanes,
         held.queue,
         held.work,
+        held.switched,
         held.history,
         held.rules,
         n_steps,
+        switches_of(held.history, held.switched, n_steps),
         n_hands,
     )
     return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
@@ -423,9 +479,11 @@ def learn(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> i
         held.lanes,
         held.queue,
         held.work,
+        held.switched,
         held.history,
         held.rules,
         n_steps,
+        switches_of(held.history, held.switched, n_steps),
         n_hands,
     )
     return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
@@ -441,7 +499,7 @@ def begin(span: Span, tiles_now: Integers, predictions: Floats) -> None:
     lanes, time = span.lanes, span.history.clock[past.NOW]
     for b in range(span.past.book.shape[0]):
         book = span.past.book[b]
-        look_ahead(b, 0, time, span)
+        look_ahead(b, 0, time, span, False)
         for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
             lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
             lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0

@@ -142,7 +142,7 @@ def take_idle_step_plain(lanes: Reals, start: int, width: int, numbers: Reals, s
 # ---- the same in vectors ------------------------------------------------------------------------------------------
 
 
-class _Piece:
+class Piece:
     """Writes LLVM code for some lanes at a time: lists of vectors that fill a processor's registers."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, lanes: int) -> None:
@@ -223,10 +223,10 @@ def _length(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
     return builder.extract_value(context.make_array(array_type)(context, builder, array).shape, 0)
 
 
-def _ahead(builder: Any, k: Any, n: Any) -> Any:
+def ahead(builder: Any, k: Any, n: Any) -> Any:
     """Return k + AHEAD, or the last of n where that is past the end."""
-    ahead = builder.add(k, _INT64(AHEAD))
-    return builder.select(builder.icmp_signed("<", ahead, n), ahead, builder.sub(n, _INT64(1)))
+    later = builder.add(k, _INT64(AHEAD))
+    return builder.select(builder.icmp_signed("<", later, n), later, builder.sub(n, _INT64(1)))
 
 
 def item(builder: Any, data: Any, i: Any) -> Any:
@@ -235,7 +235,7 @@ def item(builder: Any, data: Any, i: Any) -> Any:
     return builder.sext(value, _INT64) if isinstance(value.type, ir.IntType) and value.type.width < 64 else value
 
 
-def _in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
+def in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
     """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for what is left, in one piece.
 
     A second pass over the same rows for some last lanes would cost as much as the first.
@@ -246,7 +246,7 @@ def _in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int,
         whole = builder.mul(builder.sdiv(builder.sub(width, start), _INT64(lanes)), _INT64(lanes))
         stop = builder.add(start, whole)
         with cgutils.for_range_slice(builder, start, stop, _INT64(lanes), intp=_INT64) as (lane, _):
-            body(_Piece(context, builder, dtype, lanes), lane)
+            body(Piece(context, builder, dtype, lanes), lane)
         start = stop
 
 
@@ -370,7 +370,7 @@ else:
             rows_, origin_, stride_, gained_, n_gained_, lost_, n_lost_, out_ = arguments
             data, target = data_of(context, b, rows, rows_), data_of(context, b, out, out_)
 
-            def body(piece: _Piece, lane: Any) -> None:
+            def body(piece: Piece, lane: Any) -> None:
                 sums = piece.variables(piece.load(target, lane))
                 base = b.add(origin_, lane)
                 for names, count, combine in (
@@ -383,7 +383,7 @@ else:
                             b.store(combine(b.load(total), vector), total)
                 piece.store(piece.values(sums), target, lane)
 
-            _in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
+            in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(rows, intp, intp, features, intp, lost, intp, out), generate
@@ -410,7 +410,7 @@ else:
             x_data, total_data = data_of(context, b, x, x_), data_of(context, b, total, total_)
             n_tail, pair = b.sub(n_, n_owed_), b.mul(width_, _INT64(2))
 
-            def body(piece: _Piece, lane: Any) -> None:
+            def body(piece: Piece, lane: Any) -> None:
                 xs, sums = piece.variables(piece.load(x_data, lane)), piece.variables()
                 for start, stop, is_owed in ((_INT64(0), n_tail, False), (n_tail, n_, True)):
                     with cgutils.for_range_slice(b, start, stop, _INT64(1), intp=_INT64) as (k, _):
@@ -427,7 +427,7 @@ else:
                 piece.store(piece.values(xs), x_data, lane)
                 piece.store(piece.values(sums), total_data, lane)
 
-            _in_pieces(context, b, trace.dtype, width_, _FOLLOWED_AT_ONCE, body)
+            in_pieces(context, b, trace.dtype, width_, _FOLLOWED_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(trace, intp, owed, intp, overlaps, intp, intp, x, total), generate
@@ -448,7 +448,7 @@ else:
             rows_, origin_, stride_, weights_, n_, out_ = arguments
             data, w, target = (data_of(context, b, t, a) for t, a in ((rows, rows_), (weights, weights_), (out, out_)))
 
-            def body(piece: _Piece, lane: Any) -> None:
+            def body(piece: Piece, lane: Any) -> None:
                 sums = piece.variables()
                 with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (k, _):
                     weight = piece.spread(item(b, w, k))
@@ -457,7 +457,7 @@ else:
                         b.store(piece.multiply_add(weight, vector, b.load(total)), total)
                 piece.store(piece.values(sums), target, lane)
 
-            _in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
+            in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(rows, intp, intp, weights, intp, out), generate
@@ -489,14 +489,14 @@ else:
                 for t, a in ((table, table_), (features, features_), (first_run, first_run_), (runs, runs_))
             )
 
-            def body(piece: _Piece, lane: Any) -> None:
+            def body(piece: Piece, lane: Any) -> None:
                 def places(k: Any) -> list[Any]:
                     rows = [b.add(b.add(b.mul(k, n_kinds_), first_kind_), _INT64(i)) for i in range(kinds.count)]
                     return [b.add(b.mul(row, width_), lane) for row in rows]
 
                 with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (j, _):
                     at = b.add(b.add(origin_, lane), b.mul(item(b, names, j), stride_))
-                    soon = b.add(b.add(origin_, lane), b.mul(item(b, names, _ahead(b, j, n_)), stride_))
+                    soon = b.add(b.add(origin_, lane), b.mul(item(b, names, ahead(b, j, n_)), stride_))
                     for array in arrays:
                         piece.prefetch(array, soon)
                     gains = [piece.variables() for _ in arrays]
@@ -513,7 +513,7 @@ else:
                         row = [b.fadd(v, g) for v, g in zip(piece.load(array, at), piece.values(gain), strict=True)]
                         piece.store(row, array, at)
 
-            _in_pieces(context, b, table.dtype, width_, _WRITTEN_AT_ONCE, body)
+            in_pieces(context, b, table.dtype, width_, _WRITTEN_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(kinds, intp, intp, table, intp, intp, intp, features, first_run, intp, runs), generate

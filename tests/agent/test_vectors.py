@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numba
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 from numba import njit
 
-from horde_agent.kernels import bits, lanes, vectors
+from horde_agent.history import SharedHistory
+from horde_agent.kernels import batch, bits, lanes, vectors
+from horde_agent.kernels import history as past
+from horde_agent.kernels.arrays import Switched
 
 pytestmark = [
     pytest.mark.kernels,
@@ -37,6 +41,26 @@ def _weigh(rows: Any, origin: Any, stride: Any, weights: Any, n: Any, out: Any) 
 @njit
 def _write(a: Any, b: Any, origin: Any, stride: Any, table: Any, width: Any, f: Any, first: Any, runs: Any) -> None:
     vectors.write_runs((a, b), origin, stride, table, 1, 3, width, f, first, f.shape[0], runs)
+
+
+@njit
+def _add_switched(rows: Any, origin: Any, stride: Any, f: Any, first: Any, steps: Any, width: Any, gains: Any) -> None:
+    batch.add_switched_rows(rows, origin, stride, f, f.shape[0], first, steps, width, gains)
+
+
+@njit
+def _sum(rows: Any, origin: Any, width: Any, switched: Any, n_steps: Any, now: Any, sums: Any) -> None:
+    batch.sum_rows(rows, origin, width, switched, switched.features.shape[0], n_steps, now, sums)
+
+
+@njit
+def _observe(history: Any, tiles: Any) -> None:
+    past.observe(history, tiles)
+
+
+@njit
+def _list(history: Any, since: Any, switched: Any) -> Any:
+    return batch.list_switched(history, since, switched)
 
 
 @njit
@@ -110,6 +134,49 @@ def test_runs_are_written_as_differences_of_a_table(dtype: Any, width: int) -> N
     for a, b, before in zip(got, want, rows, strict=True):
         assert_close(a, b)
         np.testing.assert_array_equal(a[origin + 2 * stride :][:width], before[origin + 2 * stride :][:width])
+
+
+@DTYPES
+@WIDTHS
+def test_a_row_is_added_at_each_step_at_which_its_feature_switched(dtype: Any, width: int) -> None:
+    """Features that only went on, only off, and both, several times; the sums begin where they were."""
+    rng, stride, origin, n_steps = np.random.default_rng(5), width, 4, 9
+    rows = rng.normal(size=origin + 9 * stride).astype(dtype)
+    features, first = np.array([7, 2, 5]), np.array([0, 2, 2, 2, 3, 5, 7])
+    steps, now = np.array([0, 4, 8, 1, 3, 2, 5], dtype=np.int32), rng.normal(size=width).astype(dtype)
+    gains, sums = np.ones(n_steps * width, dtype=dtype), np.empty((n_steps + 2) * width, dtype=dtype)
+    want = gains.copy()
+    _add_switched(rows, origin, stride, features, first, steps, width, gains)
+    batch.add_switched_rows_plain(rows, origin, stride, features, 3, first, steps, width, want)
+    assert_close(gains, want)
+    _sum(rows, origin, width, Switched(features, first, steps), n_steps, now, sums)
+    rows_of = {f: rows[origin + f * stride :][:width] for f in features}
+    assert_close(sums[:width], now + rows_of[7])
+    at_five = now + rows_of[7] * 2 - rows_of[2] * 0 + rows_of[5] * (1 + 1 - 1 - 1)
+    assert_close(sums[5 * width : 6 * width], at_five)
+    assert_close(sums[8 * width : 9 * width], at_five - rows_of[2])
+
+
+def test_what_switches_in_a_batch_is_listed_by_feature() -> None:
+    rng, n, n_steps = np.random.default_rng(6), 40, 12
+    history = SharedHistory(n, n_slots=n_steps + 2)
+    states = [rng.choice(n, 9, replace=False) for _ in range(30)]
+    history.make_room(9)
+    for tiles in states:
+        _observe(history.arrays, tiles)
+    switched = Switched(np.zeros(n, dtype=np.int64), np.zeros(2 * n + 2, dtype=np.int64), np.zeros(999, dtype=np.int32))
+    n_features = _list(history.arrays, len(states) - 1 - n_steps, switched)
+    want: dict[int, tuple[list[int], list[int]]] = {f: ([], []) for f in range(n)}
+    for k, (old, new) in enumerate(itertools.pairwise(states[-1 - n_steps :])):
+        for f in set(new) - set(old):
+            want[f][0].append(k)
+        for f in set(old) - set(new):
+            want[f][1].append(k)
+    first, steps = switched.first, switched.steps
+    for j, f in enumerate(switched.features[:n_features]):
+        on, off = steps[first[2 * j] : first[2 * j + 1]], steps[first[2 * j + 1] : first[2 * j + 2]]
+        assert (list(on), list(off)) == want.pop(int(f))
+    assert not any(on or off for on, off in want.values())
 
 
 @DTYPES
