@@ -31,7 +31,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_and_alone
 from horde_agent.kernels.arrays import (
     AFTER,
     AT,
@@ -396,7 +396,7 @@ def _learn(
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-learn, learn_alone = parallel_kernel(_learn), kernel(_learn)
+learn, learn_alone = parallel_and_alone(_learn)
 
 
 @kernel
