@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -32,6 +33,17 @@ parallel_kernel = _njit(**_OPTIONS, parallel=True)
 inner_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 # For a kernel that returns part of an array, which then must be counted or, as here, be written into its callers.
 view = _njit(**_OPTIONS, inline="always")
+
+
+def parallel_and_alone(function: Any) -> tuple[Any, Any]:
+    """Return a function as a parallel kernel and as one for a single thread.
+
+    The latter has a name of its own: numba's cache on disk knows a function by its name and code, whatever its options,
+    and would give the one compiled first to both.
+    """
+    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
+    alone.__qualname__, alone.__module__ = f"{function.__qualname__}_alone", function.__module__
+    return parallel_kernel(function), kernel(alone)
 
 
 def choose_threading_layer() -> str:

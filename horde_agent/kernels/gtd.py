@@ -24,7 +24,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import dropped as bounds
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_and_alone, prefetch
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
 Floats = NDArray[np.float64]
@@ -615,8 +615,8 @@ def _predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-learn, learn_alone = parallel_kernel(_learn), kernel(_learn)
-predict, predict_alone = parallel_kernel(_predict), kernel(_predict)
+learn, learn_alone = parallel_and_alone(_learn)
+predict, predict_alone = parallel_and_alone(_predict)
 
 
 @kernel

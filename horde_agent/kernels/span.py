@@ -31,7 +31,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_kernel, view
+from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_and_alone, view
 from horde_agent.kernels.arrays import (
     AFTER,
     AT,
@@ -431,7 +431,7 @@ def _share_out(
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-_among_hands, _alone = parallel_kernel(_share_out), inner_kernel(_share_out)
+_among_hands, _alone = parallel_and_alone(_share_out)
 
 
 @kernel

@@ -97,6 +97,7 @@ def test_no_weight_is_further_off_than_the_bound(kind: str, trace_rule: Any, w_r
         assert (bounds.w <= 100 * off_w + ROUNDING).all()
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", [*SPAN, "plain"])
 def test_a_learner_that_drops_nothing_is_no_further_off_than_the_bound(kind: str) -> None:
     """The dense oracle, its TD errors its own: in 60 small steps the bound is within 1e4 of what is measured."""
