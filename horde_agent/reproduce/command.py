@@ -6,6 +6,7 @@ import importlib
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.settings import ReproduceConfig, resolve
+from horde_agent.reproduce.streams import Wanted, live_all
 from horde_agent.reproduce.study import Experiment, Study
 from horde_agent.run_folder import own_version, versions
 from horde_agent.telemetry import duration
@@ -37,11 +39,12 @@ def run(config: ReproduceConfig) -> Path:
     _check_matplotlib()
     study = _study(config)
     _claim_folder(study)
+    _live_ahead(study, names)
     for name, experiment in experiments.items():
         if _kept_result(study.out, name) is not None:
             say(f"{name}: done before; remove {study.out / name} to do it again")
             continue
-        say(f"{name}: {study.scale} scale, seeds {', '.join(map(str, study.seeds))}")
+        say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
         result = experiment(study)
         result.seconds, result.versions = time.perf_counter() - began, versions()
@@ -57,6 +60,22 @@ def load(name: str) -> Experiment:
     module, _, function = EXPERIMENTS[name].partition(":")
     experiment: Experiment = getattr(importlib.import_module(module), function)
     return experiment
+
+
+def _live_ahead(study: Study, names: Sequence[str]) -> None:
+    """Live all lives that the experiments ask for, together: so the cores are never idle for long."""
+    wanted: dict[Wanted, None] = {}
+    for name in names:
+        if _kept_result(study.out, name) is None:
+            module = importlib.import_module(EXPERIMENTS[name].partition(":")[0])
+            wanted.update(dict.fromkeys(getattr(module, "lives", _none)(study)))
+    if wanted:
+        say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} lived first, where they are not kept")
+        live_all(study, list(wanted))
+
+
+def _none(_study: Study) -> list[Wanted]:
+    return []
 
 
 def say(words: str) -> None:
@@ -87,7 +106,7 @@ def _claim_folder(study: Study) -> None:
     note = study.out / "settings.json"
     asked: dict[str, Any] = {
         "scale": study.scale,
-        "seeds": ", ".join(map(str, study.seeds)),
+        "seeds": study.seed_list,
         "backend": study.backend,
         "version": own_version(),
     }
@@ -120,7 +139,7 @@ def _draw(study: Study, config: ReproduceConfig) -> Path:
     facts: dict[str, Cell] = {
         "command": _command(config),
         "scale": study.scale,
-        "seeds": ", ".join(map(str, study.seeds)),
+        "seeds": study.seed_list,
         "body": study.backend,
         "experiments": ", ".join(result.name for result in results),
         "wall time": duration(sum(result.seconds for result in results)),
