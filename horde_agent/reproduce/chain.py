@@ -69,7 +69,7 @@ def _episodes_table(curves: Curves) -> Table:
         [
             name if name == "true" else f"{name}, tau {tau}",
             *(
-                f"{1e3 * curves.at(name, tau)[k]:.2f} ± {1e3 * t * curves.error_at(name, tau)[k]:.2f}"
+                f"{1e3 * curves.at(name, tau)[k]:.3g} ± {1e3 * t * curves.error_at(name, tau)[k]:.2g}"
                 for k in EPISODES_SHOWN
             ),
         ]

@@ -27,8 +27,7 @@ class Judged(NamedTuple):
 
     def said(self, measure: str, number: str) -> str:
         """Return the mean over the seeds with its interval where there are several."""
-        values = [getattr(fit, number) for fit in self.fits[measure]]
-        return f"{values[0]:.3g}" if len(values) == 1 else str(mean_ci(values))
+        return str(mean_ci([getattr(fit, number) for fit in self.fits[measure]]))
 
     def follows(self, measure: str, ending: str) -> list[bool]:
         """Return whether the shape and the area are right."""

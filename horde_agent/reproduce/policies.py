@@ -197,8 +197,10 @@ class Fall(NamedTuple):
 
 
 def fall(course: Course) -> Fall:
-    """Measure the fall over the questions that were not set aside."""
+    """Measure the fall over the questions that were not set aside; where there is none, nothing fell."""
     curves = course.mspbe[:, course.is_sound].astype(np.float64)
+    if not curves.shape[1]:
+        return Fall(np.nan, 0.0, 0.0, 0)
     late = curves[-max(len(curves) // 10, 1) :].mean(axis=0)
     mean, peaks = curves.mean(axis=1), curves.max(axis=0)
     share = float((np.abs(late) < FALLEN * peaks).mean())
@@ -311,9 +313,11 @@ def seeds_table(data: Data) -> Table:
     for name, course in [*named, (f"{MANY:,}", data.many)]:
         for gamma in (None, *GAMMAS):
             mine = np.ones(course.gamma.shape, dtype=bool) if gamma is None else course.gamma == gamma
-            part = course._replace(mspbe=course.mspbe[:, mine], is_sound=course.is_sound[mine])
-            found = fall(part)
-            peak = float(part.mspbe[:, part.is_sound].mean(axis=1).max())
+            if not mine.any():
+                continue
+            found = fall(course._replace(mspbe=course.mspbe[:, mine], is_sound=course.is_sound[mine]))
+            sound = mine & course.is_sound
+            peak = float(course.mspbe[:, sound].mean(axis=1).max()) if sound.any() else None
             label = "all" if gamma is None else f"{gamma:g}"
             shares = 100 * found.share, 100 * found.negative
             rows.append([name, label, int(mine.sum()), peak, found.peak_at, found.of_mean, *shares])

@@ -26,7 +26,7 @@ def course_picture(course: Course, path: Path) -> Figure:
     left.set_ylabel("scalar MSPBE estimate")
     left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     right.set_ylabel("mean over its own peak")
-    right.legend(frameon=False, fontsize=8, loc="upper right")
+    right.legend(fontsize=8, framealpha=0.8, edgecolor="none")
     for axes in (left, right):
         axes.axhline(0.0, color="0.35", linewidth=0.8)
         axes.set_xlim(0, course.step[-1])

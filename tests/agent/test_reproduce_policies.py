@@ -102,6 +102,15 @@ def test_the_questions_learn_alike_in_one_horde_and_in_two() -> None:
     assert np.abs(whole.mspbe[-1]).max() > 0
 
 
+def test_where_every_question_was_set_aside_nothing_fell() -> None:
+    """All of gamma .95 at once, as under a step size that is too large: a row of the table, and no verdict but no."""
+    lost = course([[0.0, 1.0, *[0.1] * 8]] * 4, list(GAMMAS), aside=4)
+    assert np.isnan(fall(lost).of_mean)
+    claim = fall_claim(data(0.1)._replace(few={0: lost}), SIZES["paper"])
+    assert claim.verdict == "not reproduced"
+    assert seeds_table(data(0.1)._replace(few={0: lost})).rows[4][3] is None
+
+
 def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path) -> None:
     """A policy without parameters is uniform: M = .2^2 / b(a | l) has the spectral radius that trace_growth gives."""
     stream, path = robot_life(10), tmp_path / "life.rec"

@@ -183,7 +183,8 @@ def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
 
 def test_one_run_has_no_interval() -> None:
     assert math.isnan(mean_ci([2.0]).half_width)
-    assert "one run" in str(mean_ci([2.0]))
+    assert str(mean_ci([2.0])) == "2"
+    assert str(mean_ci([2.0, math.nan])) == "-"
     with pytest.raises(ValueError, match="at least one"):
         mean_ci([])
     with pytest.raises(ValueError, match="at least one"):
