@@ -22,6 +22,7 @@ from horde_agent.reproduce.study import Experiment, Study
 from horde_agent.run_folder import own_version, versions
 from horde_agent.telemetry import duration
 
+_LIVES_TOOK = "lives-took-s.json"
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install 'horde-gvf[viz]'"
 
 
@@ -69,9 +70,18 @@ def _live_ahead(study: Study, names: Sequence[str]) -> None:
         if _kept_result(study.out, name) is None:
             module = importlib.import_module(EXPERIMENTS[name].partition(":")[0])
             wanted.update(dict.fromkeys(getattr(module, "lives", _none)(study)))
-    if wanted:
-        say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} lived first, where they are not kept")
-        live_all(study, list(wanted))
+    if not wanted:
+        return
+    say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} lived first, where they are not kept")
+    began = time.perf_counter()
+    live_all(study, list(wanted))
+    spent = _seconds_of_lives(study.out) + time.perf_counter() - began
+    (study.out / _LIVES_TOOK).write_text(json.dumps(spent) + "\n", encoding="utf-8")
+
+
+def _seconds_of_lives(out: Path) -> float:
+    path = out / _LIVES_TOOK
+    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0
 
 
 def _none(_study: Study) -> list[Wanted]:
@@ -136,13 +146,15 @@ def _kept_result(out: Path, name: str) -> Result | None:
 def _draw(study: Study, config: ReproduceConfig) -> Path:
     """Write the page of every result that the folder holds."""
     results = [result for name in EXPERIMENTS if (result := _kept_result(study.out, name)) is not None]
+    lives_s = _seconds_of_lives(study.out)
     facts: dict[str, Cell] = {
         "command": _command(config),
         "scale": study.scale,
         "seeds": study.seed_list,
         "body": study.backend,
         "experiments": ", ".join(result.name for result in results),
-        "wall time": duration(sum(result.seconds for result in results)),
+        "wall time": f"{duration(lives_s + sum(result.seconds for result in results))}, of it {duration(lives_s)} for "
+        "the lives, which the experiments share",
     }
     return write_page(study.out, facts, results)
 

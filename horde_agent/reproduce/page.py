@@ -126,13 +126,13 @@ def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
     for result in results:
         lines += ["", f"## {result.title}", ""]
         lines += [f"{remark}\n" for remark in result.remarks]
-        lines += _markdown_table(
+        lines += table_lines(
             Table("", ("claim", "the paper", "measured", "verdict"), [_claim_row(c) for c in result.claims])
         )
         for figure in result.figures:
             lines += ["", f"![{figure.caption}]({result.name}/{figure.file})"]
         for table in result.tables:
-            lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *_markdown_table(table)]
+            lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *table_lines(table)]
         settings = "; ".join(f"{name} {_said(value)}" for name, value in result.settings.items())
         lines += ["", f"Settings: {settings}; wall time {duration(result.seconds)}."]
     return "\n".join(lines) + "\n"
@@ -143,7 +143,8 @@ def _claim_row(claim: Claim) -> list[Cell]:
     return [claim.text, f"{claim.paper} ({claim.source})", claim.measured + cause, f"**{claim.verdict}**"]
 
 
-def _markdown_table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
+    """Return a table as lines of Markdown."""
     rows = [table.header, ["---"] * len(table.header), *([_said(cell) for cell in row] for row in table.rows)]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
