@@ -69,14 +69,18 @@ def _episodes_table(curves: Curves) -> Table:
         [
             name if name == "true" else f"{name}, tau {tau}",
             *(
-                f"{1e3 * curves.at(name, tau)[k]:.3g} ± {1e3 * t * curves.error_at(name, tau)[k]:.2g}"
+                f"{_short(1e3 * curves.at(name, tau)[k])} ± {_short(1e3 * t * curves.error_at(name, tau)[k])}"
                 for k in EPISODES_SHOWN
             ),
         ]
         for name, tau in shown
     ]
-    header = ("1000 x MSPBE", *(f"episode {k:,}" for k in EPISODES_SHOWN))
-    return Table("Means of 100 runs with 95 % intervals (gamma 0.9)", header, rows)
+    header = ("measure", *(f"{k:,}" for k in EPISODES_SHOWN))
+    return Table("1000 x MSPBE by episode: means of 100 runs with 95 % intervals (gamma 0.9)", header, rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def _gammas_table(curves: Mapping[tuple[float, int], Curves]) -> Table:
