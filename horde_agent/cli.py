@@ -20,8 +20,9 @@ import tyro
 from rich.console import Console
 
 from horde_agent import questions as families
-from horde_agent.apart import Apart, EnvironmentGone, is_worthwhile
+from horde_agent.apart import EnvironmentGone
 from horde_agent.bench import BenchConfig
+from horde_agent.bodies import make_body
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.gvf import GVF
@@ -179,18 +180,8 @@ def _learn(config: LearnConfig) -> None:
 
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
-    """Make the robot's environment; it is reached through Gymnasium alone."""
-    settings: dict[str, Any] = {"disable_env_checker": True}
-    if config.backend in ("serial", "drops"):
-        return gymnasium.make(f"horde_env:Critterbot{config.backend.title()}-v0", port=config.port, **settings)
-    settings["realtime"] = config.realtime
-    if config.backend == "replay":
-        return gymnasium.make("horde_env:CritterbotReplay-v0", log=str(config.log), **settings)
-    if config.backend == "emulated":
-        return gymnasium.make("horde_env:CritterbotEmulated-v0", **settings)
-    if not config.realtime and is_worthwhile():
-        return Apart("horde_env:CritterbotPen-v0", **settings)
-    return gymnasium.make("horde_env:CritterbotPen-v0", **settings)
+    """Make the robot's environment."""
+    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
 
 
 def _mode(config: LearnConfig, interface: Interface) -> Mode:

@@ -315,8 +315,13 @@ class Horde:
     @property
     def max_trace(self) -> float:
         """Largest |e| so far, of all demons."""
+        return float(self.max_traces.max())
+
+    @property
+    def max_traces(self) -> Floats:
+        """Largest |e| so far of each demon, shape (n_demons,)."""
         self.catch_up()
-        return float(self._engine.max_trace.max())
+        return self._engine.max_trace
 
     @property
     def diverged(self) -> list[str]:

@@ -65,6 +65,7 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Keeps every observation and action; None keeps nothing.
         observers: Called after each step of the environment.
+        worker: Learns while the body moves; a thread of its own when None. Not used where the environment is `Apart`.
 
     Attributes:
         steps: 100 ms periods lived, excursions and drives included.
@@ -103,6 +104,7 @@ class Life:
         docking: DockingConfig | None = None,
         recorder: Recorder | None = None,
         observers: Sequence[Observer] = (),
+        worker: Worker | None = None,
     ) -> None:
         self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, rng
         self.interface = interface or Interface.of(env)
@@ -118,7 +120,7 @@ class Life:
         self.n_not_applied = 0
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._apart = env if isinstance(env, Apart) else None
-        self._worker = None if self._apart else Worker()
+        self._worker = None if self._apart else worker or Worker()
         self._has_begun = self._is_closed = self._is_stopped = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE

@@ -67,6 +67,7 @@ def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Pat
     axes.set_yscale("log")
     axes.set_ylim(*_log_limits(together))
     axes.set_xlim(1, max(max(len(curve) for curve in curves), 2))
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("test excursions of the question")
     axes.set_ylabel("NMSRE (share of the variance left unexplained)")
     axes.legend(frameon=False, loc="upper right")

@@ -35,12 +35,15 @@ class HordeCallback(BaseCallback):
         last_probability: b of the newest action.
 
     Raises:
-        ValueError: When training starts, if the algorithm does not report its actions' probabilities (DQN, SAC), if its
-            actions are not discrete, or if it runs more than one environment: a Horde has one stream of experience.
+        ValueError: If the interface feeds predictions back. When training starts, if the algorithm does not report its
+            actions' probabilities (DQN, SAC), if its actions are not discrete, or if it runs more than one environment:
+            a Horde has one stream of experience.
     """
 
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
         super().__init__(verbose)
+        if interface.feedback is not None:
+            raise ValueError("a Horde beside a controller cannot feed predictions back: give it an interface without")
         self.horde, self.interface = horde, interface
         self.n_learned = self.n_gaps = 0
         self.last_probability = float("nan")

@@ -80,3 +80,20 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class InPlace(Worker):
+    """A worker without a thread: a job is done when it is started. For jobs shorter than the handing over."""
+
+    def __init__(self) -> None:
+        self._is_busy = False
+
+    def start(self, job: Job) -> None:
+        """Do a job."""
+        job()
+
+    def join(self) -> None:
+        """Return: nothing is under way."""
+
+    def close(self) -> None:
+        """Return: there is no thread to end."""

@@ -11,7 +11,7 @@ from horde_agent.reproduce import chain_learning as world
 from horde_agent.reproduce.chain_claims import claims
 from horde_agent.reproduce.chain_fit import ONLINE, Curves, Fit, fit, mean_curves
 from horde_agent.reproduce.chain_learning import CHANGE_AFTER, GAMMAS, N_EPISODES, N_RUNS, TAU, TAUS
-from horde_agent.reproduce.result import Cell, Result, Table, student_t
+from horde_agent.reproduce.result import Cell, Result, Table, mean_ci, student_t
 from horde_agent.reproduce.study import Job, Study
 
 NAME = "chain"
@@ -35,7 +35,7 @@ def run(study: Study) -> Result:
         title="The MSPBE estimates on a small chain",
         claims=claims(of_paper),
         figures=figures,
-        tables=[_episodes_table(of_paper[0]), _seeds_table(curves), _tau_table(of_paper[0])],
+        tables=[_gammas_table(curves), _episodes_table(of_paper[0]), _seeds_table(curves), _tau_table(of_paper[0])],
         settings=_settings(study),
         remarks=[
             "The paper gives neither gamma nor the time constant tau of the estimates' traces. Judged is gamma 0.9 at "
@@ -69,14 +69,28 @@ def _episodes_table(curves: Curves) -> Table:
         [
             name if name == "true" else f"{name}, tau {tau}",
             *(
-                f"{1e3 * curves.at(name, tau)[k]:.2f} ± {1e3 * t * curves.error_at(name, tau)[k]:.2f}"
+                f"{_short(1e3 * curves.at(name, tau)[k])} ± {_short(1e3 * t * curves.error_at(name, tau)[k])}"
                 for k in EPISODES_SHOWN
             ),
         ]
         for name, tau in shown
     ]
-    header = ("1000 x MSPBE", *(f"episode {k:,}" for k in EPISODES_SHOWN))
-    return Table("Means of 100 runs with 95 % intervals (gamma 0.9)", header, rows)
+    header = ("measure", *(f"{k:,}" for k in EPISODES_SHOWN))
+    return Table("1000 x MSPBE by episode: means of 100 runs with 95 % intervals (gamma 0.9)", header, rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _gammas_table(curves: Mapping[tuple[float, int], Curves]) -> Table:
+    rows: list[list[Cell]] = []
+    for gamma in GAMMAS:
+        mine = [c for (g, _), c in curves.items() if g == gamma]
+        for name in (*ONLINE, "sample"):
+            fits = [fit(c.at(name), c.at("true")) for c in mine]
+            rows.append([gamma, name, *(str(mean_ci(numbers)) for numbers in zip(*fits, strict=True))])
+    return Table(f"By gamma, means over the seeds, tau {TAU}", ("gamma", "measure", *_COLUMNS), rows)
 
 
 def _seeds_table(curves: Mapping[tuple[float, int], Curves]) -> Table:

@@ -13,7 +13,7 @@ from horde_agent.reproduce.result import Claim, mean_ci, verdict
 
 LEAST_CORRELATION, LEAST_AREA, LARGEST_AREA, LEAST_JUMP = 0.75, 0.5, 1.5, 0.5
 _AREA = f"in [{LEAST_AREA}, {LARGEST_AREA}]"
-_ACCEPTED = f"correlation with the true curve at least {LEAST_CORRELATION}, area {_AREA} of it"
+_ACCEPTED = f"correlation with the true curve at least {LEAST_CORRELATION}, ratio of areas {_AREA}"
 
 
 class Judged(NamedTuple):
@@ -27,8 +27,7 @@ class Judged(NamedTuple):
 
     def said(self, measure: str, number: str) -> str:
         """Return the mean over the seeds with its interval where there are several."""
-        values = [getattr(fit, number) for fit in self.fits[measure]]
-        return f"{values[0]:.3g}" if len(values) == 1 else str(mean_ci(values))
+        return str(mean_ci([getattr(fit, number) for fit in self.fits[measure]]))
 
     def follows(self, measure: str, ending: str) -> list[bool]:
         """Return whether the shape and the area are right."""
@@ -52,11 +51,6 @@ def claims(curves: Sequence[Curves]) -> list[Claim]:
     ]
 
 
-_ACCEPTED = (
-    f"correlation with the true curve at least {LEAST_CORRELATION}, ratio of areas in [{LEAST_AREA}, {LARGEST_AREA}]"
-)
-
-
 def _tracking_claim(judged: Judged) -> Claim:
     parts = [part for name in ONLINE for part in judged.follows(name, "")]
     parts += [LEAST_AREA <= judged.mean(name, "area_in_rise") <= LARGEST_AREA for name in ONLINE]
@@ -72,11 +66,8 @@ def _tracking_claim(judged: Judged) -> Claim:
         measured=f"Episodes 200-1000. {said}.",
         verdict=verdict(parts),
         rule=f"{_ACCEPTED}, in episodes 200-1000, and the same ratio in episodes 1-199; each for both estimates.",
-        cause=(
-            "Both start at 0 with w. With the w that belongs to theta in the place of the learned one, the vector "
-            f"estimate has {judged.said('exact_w', 'area_in_rise')} of the true area in episodes 1-199, with the exact "
-            f"E[delta e] in the place of its trace {judged.said('exact_trace', 'area_in_rise')}: it is w that is late."
-        ),
+        cause="Both start at 0 with w. Of the true area in episodes 1-199 the vector estimate has "
+        f"{_exactly(judged, 'area_in_rise')}: it is w that is late.",
     )
 
 
@@ -96,11 +87,16 @@ def _change_claim(judged: Judged) -> Claim:
         measured=f"Episodes 1001-2000. {said}; the true MSPBE jumps to {judged.said('true', 'peak')} at once.",
         verdict=verdict(parts),
         rule=f"{_ACCEPTED}, in episodes 1001-2000; a peak of at least {LEAST_JUMP:g} of the true jump; each for both.",
-        cause=(
-            "The peak is lower since the trace of delta e and w are both late: with the w that belongs to theta the "
-            f"vector estimate peaks at {judged.said('exact_w', 'peak')}, with the exact E[delta e] at "
-            f"{judged.said('exact_trace', 'peak')}, with both it is the true MSPBE."
-        ),
+        cause="The peak is lower since w and the trace of delta e are both late: the vector estimate peaks at "
+        f"{_exactly(judged, 'peak')}; with both it is the true MSPBE.",
+    )
+
+
+def _exactly(judged: Judged, number: str) -> str:
+    """Return a number of the vector estimate as it would be, were one of its two factors exact."""
+    return (
+        f"{judged.said('exact_w', number)} with the w that belongs to theta in the place of the learned one, "
+        f"{judged.said('exact_trace', number)} with the exact E[delta e] in the place of its trace"
     )
 
 

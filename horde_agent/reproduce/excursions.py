@@ -19,7 +19,7 @@ from horde_agent.reproduce.excursions_data import Data, Time
 from horde_agent.reproduce.excursions_tables import tables
 from horde_agent.reproduce.lessons import Lessons, Tell
 from horde_agent.reproduce.offline import Offline, offline
-from horde_agent.reproduce.streams import interface_of, quiet, streams
+from horde_agent.reproduce.streams import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.reproduce.variants import Task, Variant, learn_all, read_lesson
 
@@ -49,7 +49,7 @@ def run(study: Study) -> Result:
             "alpha_w": f"{PAPER.secondary_ratio:g} alpha",
             "lambda": 0.9,
             "trace rule, w rule": f"{PAPER.trace_rule}, {PAPER.w_rule}",
-            "seeds": ", ".join(map(str, study.seeds)),
+            "seeds": study.seed_list,
             "excursions tested, by seed": ", ".join(str(time.n_tests) for time in data.times.values()),
         },
         remarks=remarks(data),
@@ -71,21 +71,26 @@ def remarks(data: Data) -> list[str]:
     return notes
 
 
+def lives(study: Study) -> list[Wanted]:
+    """Return which lives the experiment learns from."""
+    return [Wanted(seed, STEPS[study.scale]) for seed in study.seeds]
+
+
 def gather(study: Study) -> Data:
     """Live, and learn under every variant; what is kept from a reproduction broken off is not done again."""
     seeds, first = study.seeds, study.seeds[0]
-    lives = streams(study, seeds, STEPS[study.scale])
+    lived = streams(study, seeds, STEPS[study.scale])
     pairs = [(v, seed) for v in RULES for seed in (seeds if v.trace_rule != "capped" else seeds[:1])]
     pairs += [(v, first) for v in LARGER_STEPS + SMALLER_RATIOS]
-    paths = learn_all(study, [Task(seed, lives[seed], variant) for variant, seed in pairs])
-    [scores] = study.in_parallel([Job("off-line solutions", _offline, (quiet(study), first, lives[first]))])
+    paths = learn_all(study, [Task(seed, lived[seed], variant) for variant, seed in pairs])
+    [scores] = study.in_parallel([Job("off-line solutions", _offline, (quiet(study), first, lived[first]))])
 
     interface = interface_of(study)
     questions = excursions(interface)
     data = Data(interface, questions, {}, {}, read_offline(scores), PAPER, RULES, LARGER_STEPS, SMALLER_RATIOS)
     for (variant, seed), path in zip(pairs, paths, strict=True):
         data.lessons.setdefault(variant, {})[seed] = read_lesson(path, questions)
-    for seed, life in lives.items():
+    for seed, life in lived.items():
         data.times[seed] = time_of(life)
     return data
 

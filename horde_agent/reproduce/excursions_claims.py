@@ -34,6 +34,10 @@ def claims(data: Data) -> list[Claim]:
     ]
 
 
+def _together(values: Sequence[float]) -> str:
+    return f" ({over_lives(values)} over lives)" if len(values) > 1 else ""
+
+
 def _percents(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.1%}" for value in values)
 
@@ -110,7 +114,7 @@ def _below_one(data: Data) -> Claim:
         "The average NMSRE over all questions finishes below 1",
         f"{SECTION}, figure 3",
         "the average of the NMSRE for all the questions finished below 1.0",
-        f"means {', '.join(f'{value:.2f}' for value in finals)} ({over_lives(finals)} over lives); "
+        f"means {', '.join(f'{value:.2f}' for value in finals)}{_together(finals)}; "
         f"{_percents(shares)} of the questions end below 1",
         verdict([value < 1.0 for value in finals]),
         "the mean of the final NMSRE is below 1 in every life",
@@ -124,7 +128,7 @@ def _substantial(data: Data) -> Claim:
         "A substantial portion of the variance in the returns is explained",
         SECTION,
         "a substantial portion of the variance in the returns is being explained by the predictions",
-        f"median NMSRE {', '.join(f'{value:.3f}' for value in medians)} ({over_lives(medians)} over lives)",
+        f"median NMSRE {', '.join(f'{value:.3f}' for value in medians)}{_together(medians)}",
         verdict([value < MOST_EXPLAINED for value in medians]),
         "the median question leaves less than half of the variance unexplained in every life",
     )
@@ -215,8 +219,8 @@ def _plain_trace(data: Data) -> Claim:
         "The pseudo-code's own trace does not diverge either",
         f"{SECTION}, pseudo-code",
         "no divergence was observed; the pseudo-code does not bound its trace",
-        f"trace rule plain: {', '.join(map(str, aside))} of {len(data.questions)} set aside, at gamma "
-        f"{', '.join(f'{gamma:g}' for gamma in gammas) or 'none'}; largest trace entries {traces}",
+        f"trace rule plain: {', '.join(map(str, aside))} of {len(data.questions)} set aside"
+        f"{' at gamma ' if gammas else ''}{', '.join(f'{g:g}' for g in gammas)}; largest trace entries {traces}",
         verdict([n == 0 for n in aside]),
         "in every life no question is set aside under the trace rule plain",
         ""

@@ -110,8 +110,8 @@ def summary(lesson: Lesson, questions: Sequence[GVF]) -> Summary:
 
 
 def over_lives(values: Sequence[float]) -> str:
-    """Return a mean over lives with its confidence interval, where there is more than one."""
-    return str(mean_ci(values)) if len(values) > 1 else f"{values[0]:.3g}"
+    """Return a mean over lives with its confidence interval, where there is more than one; a dash where one is nan."""
+    return str(mean_ci(values))
 
 
 def middle(values: Floats) -> float:

@@ -151,18 +151,15 @@ def _offline(data: Data, what: str, label: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for name in [*dict.fromkeys(label), "all"]:
         mine = np.array([name in (own, "all") for own in label])
-        row: list[Cell] = [name]
-        for score in scores.values():
-            row += [middle(score[mine]), average(score[mine])]
-        rows.append(row)
-    columns = [f"{name}: {kind}" for name in scores for kind in ("median", "mean")]
+        rows.append([name, *(f"{middle(s[mine]):.3g} / {average(s[mine]):.3g}" for s in scores.values())])
     note = (
-        f"Mean squared error over variance on the {int(held.sum())} held-out excursions of the first life (30 %). "
+        "Median / mean over the questions of mean squared error over variance, on the "
+        f"{int(held.sum())} held-out excursions of the first life (30 %). "
         f"As lived: what was predicted then, on the {int((held & late).sum())} of them in the second half. Last "
         "weights: what the weights at the end of the life predict; no excursion is learned from. LSTD: the demons' own "
         "equations, solved on the whole learning stream. Ridge regression is shown the returns of the other excursions."
     )
-    return Table(f"How far from the best linear predictor, by {what}", (what, *columns), rows, note)
+    return Table(f"How far from the best linear predictor, by {what}", (what, *scores), rows, note)
 
 
 def _second_half(which: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -10,6 +11,10 @@ from horde_agent.reproduce.result import Cell, Claim, Result, Table
 from horde_agent.telemetry import duration
 
 _SHORT = {"reproduced": "yes", "partly reproduced": "part", "not reproduced": "no"}
+SHORT_LIVES = (
+    "Short lives: this scale shows that everything works. A verdict about how well something is learned means little "
+    "here; the lives of --scale paper are as long as the paper's."
+)
 PAPER = "White, Modayil & Sutton (2012), Scaling life-long off-policy learning"
 
 
@@ -47,9 +52,14 @@ def _overview(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
     return (
         f"<section><p>{escape(PAPER)}: every claim of its experiments beside what was measured here. "
         "A verdict is computed from the numbers by the rule that stands beside it.</p>"
+        f"{_warning(facts)}"
         f"<table><tr><th>experiment</th><th>claim</th><th>verdict</th></tr>{''.join(rows)}</table></section>\n"
         f"<section><h2>How it was made</h2>{_table(('', ''), rows_of_facts)}</section>"
     )
+
+
+def _warning(facts: Mapping[str, Cell]) -> str:
+    return f'<p class="note">{escape(SHORT_LIVES)}</p>' if facts.get("scale") == "quick" else ""
 
 
 def _section(result: Result) -> str:
@@ -81,13 +91,19 @@ def _badge(claim: Claim) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    top = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in header)}</tr>" if any(header) else ""
-    lines = ["".join(f"<td{_align(cell)}>{escape(_said(cell))}</td>" for cell in row) for row in rows]
-    return f'<div class="scroll"><table>{top}{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    looks = [' class="number"' if all(map(_is_number, column)) else "" for column in zip(*rows, strict=True)]
+    looks = looks if any(header) else [""] * len(header)
+    top = "".join(f"<th{look}>{escape(name)}</th>" for look, name in zip(looks, header, strict=False))
+    lines = [
+        "".join(f"<td{look}>{escape(_said(cell))}</td>" for look, cell in zip(looks, row, strict=True)) for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="scroll"><table>{f"<tr>{top}</tr>" if any(header) else ""}{body}</table></div>'
 
 
-def _align(cell: Cell) -> str:
-    return ' class="number"' if isinstance(cell, int | float) else ""
+def _is_number(cell: Cell) -> bool:
+    """Say whether a cell holds a number, or what stands for one, or one with its interval."""
+    return not isinstance(cell, str) or re.fullmatch(r"-|-?[\d.][\d.,e+-]*( ?%| [±/] [\d.e+-]+)?", cell) is not None
 
 
 def _said(cell: Cell) -> str:
@@ -106,16 +122,17 @@ def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
     """Return the claims, figures and tables as Markdown."""
     lines = [f"# {PAPER}: claims and measurements", ""]
     lines += [f"* {name}: {_said(value)}" for name, value in facts.items()]
+    lines += ["", SHORT_LIVES] if facts.get("scale") == "quick" else []
     for result in results:
         lines += ["", f"## {result.title}", ""]
         lines += [f"{remark}\n" for remark in result.remarks]
-        lines += _markdown_table(
+        lines += table_lines(
             Table("", ("claim", "the paper", "measured", "verdict"), [_claim_row(c) for c in result.claims])
         )
         for figure in result.figures:
             lines += ["", f"![{figure.caption}]({result.name}/{figure.file})"]
         for table in result.tables:
-            lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *_markdown_table(table)]
+            lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *table_lines(table)]
         settings = "; ".join(f"{name} {_said(value)}" for name, value in result.settings.items())
         lines += ["", f"Settings: {settings}; wall time {duration(result.seconds)}."]
     return "\n".join(lines) + "\n"
@@ -126,22 +143,24 @@ def _claim_row(claim: Claim) -> list[Cell]:
     return [claim.text, f"{claim.paper} ({claim.source})", claim.measured + cause, f"**{claim.verdict}**"]
 
 
-def _markdown_table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
+    """Return a table as lines of Markdown."""
     rows = [table.header, ["---"] * len(table.header), *([_said(cell) for cell in row] for row in table.rows)]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
-main { max-width: 66rem; margin: 0 auto; padding: 1.5rem; }
+main { max-width: 70rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
 h2.large { font-size: 1.3rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
 figure { margin: 1.2rem 0; } img { max-width: 100%; height: auto; display: block; margin: 0 auto; }
 p, figcaption { max-width: 54rem; color: #555; } figcaption { font-size: .9rem; margin: .4rem auto 0; }
 table { border-collapse: collapse; font-size: .9rem; } .scroll { overflow-x: auto; }
-td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; text-align: left; }
-td { font-variant-numeric: tabular-nums; } td.number { text-align: right; } a { color: #3b6fb6; }
+td, th { padding: .2rem 1rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; text-align: left; }
+td { font-variant-numeric: tabular-nums; } a { color: #3b6fb6; }
+.number { text-align: right; } td.number { white-space: nowrap; }
 .claim { border-left: 3px solid #ddd; padding-left: .9rem; } .claim th { color: #666; font-weight: 500; width: 6.5rem; }
 .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
 .verdict { font-size: .8rem; font-weight: 600; padding: .1rem .5rem; border-radius: 1rem; white-space: nowrap; }

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own, one per core: spawned, with progress, and all ended when the caller is.
+"""Jobs in other processes, one per core: spawned, with progress, and all ended when the caller is.
 
 A job is a function of a module and its arguments. It is called with a `tell` before its arguments, by which it may say
 how far it is; what it returns goes through a pipe, so large things are written to files and their paths returned.
@@ -6,6 +6,7 @@ how far it is; what it returns goes through a pipe, so large things are written 
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -25,6 +26,7 @@ Tell = Callable[[float], None]
 """Says which share of a job is done, in [0, 1]; cheap, may be called on every step."""
 
 _TELL_EVERY_S, _SAY_EVERY_S = 1.0, 10.0
+_SURE_FROM = 0.01  # share of the work from which on the time left can be told
 
 
 class Job(NamedTuple):
@@ -34,11 +36,13 @@ class Job(NamedTuple):
         name: What it is called in progress and errors.
         function: A module-level function (a spawned process imports it), called as function(tell, *args).
         args: Its arguments, which go through a pipe.
+        cost: About how long it takes, in any unit: progress is counted by it, and the dearest begin first.
     """
 
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
+    cost: float = 1.0
 
 
 class JobFailed(RuntimeError):
@@ -77,19 +81,20 @@ class _Crew:
     def __init__(self, jobs: Sequence[Job], say: Callable[[str], None], n_workers: int) -> None:
         self.jobs, self.say, self.n_workers = jobs, say, min(n_workers, max(len(jobs), 1))
         self.shares = [0.0] * len(jobs)
+        self._whole = sum(job.cost for job in jobs)
         self.results: list[Any] = [None] * len(jobs)
         self._began = self._said = time.perf_counter()
         self._running: dict[Connection, tuple[int, Any]] = {}
 
     def work(self) -> list[Any]:
         """Do all jobs."""
-        waiting = list(range(len(self.jobs)))
+        waiting = sorted(range(len(self.jobs)), key=lambda k: -self.jobs[k].cost)
         try:
-            while waiting or self._running:
-                while waiting and len(self._running) < self.n_workers:
-                    self._start(waiting.pop(0))
+            for _ in range(self.n_workers):
+                self._hand(*self._start(), waiting.pop(0))
+            while self._running:
                 for pipe in wait(list(self._running), timeout=_SAY_EVERY_S):
-                    self._hear(pipe)  # type: ignore[arg-type]
+                    self._hear(pipe, waiting)  # type: ignore[arg-type]
         finally:
             for _, process in self._running.values():
                 process.terminate()
@@ -100,25 +105,31 @@ class _Crew:
         """Take in how far a job is, and say it if it is time."""
         self.shares[k] = share
         now = time.perf_counter()
-        done = sum(self.shares) / len(self.shares)
-        if now - self._said < _SAY_EVERY_S or done <= 0:
+        done = sum(share * job.cost for share, job in zip(self.shares, self.jobs, strict=True)) / self._whole
+        if now - self._said < _SAY_EVERY_S or done < _SURE_FROM:
             return
         self._said = now
         left = duration((now - self._began) * (1 - done) / done)
         names = ", ".join(self.jobs[i].name for i, _ in self._running.values()) or self.jobs[k].name
         self.say(f"{names} · {done:.0%} of {len(self.jobs)} job{'s' * (len(self.jobs) > 1)} · {left} left")
 
-    def _start(self, k: int) -> None:
+    def _start(self) -> tuple[Connection, Any]:
+        """Start a process, and return the pipe to it and itself."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         threads = max(1, n_cores() // self.n_workers)
-        process = context.Process(target=_work, args=(theirs, self.jobs[k], threads), name=self.jobs[k].name)
+        process = context.Process(target=_work, args=(theirs, threads))
         with _deaf_to_interrupts():
             process.start()
         theirs.close()
-        self._running[ours] = (k, process)
+        return ours, process
 
-    def _hear(self, pipe: Connection) -> None:
+    def _hand(self, pipe: Connection, process: Any, k: int) -> None:
+        """Give a process a job."""
+        self._running[pipe] = (k, process)
+        pipe.send(self.jobs[k])
+
+    def _hear(self, pipe: Connection, waiting: list[int]) -> None:
         """Take in one message of a process: a share, a result, a failure, or its silence."""
         k, process = self._running[pipe]
         try:
@@ -133,8 +144,11 @@ class _Crew:
             raise JobFailed(f"{self.jobs[k].name} failed: {content}")
         self.results[k] = content
         del self._running[pipe]
-        process.join()
-        pipe.close()
+        if waiting:
+            self._hand(pipe, process, waiting.pop(0))
+        else:
+            pipe.close()  # nothing more comes: the process ends
+            process.join()
         self.note(k, 1.0)
 
 
@@ -151,10 +165,18 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(pipe: Connection, job: Job, n_threads: int) -> None:
-    """Do one job in this process, and end with the process that started it."""
+def _work(pipe: Connection, n_threads: int) -> None:
+    """Do jobs in this process until no more come, and end with the process that started it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     numba.set_num_threads(min(n_threads, numba.get_num_threads()))
+    with suppress(EOFError):
+        while True:
+            _do(pipe.recv(), pipe)
+            gc.collect()  # what the last job held in circles, before the next one needs the room
+
+
+def _do(job: Job, pipe: Connection) -> None:
+    """Do one job."""
     last = time.perf_counter()
 
     def tell(share: float) -> None:

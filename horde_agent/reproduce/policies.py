@@ -18,21 +18,22 @@ from horde_agent.reproduce.parallel import n_cores
 from horde_agent.reproduce.policies_learning import (
     GAMMAS,
     Course,
+    Part,
     asked,
     cycle_times,
     growth_factors,
-    learn_gamma,
+    learn_part,
     read_course,
-    together,
 )
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
-from horde_agent.reproduce.streams import interface_of, quiet, streams
+from horde_agent.reproduce.streams import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Study
 
 Floats = NDArray[np.float64]
 
 NAME = "policies"
 FEW, MANY = 1_000, 10_000
+MANY_PARTS = 2
 LAM = 0.9
 
 
@@ -45,7 +46,7 @@ class Size(NamedTuple):
     cycles: int
 
 
-SIZES = {"paper": Size(261_681, 26_168, 261_681, 2_000), "quick": Size(12_000, 600, 600, 100)}
+SIZES = {"paper": Size(261_681, 13_084, 261_681, 2_000), "quick": Size(12_000, 600, 600, 100)}
 
 FALLEN, SHARE_FALLEN = 0.5, 0.9
 PAPER_CYCLE_MS, PERIOD_MS = 85.0, 100.0
@@ -59,14 +60,14 @@ class Data(NamedTuple):
     Attributes:
         few: The course of a thousand questions, by seed.
         many: The course of ten thousand, on the first seed's life.
-        rules: The course of each gamma's questions on the first seed's life, by trace rule; each as long as `rules`.
+        rules: The course of a thousand questions on the first seed's life, by trace rule; each as long as `rules`.
         cycles: p50, p99 and max in milliseconds, by number of policies.
         growth: Factor by which the second moment of each policy's plain trace grows per step, over (gamma lambda)^2.
     """
 
     few: dict[int, Course]
     many: Course
-    rules: dict[str, list[Course]]
+    rules: dict[str, Course]
     cycles: dict[int, dict[str, float]]
     growth: Floats
 
@@ -98,7 +99,7 @@ def run(study: Study) -> Result:
             "alpha_w": "0.001 alpha",
             "trace rule, w rule": "clipped, every-step",
             "tau of the estimates, in steps": 10_000,
-            "seeds": ", ".join(map(str, study.seeds)),
+            "seeds": study.seed_list,
         },
         remarks=[
             "Every question learns on every step: a Gibbs policy never gives an action no probability.",
@@ -110,34 +111,52 @@ def run(study: Study) -> Result:
     )
 
 
+def lives(study: Study) -> list[Wanted]:
+    """Return which lives the experiment learns from."""
+    return [Wanted(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds]
+
+
 def gather(study: Study) -> Data:
     """Live and learn; what is kept from a reproduction broken off is not done again."""
-    size, seeds, first, sent = SIZES[study.scale], study.seeds, study.seeds[0], quiet(study)
-    lives = streams(study, seeds, size.life, "behaviour")
+    size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
+    lived = streams(study, seeds, size.life, "behaviour")
+    others = [rule for rule in TRACE_RULES if rule != "clipped"]
+    plan = [Plan(first, MANY, "clipped", size.many, Part(k, MANY_PARTS)) for k in range(MANY_PARTS)]
+    plan += [Plan(first, FEW, rule, size.rules, Part()) for rule in others]
+    plan += [Plan(seed, FEW, "clipped", size.life, Part()) for seed in seeds]
+    paths = study.in_parallel([_job(quiet(study), lived[p.seed], p) for p in plan])
 
-    def job(seed: int, n: int, rule: str, gamma: float, steps: int) -> Job:
-        what = f"{n:,} policies, {rule}, gamma {gamma:g}, life {seed}"
-        return Job(what, learn_gamma, (sent, seed, lives[seed], n, rule, gamma, steps))
+    def course(seed: int, n: int, rule: str) -> Course:
+        wanted = (seed, n, rule)
+        return read_course([path for p, path in zip(plan, paths, strict=True) if (p.seed, p.n, p.rule) == wanted])
 
-    longest_first = sorted(GAMMAS, reverse=True)
-    plan = [(first, MANY, "clipped", size.many)]
-    plan += [(first, FEW, rule, size.rules) for rule in TRACE_RULES if rule != "clipped"]
-    plan += [(seed, FEW, "clipped", size.life) for seed in seeds]
-    jobs = [job(seed, n, rule, gamma, steps) for seed, n, rule, steps in plan for gamma in longest_first]
-    paths = iter(study.in_parallel(jobs))
-    found = {key[:3]: read_course([next(paths) for _ in GAMMAS])[::-1] for key in plan}
-
-    rules = {rule: found[first, FEW, rule] for rule in TRACE_RULES}
-    rules["clipped"] = [_cut(course, size.rules) for course in rules["clipped"]]
-    cycles = {n: _cycles(study, lives[first], n, size.cycles) for n in (FEW, MANY)}
+    few = {seed: course(seed, FEW, "clipped") for seed in seeds}
+    rules = {rule: course(first, FEW, rule) for rule in others}
     interface = interface_of(study)
     return Data(
-        {seed: together(found[seed, FEW, "clipped"]) for seed in seeds},
-        together(found[first, MANY, "clipped"]),
-        rules,
-        cycles,
-        growth_factors(interface, asked(interface, first, FEW), lives[first]),
+        few,
+        course(first, MANY, "clipped"),
+        {rule: rules.get(rule) or _cut(few[first], size.rules) for rule in TRACE_RULES},
+        {n: _cycles(study, lived[first], n, size.cycles) for n in (FEW, MANY)},
+        growth_factors(interface, asked(interface, first, FEW), lived[first]),
     )
+
+
+class Plan(NamedTuple):
+    """What one process learns: see `learn_part`."""
+
+    seed: int
+    n: int
+    rule: str
+    steps: int
+    part: Part
+
+
+def _job(study: Study, life: Path, p: Plan) -> Job:
+    name = f"{p.n:,} policies, {p.rule}, life {p.seed}" + (f", part {p.part.k + 1}" if p.part.of > 1 else "")
+    # The plain engine takes some twenty times as long.
+    cost = p.n / p.part.of * p.steps * (1.0 if p.rule == "clipped" else 20.0)
+    return Job(name, learn_part, (study, p.seed, life, p.n, p.rule, p.steps, p.part), cost)
 
 
 def _cycles(study: Study, life: Path, n: int, cycles: int) -> dict[str, float]:
@@ -178,8 +197,10 @@ class Fall(NamedTuple):
 
 
 def fall(course: Course) -> Fall:
-    """Measure the fall over the questions that were not set aside."""
+    """Measure the fall over the questions that were not set aside; where there is none, nothing fell."""
     curves = course.mspbe[:, course.is_sound].astype(np.float64)
+    if not curves.shape[1]:
+        return Fall(np.nan, 0.0, 0.0, 0)
     late = curves[-max(len(curves) // 10, 1) :].mean(axis=0)
     mean, peaks = curves.mean(axis=1), curves.max(axis=0)
     share = float((np.abs(late) < FALLEN * peaks).mean())
@@ -216,7 +237,7 @@ def _cause(falls: Sequence[Fall], n_steps: int) -> str:
 def fall_claim(data: Data, size: Size) -> Claim:
     """Judge the learning of a thousand questions."""
     falls = [fall(course) for course in data.few.values()]
-    n_aside = sum(int(course.n_aside[-1]) for course in data.few.values())
+    n_aside = sum(int(course.n_aside[-1].sum()) for course in data.few.values())
     parts = [all(part) for part in zip(*(_has_fallen(f) for f in falls), strict=True)]
     peaks = ", ".join(f"{f.peak_at:,}" for f in falls)
     return Claim(
@@ -248,7 +269,7 @@ def cycle_claim(data: Data) -> Claim:
 
 def many_claim(data: Data, size: Size) -> Claim:
     """Judge ten thousand policies: what the paper leaves to more computing power."""
-    found, times, n_aside = fall(data.many), data.cycles[MANY], int(data.many.n_aside[-1])
+    found, times, n_aside = fall(data.many), data.cycles[MANY], int(data.many.n_aside[-1].sum())
     return Claim(
         text=f"The same with {MANY:,} policies.",
         source="section 8",
@@ -266,16 +287,15 @@ def plain_claim(data: Data, size: Size) -> Claim:
     """Judge the pseudo-code's own trace."""
     growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
     plain = data.rules["plain"]
-    aside = {gamma: int(course.n_aside[-1]) for gamma, course in zip(GAMMAS, plain, strict=True)}
-    largest = [course.max_trace[-1] for course in plain]
+    aside, largest = plain.n_aside[-1].tolist(), plain.max_trace[-1].tolist()
     return Claim(
         text="The pseudo-code's own trace learns them without divergence.",
         source="sections 2 and 6",
         paper="GTD(lambda) as printed; no divergence is spoken of",
         measured=f"In {size.rules:,} steps, at gamma {', '.join(f'{g:g}' for g in GAMMAS)}: largest |e| "
-        f"{', '.join(f'{e:,.0f}' for e in largest)}; set aside {', '.join(str(n) for n in aside.values())} of "
-        f"{', '.join(str(len(course.gamma)) for course in plain)}.",
-        verdict=verdict([n == 0 for n in aside.values()]),
+        f"{', '.join(f'{e:,.0f}' for e in largest)}; set aside {', '.join(map(str, aside))} of "
+        f"{', '.join(str((plain.gamma == g).sum()) for g in GAMMAS)}.",
+        verdict=verdict([n == 0 for n in aside]),
         rule="For each gamma no question is set aside under the trace rule plain.",
         cause="The second moment of the median policy's trace is multiplied per step by "
         + ", ".join(f"{factor:.2f} (gamma {gamma:g})" for gamma, factor in growth.items())
@@ -293,9 +313,11 @@ def seeds_table(data: Data) -> Table:
     for name, course in [*named, (f"{MANY:,}", data.many)]:
         for gamma in (None, *GAMMAS):
             mine = np.ones(course.gamma.shape, dtype=bool) if gamma is None else course.gamma == gamma
-            part = course._replace(mspbe=course.mspbe[:, mine], is_sound=course.is_sound[mine])
-            found = fall(part)
-            peak = float(part.mspbe[:, part.is_sound].mean(axis=1).max())
+            if not mine.any():
+                continue
+            found = fall(course._replace(mspbe=course.mspbe[:, mine], is_sound=course.is_sound[mine]))
+            sound = mine & course.is_sound
+            peak = float(course.mspbe[:, sound].mean(axis=1).max()) if sound.any() else None
             label = "all" if gamma is None else f"{gamma:g}"
             shares = 100 * found.share, 100 * found.negative
             rows.append([name, label, int(mine.sum()), peak, found.peak_at, found.of_mean, *shares])
@@ -321,9 +343,9 @@ def cycle_table(data: Data) -> Table:
 def traces_table(data: Data) -> Table:
     """Return the largest traces by rule and gamma."""
     rows: list[Sequence[Cell]] = [
-        [rule, f"{gamma:g}", float(course.max_trace[-1]), int(course.n_aside[-1]), len(course.gamma)]
-        for rule, courses in data.rules.items()
-        for gamma, course in zip(GAMMAS, courses, strict=True)
+        [rule, f"{g:g}", float(c.max_trace[-1, k]), int(c.n_aside[-1, k]), int((c.gamma == g).sum())]
+        for rule, c in data.rules.items()
+        for k, g in enumerate(GAMMAS)
     ]
     low, middle, high = np.quantile(data.growth, [0.05, 0.5, 0.95])
     said = "; ".join(

@@ -1,7 +1,7 @@
 """Learning about many Gibbs policies from one recorded life: the work of the experiment `policies`.
 
-The questions of each gamma learn in a Horde of their own, so that they can share the cores and so that the largest
-trace of each gamma is known. Demons do not know of each other: what is learned is the same.
+Where there are many, parts of them learn in Hordes of their own, so that they can share the cores. Demons do not know
+of each other: what is learned is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from horde_agent.reproduce.lessons import Lessons, Tell, learn
 from horde_agent.reproduce.streams import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.student import encoder
-from horde_agent.telemetry import Durations
+from horde_agent.telemetry import Durations, sound_demons
 
 Floats = NDArray[np.float64]
 
@@ -35,13 +35,13 @@ _STATES_LOOKED_AT = 60
 
 
 class Course(NamedTuple):
-    """How the learning of some questions went; S samples of n questions.
+    """How the learning of some questions went; S samples of n questions, of which there are four gammas.
 
     Attributes:
         step: Learning steps at each sample, shape (S,).
         mspbe: Scalar estimates of each question then, float32, shape (S, n); 0 from where it was set aside.
-        max_trace: Largest |e| so far, shape (S,).
-        n_aside: Questions set aside so far, shape (S,).
+        max_trace: Largest |e| so far of each gamma's questions, shape (S, 4).
+        n_aside: Questions of each gamma set aside so far, shape (S, 4).
         gamma: Of each question, shape (n,).
         is_sound: Whether a question was never set aside, shape (n,).
         seconds: What learning took.
@@ -56,10 +56,9 @@ class Course(NamedTuple):
     seconds: float
 
 
-def asked(interface: Interface, seed: int, n: int, gamma: float | None = None) -> list[GVF]:
-    """Return the questions that `horde learn --questions policies` asks with a seed, or those of one gamma."""
-    drawn = questions.policies(interface, np.random.default_rng([seed, 1]), n)
-    return [gvf for gvf in drawn if gamma is None or gvf.continuation == gamma]
+def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
+    """Return the questions that `horde learn --questions policies` asks with a seed."""
+    return questions.policies(interface, np.random.default_rng([seed, 1]), n)
 
 
 def config(trace_rule: str) -> LearnerConfig:
@@ -79,78 +78,86 @@ def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: M
     return horde
 
 
-def learn_gamma(
-    tell: Tell, study: Study, seed: int, life: Path, n: int, trace_rule: str, gamma: float, steps: int
-) -> str:
-    """Learn the questions of one gamma along a life's first steps, in a process of its own; return the file.
+class Part(NamedTuple):
+    """Some of the questions of a course: every `of`-th, from number `k` on."""
+
+    k: int = 0
+    of: int = 1
+
+
+def learn_part(tell: Tell, study: Study, seed: int, life: Path, n: int, trace_rule: str, steps: int, part: Part) -> str:
+    """Learn some of the questions along a life's first steps, in a process of its own; return the file.
 
     Args:
         tell: Takes the share that is done.
         study: Where the file is kept.
         seed: Of the life and of the policies.
         life: Its record.
-        n: Policies of all gammas together.
+        n: Policies of all parts together.
         trace_rule: As in `LearnerConfig`.
-        gamma: Whose questions are learned.
         steps: How much of the life is learned from.
+        part: Which of the questions.
     """
 
     def make(path: Path) -> None:
         interface = interface_of(study)
-        gvfs = asked(interface, seed, n, gamma)
+        gvfs = asked(interface, seed, n)[part.k :: part.of]
         course = follow(Lessons(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, tell)
         with path.open("wb") as file:
             np.savez(file, **course._asdict())
 
-    name = f"policies-{n}-{trace_rule}-{gamma:g}-{seed}.npz"
-    return str(study.kept(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, gamma=gamma, steps=steps))
+    name = f"policies-{n}-{trace_rule}-{seed}-{part.k + 1}-of-{part.of}.npz"
+    return str(study.kept(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, steps=steps, part=repr(part)))
 
 
 def follow(lessons: Lessons, horde: Horde, interface: Interface, tell: Tell) -> Course:
     """Learn from a life and sample what is known of the questions on the way."""
     n_updates = int(lessons.n_learned[-1])
     every = max(n_updates // N_SAMPLES, 1)
-    samples: list[tuple[int, NDArray[np.float32], float, int]] = []
+    gamma = np.array([float(gvf.continuation) for gvf in horde.questions if not callable(gvf.continuation)])
+    members = [gamma == g for g in GAMMAS]
+    samples: list[tuple[int, NDArray[np.float32], list[float], list[int]]] = []
 
     def after(n: int) -> None:
         if n % every == 0 or n == n_updates:
-            samples.append((n, horde.mspbe_scalar.astype(np.float32), horde.max_trace, len(horde.diverged)))
+            traces, aside = horde.max_traces, ~sound_demons(horde)
+            largest = [float(traces[mine].max(initial=0.0)) for mine in members]
+            counts = [int(aside[mine].sum()) for mine in members]
+            samples.append((n, horde.mspbe_scalar.astype(np.float32), largest, counts))
             tell(n / n_updates)
 
     seconds = learn(lessons, horde, interface, after=after).seconds
     step, mspbe, max_trace, n_aside = zip(*samples, strict=True)
-    aside = set(horde.diverged)
     return Course(
         np.array(step),
         np.stack(mspbe),
         np.array(max_trace),
         np.array(n_aside),
-        np.array([float(gvf.continuation) for gvf in horde.questions if not callable(gvf.continuation)]),
-        np.array([name not in aside for name in horde.names]),
+        gamma,
+        sound_demons(horde),
         seconds,
     )
 
 
-def read_course(paths: Sequence[str | Path]) -> list[Course]:
-    """Read what `learn_gamma` wrote, a course for each gamma."""
-    courses = []
+def read_course(paths: Sequence[str | Path]) -> Course:
+    """Read what `learn_part` wrote of the parts of a course, and return the whole of it."""
+    parts = []
     for path in paths:
         with np.load(path) as file:
-            courses.append(Course(**{name: file[name] for name in Course._fields}))
-    return courses
+            parts.append(Course(**{name: file[name] for name in Course._fields}))
+    return together(parts)
 
 
-def together(courses: Sequence[Course]) -> Course:
-    """Return the questions of several gammas as one course; the seconds are added, the largest trace is that of all."""
-    first = courses[0]
+def together(parts: Sequence[Course]) -> Course:
+    """Return the questions of several parts as one course; the seconds are added."""
     return Course(
-        first.step,
-        np.concatenate([c.mspbe for c in courses], axis=1),
-        np.max([c.max_trace for c in courses], axis=0),
-        np.sum([c.n_aside for c in courses], axis=0),
-        np.concatenate([c.gamma for c in courses]),
-        np.concatenate([c.is_sound for c in courses]),
-        float(sum(c.seconds for c in courses)),
+        parts[0].step,
+        np.concatenate([c.mspbe for c in parts], axis=1),
+        np.max([c.max_trace for c in parts], axis=0),
+        np.sum([c.n_aside for c in parts], axis=0),
+        np.concatenate([c.gamma for c in parts]),
+        np.concatenate([c.is_sound for c in parts]),
+        float(sum(c.seconds for c in parts)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ def course_picture(course: Course, path: Path) -> Figure:
     left.set_ylabel("scalar MSPBE estimate")
     left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     right.set_ylabel("mean over its own peak")
-    right.legend(frameon=False, fontsize=8, loc="upper right")
+    right.legend(fontsize=8, framealpha=0.8, edgecolor="none")
     for axes in (left, right):
         axes.axhline(0.0, color="0.35", linewidth=0.8)
         axes.set_xlim(0, course.step[-1])
@@ -67,13 +67,13 @@ def _draw_means(axes: Axes, course: Course) -> None:
             axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
 
 
-def traces_picture(rules: Mapping[str, Sequence[Course]], path: Path) -> Figure:
+def traces_picture(rules: Mapping[str, Course], path: Path) -> Figure:
     """Draw the largest trace so far, by gamma and trace rule."""
     canvas = Canvas(figsize=(12.0, 3.2), dpi=130, layout="constrained")
     panels = canvas.subplots(1, len(GAMMAS), sharey=True)
     for k, (axes, gamma) in enumerate(zip(panels, GAMMAS, strict=True)):
-        for colour, (rule, courses) in zip(COLOURS, rules.items(), strict=False):
-            axes.plot(courses[k].step, courses[k].max_trace, color=colour, linewidth=1.6, label=rule)
+        for colour, (rule, course) in zip(COLOURS, rules.items(), strict=False):
+            axes.plot(course.step, course.max_trace[:, k], color=colour, linewidth=1.6, label=rule)
         axes.set_yscale("log")
         axes.set_title(f"gamma {gamma:g}", fontsize=10)
         axes.set_xlabel("learning steps")

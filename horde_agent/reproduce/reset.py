@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.bodies import LampMove
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
@@ -25,7 +26,7 @@ from horde_agent.reproduce.lessons import Lessons, Tell, learn
 from horde_agent.reproduce.reset_claims import claims
 from horde_agent.reproduce.reset_data import Data, Run
 from horde_agent.reproduce.reset_tables import tables
-from horde_agent.reproduce.streams import LampMove, interface_of, quiet, streams
+from horde_agent.reproduce.streams import Wanted, interface_of, live, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.telemetry import sound_demons
 
@@ -34,6 +35,8 @@ Floats = NDArray[np.float64]
 GAMMA = 0.8
 STEPS = {"paper": 216_000, "quick": 12_000}
 """Six hours at 10 Hz: the first part of the first experiment's life."""
+LAMP_STEPS = {"paper": 156_000, "quick": 12_000}
+"""The lives with a moved lamp end some 25,000 learning steps after it: nothing later is looked at."""
 CHANGE_AT = {"paper": 40_000, "quick": 2_200}
 """Learning step of the change; in a short life as early in proportion."""
 EVERY = {"paper": 200, "quick": 20}
@@ -59,13 +62,14 @@ def run(study: Study) -> Result:
         tables(data),
         settings={
             "steps of each life": STEPS[study.scale],
+            "steps of each life with a moved lamp": LAMP_STEPS[study.scale] if data.moved else None,
             "questions": len(data.questions),
             "gamma": GAMMA,
             "change at learning step": data.change_at,
             "tau of the MSPBE estimates, learning steps": config.mspbe_tau,
             "1 / (alpha_w active features), learning steps": 1.0 / (config.step_size * config.secondary_ratio),
             "the lamp goes to (x, y, z in m)": ", ".join(map(str, NEW_PLACE)) if data.moved else None,
-            "seeds": ", ".join(map(str, study.seeds)),
+            "seeds": study.seed_list,
         },
         remarks=[
             "Training time is counted in learning steps; excursions and drives lie between them and are not drawn.",
@@ -78,26 +82,27 @@ def run(study: Study) -> Result:
     )
 
 
+def lives(study: Study) -> list[Wanted]:
+    """Return which lives the experiment learns from; those with a moved lamp depend on what these learned when."""
+    return first_experiment.lives(study)
+
+
 def gather(study: Study) -> Data:
     """Live with and without a moved lamp, and learn from both."""
-    seeds, steps, change_at = study.seeds, STEPS[study.scale], CHANGE_AT[study.scale]
-    lives = streams(study, seeds, first_experiment.STEPS[study.scale])
-    moved: dict[int, Path] = {}
-    if study.backend == "simulator":
-        moves = {seed: [lamp_move(first_steps(read(lives[seed]), steps), change_at)] for seed in seeds}
-        moved = streams(study, seeds, steps, lamp_moves=moves)
-    jobs = [_job(study, seed, lives[seed], resets=True) for seed in seeds]
-    jobs += [_job(study, seed, moved[seed], resets=False) for seed in moved]
-    paths = study.in_parallel(jobs)
+    seeds, change_at, has_lamp = study.seeds, CHANGE_AT[study.scale], study.backend == "simulator"
+    lived = streams(study, seeds, first_experiment.STEPS[study.scale])
+    jobs = [Job(f"the lamp moves in life {s}", _learn_moved, (quiet(study), s, lived[s]), 3.0) for s in seeds]
+    jobs = jobs if has_lamp else []
+    jobs += [Job(f"theta := 0 in life {s}", _learn, (quiet(study), s, lived[s], True)) for s in seeds]
+    runs = [read_run(path) for path in study.in_parallel(jobs)]
     interface = interface_of(study)
-    runs = [read_run(path) for path in paths]
     return Data(
         interface=interface,
         questions=asked(interface),
         change_at=change_at,
         every=EVERY[study.scale],
-        reset=dict(zip(seeds, runs, strict=False)),
-        moved=dict(zip(moved, runs[len(seeds) :], strict=True)),
+        reset=dict(zip(seeds, runs[-len(seeds) :], strict=True)),
+        moved=dict(zip(seeds, runs, strict=False)) if has_lamp else {},
         lit_group=LIT,
     )
 
@@ -128,9 +133,12 @@ def lamp_move(stream: Stream, change_at: int) -> LampMove:
     return between, LAMP, NEW_PLACE
 
 
-def _job(study: Study, seed: int, life: Path, *, resets: bool) -> Job:
-    what = "theta := 0" if resets else "the lamp moves"
-    return Job(f"{what} in life {seed}", _learn, (quiet(study), seed, life, resets))
+def _learn_moved(tell: Tell, study: Study, seed: int, life: Path) -> str:
+    """Live the life again with the lamp moved, and learn from that; `life` is the one in which it stays."""
+    steps = LAMP_STEPS[study.scale]
+    move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
+    path = Path(live(lambda share: tell(0.8 * share), study, Wanted(seed, steps, lamp_moves=(move,))))
+    return _learn(lambda share: tell(0.8 + 0.2 * share), study, seed, path, resets=False)
 
 
 def _learn(tell: Tell, study: Study, seed: int, life: Path, resets: bool) -> str:

@@ -106,7 +106,7 @@ def _same_shape(data: Data) -> Claim:
         f"correlations with the NMSRE (means over lives; lags in learning steps): {'; '.join(said)}",
         verdict(parts),
         f"the correlation at the best lag is at least {SAME_SHAPE}, for each estimate before and after the change",
-        "" if all(parts) else f"after the change half of the rise is gone after {_halved(data)} learning steps",
+        "" if all(parts) else f"learning steps after the change until half of the rise is gone: {_halved(data)}",
     )
 
 

@@ -143,8 +143,10 @@ class Mean(NamedTuple):
     n: int
 
     def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
         if math.isnan(self.half_width):
-            return f"{self.mean:.3g} (one run, no interval)"
+            return f"{self.mean:.3g}"
         return f"{self.mean:.3g} ± {self.half_width:.2g}"
 
 

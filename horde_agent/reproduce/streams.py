@@ -9,53 +9,28 @@ life that `horde learn` lives with the same seed and all of its questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from horde_agent.bodies import ONE_AT_A_TIME, LampMove, make_body
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.loop import Life, Moment
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
+from horde_agent.reproduce.parallel import Tell
 from horde_agent.reproduce.study import Job, Study
+from horde_agent.worker import InPlace
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""
-
-LampMove = tuple[float, str, tuple[float, float, float]]
-"""When (robot time in seconds), which lamp, and where it goes (x, y, z in metres)."""
-
-_ONE_AT_A_TIME = ("serial", "drops")
-
-
-def make_body(backend: str, port: str | None = None, lamp_moves: Sequence[LampMove] = ()) -> gymnasium.Env[Any, Any]:
-    """Return the body that a backend's name stands for, reached through Gymnasium alone.
-
-    Args:
-        backend: As in `horde learn --backend`.
-        port: Of a real robot.
-        lamp_moves: Changes of the pen during the life.
-
-    Raises:
-        ValueError: If this body's behaviour cannot be chosen, or its lamp cannot be moved by the program.
-    """
-    if backend == "replay":
-        raise ValueError("a replayed log has no choices of its own to test: use simulator, emulated, serial or drops")
-    if lamp_moves and backend != "simulator":
-        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r}")
-    if backend in _ONE_AT_A_TIME:
-        return gymnasium.make(f"horde_env:Critterbot{backend.title()}-v0", port=port, disable_env_checker=True)
-    if backend == "emulated":
-        return gymnasium.make("horde_env:CritterbotEmulated-v0", disable_env_checker=True)
-    settings: dict[str, Any] = {"lamp_moves": tuple(lamp_moves)} if lamp_moves else {}
-    return gymnasium.make("horde_env:CritterbotPen-v0", disable_env_checker=True, **settings)
 
 
 def interface_of(study: Study) -> Interface:
@@ -96,13 +71,25 @@ def streams(
         kind: With test excursions or without.
         lamp_moves: Changes of the pen, by seed; none when None.
     """
-    moves = {seed: tuple((lamp_moves or {}).get(seed, ())) for seed in seeds}
-    jobs = [Job(f"life {s}", _live, (quiet(study), s, steps, kind, moves[s])) for s in seeds]
-    if study.backend in _ONE_AT_A_TIME:  # there is one robot
-        paths = [study.in_parallel([job])[0] for job in jobs]
-    else:
-        paths = study.in_parallel(jobs)
-    return {seed: Path(path) for seed, path in zip(seeds, paths, strict=True)}
+    moves = lamp_moves or {}
+    wanted = [Wanted(seed, steps, kind, tuple(moves.get(seed, ()))) for seed in seeds]
+    return dict(zip(seeds, live_all(study, wanted), strict=True))
+
+
+class Wanted(NamedTuple):
+    """A life that somebody wants to learn from: as the arguments of `stream`."""
+
+    seed: int
+    steps: int
+    kind: Kind = "excursions"
+    lamp_moves: tuple[LampMove, ...] = ()
+
+
+def live_all(study: Study, wanted: Sequence[Wanted]) -> list[Path]:
+    """Return the records of lives, lived at the same time where the body allows it."""
+    jobs = [Job(f"life {w.seed}, {w.kind}", live, (quiet(study), w), w.steps) for w in wanted]
+    batches = [[job] for job in jobs] if study.backend in ONE_AT_A_TIME else [jobs]
+    return [Path(path) for batch in batches for path in study.in_parallel(batch)]
 
 
 def quiet(study: Study) -> Study:
@@ -114,33 +101,26 @@ def _say_nothing(line: str) -> None:
     """Take a line and drop it."""
 
 
-def _live(
-    tell: Callable[[float], None], study: Study, seed: int, steps: int, kind: Kind, moves: Sequence[LampMove]
-) -> str:
-    """Live a life into the kept file and return its path."""
+def live(tell: Tell, study: Study, wanted: Wanted) -> str:
+    """Live a life into the kept file and return its path; a job for a process of its own."""
+    seed, steps, kind, moves = wanted
 
-    def live(path: Path) -> None:
-        env = make_body(study.backend, study.port, moves)
+    def make(path: Path) -> None:
+        env = make_body(study.backend, study.port, lamp_moves=moves)
         try:
             _record(env, path, seed, steps, kind, tell)
         finally:
             env.close()
 
     name = f"life-{kind}{'-lamp' if moves else ''}-{seed}.rec"
-    return str(study.kept(name, live, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves)))
+    return str(study.kept(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves)))
 
 
-def _record(
-    env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kind: Kind, tell: Callable[[float], None]
-) -> None:
+def _record(env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kind: Kind, tell: Tell) -> None:
     """Live in a body and record it."""
     interface = Interface.of(env)
-    horde = Horde(
-        few_questions(interface, kind),
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        config=LearnerConfig(vector_mspbe=False),
-    )
+    coder = interface.coder
+    horde = Onlooker(few_questions(interface, kind), n_features=coder.n_features, n_active=coder.n_active)
     facts = {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
@@ -153,8 +133,29 @@ def _record(
 
     behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
     recorder = Recorder(len(interface.channels), path, facts)
-    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[observe]) as life:
+    with Life(
+        env,
+        horde,
+        behaviour,
+        rng,
+        interface=interface,
+        recorder=recorder,
+        observers=[observe],
+        worker=InPlace(),
+    ) as life:
         life.run(steps)
+
+
+class Onlooker(Horde):
+    """Has questions, for which excursions are drawn, and learns nothing: the record is learned from later."""
+
+    def begin(self, observation: Any, tiles: Any) -> Any:  # noqa: ARG002
+        """Look away."""
+        return self.predictions
+
+    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:  # noqa: ARG002
+        """Look away."""
+        return self.predictions
 
 
 def few_questions(interface: Interface, kind: Kind) -> list[GVF]:

@@ -55,6 +55,11 @@ class Study:
         """Whether short lives are wanted."""
         return self.scale == "quick"
 
+    @property
+    def seed_list(self) -> str:
+        """The seeds as people read them."""
+        return ", ".join(map(str, self.seeds))
+
     def folder(self, name: str) -> Path:
         """Return the folder of an experiment's own files, made if need be; its figures go there."""
         path = self.out / name

@@ -31,5 +31,5 @@ class LitToy(ToyBody):
 
 def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)) -> Study:
     """Return a study whose body is a toy."""
-    monkeypatch.setattr(streams, "make_body", lambda *_: LitToy())
+    monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
     return InOneProcess(folder, "quick", seeds, "simulator", lambda line: None)

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent import apart, cli
+from horde_agent import apart, bodies, cli
 from horde_agent.apart import Apart, EnvironmentGone
 from horde_agent.config import LearnConfig
 from horde_agent.excursions import ExcursionConfig
@@ -291,7 +291,7 @@ def test_the_simulator_lives_apart_where_that_gains_something(
     monkeypatch: pytest.MonkeyPatch, cores: set[int], realtime: bool, is_apart: bool
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    monkeypatch.setattr(cli, "Apart", lambda name, **_: ("apart", name))
+    monkeypatch.setattr(bodies, "Apart", lambda name, **_: ("apart", name))
     monkeypatch.setattr(gymnasium, "make", lambda name, **_: ("here", name))
     made = cli._make_env(LearnConfig(realtime=realtime))
     assert made == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")

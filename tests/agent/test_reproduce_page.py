@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import command
+from horde_agent.reproduce import EXPERIMENTS, command
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Claim, Figure, Result, Table
 from horde_agent.reproduce.study import Study
 from horde_agent.run_folder import own_version
+from tests.bench import reproduction
 
 CALLS: list[str] = []
 
@@ -110,6 +111,17 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
     page = Path("run/index.html").read_text()
     assert page.index("The first") < page.index("The second")
     assert cli.main(["reproduce", "first", "--seeds", "1", "--out", "run"]) == 2
+
+
+def test_the_documentation_has_a_place_for_every_experiment() -> None:
+    """What stands in that place is replaced; a place that is missing is named."""
+    text = (reproduction.DOCS / "REPRODUCTION.md").read_text(encoding="utf-8")
+    for name in ("facts", *EXPERIMENTS):
+        once = reproduction.filled(text, name, ["it fell"])
+        assert reproduction.filled(once, name, ["it flew"]).count("it flew") == 1
+        assert "it fell" not in reproduction.filled(once, name, ["it flew"])
+    with pytest.raises(ValueError, match="measured elsewhere"):
+        reproduction.filled(text, "elsewhere", [])
 
 
 class Tags(HTMLParser):

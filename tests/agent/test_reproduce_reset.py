@@ -23,6 +23,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A life of 2,500 steps, changed after 600 updates."""
     monkeypatch.setitem(excursions.STEPS, "quick", 2_500)
     monkeypatch.setitem(reset.STEPS, "quick", 2_400)
+    monkeypatch.setitem(reset.LAMP_STEPS, "quick", 2_400)
     monkeypatch.setitem(reset.CHANGE_AT, "quick", 600)
 
 

@@ -117,6 +117,16 @@ def test_nothing_is_learned_across_a_gap() -> None:
     assert callback.n_learned == 30  # the gaps at steps 7 and 27
 
 
+def test_an_interface_that_feeds_predictions_back_is_refused() -> None:
+    env = Corridor()
+    face = Interface.of(env)
+    question = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
+    looped = face.feeding_back([question], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}])
+    horde = Horde([question], n_features=looped.coder.n_features, n_active=looped.coder.n_active)
+    with pytest.raises(ValueError, match="cannot feed predictions back: give it an interface without"):
+        HordeCallback(horde, looped)
+
+
 def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
     with pytest.raises(ValueError, match="DQN does not report the probability of its actions; use PPO or A2C"):
         train(Corridor(), algorithm="DQN")
