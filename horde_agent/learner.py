@@ -58,6 +58,9 @@ class LearnerConfig:
         rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
             kept. Keeping it costs as much again as learning.
         check_every: Every weight is held against its bound once in so many learning steps.
+        write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
+        lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, or 64 in
+            batches. Results do not depend on it, nor, but for rounding, on `write_every`.
         engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
             the plain one in any case.
 
@@ -76,6 +79,8 @@ class LearnerConfig:
     vector_mspbe: bool = True
     rupee_beta0: float = 0.0
     check_every: int = 1_000
+    write_every: int = 0
+    lanes: int = 0
     engine: Literal["span", "plain"] = "span"
 
     def __post_init__(self) -> None:
@@ -92,6 +97,10 @@ class LearnerConfig:
             raise ValueError(f"rupee_beta0 must be in (0, 1), or 0 for no RUPEE, not {self.rupee_beta0!r}")
         if self.check_every < 1:
             raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
+        if self.write_every < 0:
+            raise ValueError(f"write_every must be at least 1 step, or 0 to leave it open, not {self.write_every!r}")
+        if self.lanes < 0 or self.lanes % _LANE_UNIT:
+            raise ValueError(f"lanes must be a multiple of {_LANE_UNIT}, or 0 to leave it open, not {self.lanes!r}")
 
 
 PAPER_CONFIG = LearnerConfig()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from horde_agent.kernels import arrays
 
 if TYPE_CHECKING:
+    from horde_agent.arrangement import Arrangement
     from horde_agent.kernels.arrays import Past
-    from horde_agent.span import Arrangement
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, dropped, span
 from horde_agent.kernels import lanes as of_lane
@@ -27,71 +28,13 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 Reals = NDArray[Any]
 
-_LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 _WIDEST_TILE = 128
-_WIDEST_DEFERRED_TILE = 64  # the rows that it touches in a batch stay in a core's own cache
+_WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
 _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
-_TILES_OF_A_FAMILY, _MOST_FAMILIES = 4, 32
 _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
 # What is dropped of a trace, beside the 1 of an active feature: as in the plain engine.
 _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
-
-
-class Arrangement:
-    """Which lane each demon has: the demons of a policy side by side, in tiles of even width.
-
-    A tile in which nobody's rho is above 0 has little to do, so that a policy with many demons gets tiles of its own.
-
-    Args:
-        group: Group of each demon, shape (n_demons,), numbered from 0.
-        policy: Policy of each group, shape (n_groups,).
-        widest: Most lanes of a tile.
-        of_a_family: Tiles that write what they owe together, where policies are small.
-
-    Attributes:
-        lane: Lane of each demon, shape (n_demons,).
-        group, demon: Of each lane, -1 where it is empty, shape (n_lanes,).
-        start: Tile b is the lanes start[b]..start[b + 1], shape (n_tiles + 1,).
-        family: Of each tile, shape (n_tiles,): a policy with tiles of its own is a family, the others' tiles a few.
-        first: Family f is the tiles first[f]..first[f + 1], shape (n_families + 1,).
-    """
-
-    def __init__(
-        self,
-        group: NDArray[np.int64],
-        policy: NDArray[np.int64],
-        widest: int = _WIDEST_TILE,
-        of_a_family: int = _TILES_OF_A_FAMILY,
-    ) -> None:
-        policy_of = policy[group]
-        sizes = np.bincount(policy_of)[policy_of]
-        is_small = sizes < min(widest, 3 * _LANE_UNIT)
-        order = np.lexsort((group, policy_of))
-        pieces: list[NDArray[np.int64]] = []
-        sizes_of_families: list[int] = []
-        for p in np.unique(policy_of[~is_small]):
-            pieces += _even(order[policy_of[order] == p], widest)
-            sizes_of_families.append(len(pieces) - sum(sizes_of_families))
-        others = _even(order[is_small[order]], widest)
-        n_families = min(_MOST_FAMILIES, -(-len(others) // of_a_family))
-        sizes_of_families += [len(f) for f in np.array_split(np.arange(len(others)), max(n_families, 1)) if f.size]
-        pieces += others
-        self.family = np.repeat(np.arange(len(sizes_of_families)), sizes_of_families)
-        self.first = np.concatenate([[0], np.cumsum(sizes_of_families)]).astype(np.int64)
-        widths = [-(-members.size // _LANE_UNIT) * _LANE_UNIT for members in pieces]
-        self.start = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
-        self.n_lanes, self.n_tiles = int(self.start[-1]), len(pieces)
-        self.lane = np.empty(group.size, dtype=np.int64)
-        self.group, self.demon = np.full((2, self.n_lanes), -1, dtype=np.int64)
-        for members, first in zip(pieces, self.start, strict=False):
-            self.lane[members] = np.arange(first, first + members.size)
-        self.group[self.lane], self.demon[self.lane] = group, np.arange(group.size)
-
-
-def _even(members: NDArray[np.int64], widest: int) -> list[NDArray[np.int64]]:
-    """Cut demons into pieces of at most `widest`, as even as can be."""
-    return np.array_split(members, -(-members.size // widest)) if members.size else []
 
 
 class SpanGTD:
@@ -137,10 +80,10 @@ class SpanGTD:
         group = np.asarray(group, dtype=np.int64)
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
-        self.period = period or _PERIODS[batch > 1]
+        self.period = period or config.write_every or _PERIODS[batch > 1]
         self.tail, self.batch = tail, min(batch, self.period)
         self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
-        widest = widest or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
+        widest = widest or config.lanes or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
         self._widest = widest
         self.layout = self._arranged(group, policy)
@@ -159,7 +102,7 @@ class SpanGTD:
 
     def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
         """Give each demon a lane."""
-        return Arrangement(group, policy, self._widest, _TILES_OF_A_FAMILY if self.batch == 1 else group.size)
+        return Arrangement(group, policy, self._widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
     def _allocate(self, n_groups: int) -> arrays.Span:
         """Make the arrays, all zero but the books."""

@@ -32,7 +32,7 @@ Reals = NDArray[Any]
 Integers = NDArray[np.int64]
 
 _INT64 = ir.IntType(64)
-_AT_ONCE = 512  # bytes of a row that stay in registers
+_AT_ONCE = 256  # bytes of a row that stay in registers
 
 
 def add_switched_rows_plain(

@@ -431,7 +431,7 @@ def _share_out(
 
 
 # A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-_among_hands, _alone = parallel_and_alone(_share_out)
+share_out, share_out_alone = parallel_and_alone(_share_out)
 
 
 @kernel
@@ -452,7 +452,7 @@ def learn_alone(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats
 
     Without a step, tiles whose LIMIT is passed write what they owe.
     """
-    _alone(
+    share_out_alone(
         held.tiles,
         held.memory,
         held.past,
@@ -472,7 +472,7 @@ def learn_alone(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats
 @kernel
 def learn(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> int:
     """Do as `learn_alone`, the tiles shared among hands."""
-    _among_hands(
+    share_out(
         held.tiles,
         held.memory,
         held.past,

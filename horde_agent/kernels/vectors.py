@@ -27,7 +27,9 @@ Reals = NDArray[Any]
 Integers = NDArray[np.int64]
 
 AHEAD = 6  # rows that are asked for before they are needed
-_NARROWEST = 16  # lanes; widths are multiples of it
+# Lanes; widths are multiples of the last. 80 is half of a policy's 159 questions: a second pass over their rows for the
+# last 16 lanes would cost as much as the first, but each size costs time to compile.
+_PIECES = (128, 80, 64, 32, 16)
 # Bytes that pass at once: as much as the registers hold with all that goes with it.
 _ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE = 512, 256, 128
 _INT64, _INT32, _INT8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -236,13 +238,10 @@ def item(builder: Any, data: Any, i: Any) -> Any:
 
 
 def in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
-    """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for what is left, in one piece.
-
-    A second pass over the same rows for some last lanes would cost as much as the first.
-    """
+    """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for its narrower ones."""
     widest = at_once // (4 if dtype == types.float32 else 8)
     start = _INT64(0)
-    for lanes in range(widest, 0, -_NARROWEST):
+    for lanes in (n for n in _PIECES if n <= widest):
         whole = builder.mul(builder.sdiv(builder.sub(width, start), _INT64(lanes)), _INT64(lanes))
         stop = builder.add(start, whole)
         with cgutils.for_range_slice(builder, start, stop, _INT64(lanes), intp=_INT64) as (lane, _):

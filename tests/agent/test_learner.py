@@ -196,6 +196,8 @@ def test_the_numpy_yardsticks_learn_the_same(kind: Any) -> None:
         ({"dtype": "float16"}, "dtype"),
         ({"mspbe_tau": 1.0}, "mspbe_tau"),
         ({"check_every": 0}, "check_every"),
+        ({"write_every": -1}, "write_every"),
+        ({"lanes": 24}, "lanes"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(setting: dict[str, Any], words: str) -> None:
