@@ -171,7 +171,13 @@ def _diverging(data: Data, variants: Sequence[Variant]) -> list[int]:
 
 def _medians(data: Data, variants: Sequence[Variant]) -> str:
     found = [summary(next(iter(data.lessons[v].values())), data.questions) for v in variants]
-    return f"medians {', '.join(f'{s.median:.3g}' for s in found)}, means {', '.join(f'{s.mean:.3g}' for s in found)}"
+    medians, means = [s.median for s in found], [s.mean for s in found]
+    return f"medians {', '.join(map(_or_none, medians))}, means {', '.join(map(_or_none, means))}"
+
+
+def _or_none(value: float) -> str:
+    """Return a number, or "none" where no question is left to take it from."""
+    return f"{value:.3g}" if np.isfinite(value) else "none"
 
 
 def _larger_alpha(data: Data) -> Claim:

@@ -111,11 +111,12 @@ _COMPARED = ("lives", "mean", "median", "below 1", "set aside (by gamma)", "max 
 def _compared(data: Data, variant: Variant) -> list[Cell]:
     lessons = list(data.lessons[variant].values())
     found = [summary(lesson, data.questions) for lesson in lessons]
+    below_1 = float(np.mean([s.below_1 for s in found]))
     return [
         len(lessons),
         over_lives([s.mean for s in found]),
         over_lives([s.median for s in found]),
-        f"{np.mean([s.below_1 for s in found]):.1%}",
+        f"{below_1:.1%}" if np.isfinite(below_1) else "-",
         ", ".join(_aside(lesson) for lesson in lessons),
         max(lesson.max_trace for lesson in lessons),
         float(np.mean([1e3 * lesson.seconds / lesson.n_updates for lesson in lessons])),
