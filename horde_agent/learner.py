@@ -60,7 +60,7 @@ class LearnerConfig:
         check_every: Every weight is held against its bound once in so many learning steps.
         write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
         lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, or 64 in
-            batches. Results do not depend on it, nor, but for rounding, on `write_every`.
+            batches. Results depend on both by rounding alone.
         engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
             the plain one in any case.
 

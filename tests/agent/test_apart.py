@@ -177,7 +177,8 @@ if __name__ == "__main__":
     env.reset()
     try:
         print(env._process.pid, flush=True)
-        sys.stdin.readline()
+        while True:  # a read that began just after the signal would never hear of it
+            time.sleep(0.05)
     except KeyboardInterrupt:
         print(env.step(0)[4]["n"], flush=True)
         env.close()
@@ -249,7 +250,10 @@ def test_learning_happens_while_the_body_moves() -> None:
 
 
 def test_a_life_whose_body_dies_records_each_observation_once() -> None:
-    """Killed after the row of step 5: a further row for that observation would teach that the robot had not moved."""
+    """Killed after the row of step 5: a further row for that observation would teach that the robot had not moved.
+
+    The observation of step 6 may have been on its way by then.
+    """
     env, recorder = Apart(TOY), Recorder(3)
 
     def kill(moment: Moment) -> None:
@@ -265,7 +269,7 @@ def test_a_life_whose_body_dies_records_each_observation_once() -> None:
     ):
         life.run(50)
     env.close()
-    assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert recorder.stream().rows["step"].tolist() in ([*range(6)], [*range(7)])
 
 
 @pytest.mark.sim

@@ -186,15 +186,15 @@ def test_a_demon_that_turns_non_finite_is_set_aside_alone(bad: float, n_siblings
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_how_the_work_is_cut_up_can_be_set_and_does_not_matter(mode: Any) -> None:
-    """Rounding differs with the steps between writings; nothing at all with the lanes of a tile."""
+    """What is written when differs with the steps between writings, and with the tiles that take turns: rounding."""
     questions = [ask(f"{k}", ConstantAction(k % N_ACTIONS, N_ACTIONS), Channel(k % 3)) for k in range(60)]
     found = [
         live(make(questions, replace(F64, write_every=k, lanes=n), mode), 200).weights()[0]
-        for k, n in ((0, 0), (7, 0), (7, 16))
+        for k, n in ((0, 0), (7, 0), (0, 16))
     ]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-9, atol=1e-12 * np.abs(found[0]).max())
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-9, atol=1e-12 * np.abs(found[0]).max())
     assert (found[1] != found[0]).any()
-    np.testing.assert_array_equal(found[2], found[1])
 
 
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
