@@ -173,6 +173,7 @@ SCRIPT = """
 import os, signal, sys, time
 from horde_agent.apart import Apart
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script it is ignored
     env = Apart("tests.agent.apart_bodies:Odd-v0")
     env.reset()
     try:
