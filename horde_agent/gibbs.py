@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
-from horde_agent.kernels.held import hold_gibbs
+from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.held import hold
 from horde_agent.policies import Gibbs
 
 Floats = NDArray[np.float64]
@@ -46,8 +47,6 @@ class GibbsTable:
             raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
         ((self.n_actions, self.n_features),) = shapes
         self._policies, self._position = tuple(policies), np.asarray(position, dtype=np.int64)
-        self._is_run = bool((np.diff(self._position) == 1).all())
-        self._rho = np.empty(len(policies))
         self._most_repeats = kernels.LARGEST / max(largest_logit(policies), 1e-300)
         self._build(in_floats=in_floats or self._most_repeats < 1)
 
@@ -69,6 +68,7 @@ class GibbsTable:
             first=first,
             start=np.stack([start + begin for (start, _), begin in zip(parts, begins, strict=False)]),
             entry=np.concatenate([entry for _, entry in parts]),
+            position=self._position,
         )
         self._restart(0)
 
@@ -80,12 +80,14 @@ class GibbsTable:
             features=np.zeros((4, max(self.n_features + 1, n_active)), dtype=np.int64),
             low=np.zeros((self._index.first.size - 1, kernels.LANES_AT_ONCE), dtype=np.int32),
             sums=np.zeros((self._index.first.size - 1, 2, kernels.LANES_AT_ONCE), dtype=np.float32),
+            asked=np.zeros(2),
+            ratios=np.zeros(len(self._policies)),
         )
-        self._held = hold_gibbs(self._index, self._state)
-        is_shared = len(self._policies) >= _SMALLEST_SHARED and self._index.first.size > 2
-        self._ratios = kernels.gibbs_ratios_shared if is_shared else kernels.gibbs_ratios
-        if self.in_floats:
-            self._ratios = kernels.gibbs_ratios_in_floats
+        self._held = hold(kernels.GibbsParts(self._index, self._state))
+        take_turns = kernels.take_turns_in_floats if self.in_floats else kernels.take_turns
+        self._entry = entry_of(take_turns, self._held, 0, 0, 0, 1)
+        is_shared = len(self._policies) >= _SMALLEST_SHARED
+        self._n_hands = int(numba.config.NUMBA_NUM_THREADS) if is_shared else 1  # type: ignore[attr-defined]
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`.
@@ -98,14 +100,10 @@ class GibbsTable:
         """
         if tiles.size != self._state.tiles.size:
             self._restart(tiles.size)
-        first = int(self._position[0])
-        rho = out[first : first + len(self._rho)] if self._is_run else self._rho
-        most = self._ratios(self._held, tiles, action, probability, rho)
+        most = kernels.gibbs_ratios(self._held, self._entry, self._n_hands, tiles, action, probability, out)
         if most > self._most_repeats and not self.in_floats:
             self._build(in_floats=True)
             self.ratios(tiles, action, probability, out)
-        elif not self._is_run:
-            out[self._position] = rho
 
 
 def largest_logit(policies: Sequence[Gibbs]) -> float:

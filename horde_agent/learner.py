@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import dropped, gtd
+from horde_agent.kernels.entry import entry_of
 from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.held import hold
 from horde_agent.roster import Roster
 
 Floats = NDArray[np.float64]
@@ -272,6 +274,7 @@ class GTDLambda:
         self._drop_below = np.array([drop_below], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
+        self._entry: Any = None
         self.latest: Floats = np.zeros(self.n_demons)
 
     def _lay_out(self, group: NDArray[np.int64]) -> None:
@@ -340,20 +343,12 @@ class GTDLambda:
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
-        predictions = np.empty(self.n_demons)
-        learn = gtd.learn_alone if self._n_hands() == 1 else gtd.learn
-        learn(
-            self._places,
-            signals,
-            self._memory,
-            self._lanes,
-            self._rules(),
-            self._work,
-            self._tiles,
-            tiles,
-            predictions,
-        )
-        self._tiles, self.latest = tiles.copy(), predictions
+        tiles, predictions = tiles.copy(), np.empty(self.n_demons)
+        step = gtd.Step(self._places, self._memory, self._lanes, self._rules(), self._work, self._tiles, tiles)
+        held = hold(step)
+        self._entry = self._entry or entry_of(gtd.take_turns, held, 0, 0, 0, 1)
+        gtd.learn(held, self._entry, signals, self._n_hands(), predictions)
+        self._tiles, self.latest = tiles, predictions
         return predictions
 
     n_waiting = 0
@@ -380,7 +375,6 @@ class GTDLambda:
             m_step=1.0 / (tau * self._m_scale),
             first_row=first,
             last_row=last,
-            n_hands=self._n_hands(),
         )
 
     def predict(self, tiles: Tiles) -> Floats:
@@ -391,8 +385,7 @@ class GTDLambda:
 
     def _predict(self, tiles: Tiles, v: Reals) -> None:
         """Write theta.phi of every lane into `v`."""
-        predict = gtd.predict_alone if self._n_hands() == 1 else gtd.predict
-        predict(self._memory.theta, tiles, self._n_hands(), v)
+        gtd.predict(self._memory.theta, tiles, v)
 
     def _n_hands(self) -> int:
         """Return how many threads share the work: one where a step reads few numbers."""

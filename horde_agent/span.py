@@ -19,8 +19,9 @@ from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, dropped, span
 from horde_agent.kernels import lanes as of_lane
+from horde_agent.kernels.entry import entry_of
 from horde_agent.kernels.gtd import Signals
-from horde_agent.kernels.held import hold_span
+from horde_agent.kernels.held import hold
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
 from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
 
@@ -226,7 +227,7 @@ class SpanGTD:
         if not self.history.has_room(tiles.size):
             self._make_room(tiles.size)
         self.latest = np.zeros(self.n_demons)
-        span.begin(self._span, tiles, self.latest)
+        span.begin(self._held or self._hold(), tiles, self.latest)
         self._span.lanes[of_lane.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._span.lanes[of_lane.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         return self.latest
@@ -259,8 +260,8 @@ class SpanGTD:
     def _take(self, n_steps: int) -> None:
         """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
         n_hands = self._n_hands() if n_steps else 1
-        learn = span.learn_alone if n_hands == 1 else span.learn
-        found = learn(self._held or self._hold(), n_steps, n_hands, self.latest)
+        held = self._held or self._hold()
+        found = span.learn(held, self._entry, n_steps, n_hands, self.latest)
         self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
         if n_steps and found & span.SOMEBODY_WANTS_CARRY:
             for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):
@@ -268,7 +269,8 @@ class SpanGTD:
 
     def _hold(self) -> Any:
         """Hold all that a step needs in native form."""
-        self._held = hold_span(*self._arrays, self._rules)
+        self._held = hold(arrays.SpanParts(self._arrays, self._rules))
+        self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
         return self._held
 
     def _age_m(self) -> None:
@@ -353,7 +355,7 @@ class SpanGTD:
     def _predict(self, tiles: Tiles, first: int, last: int) -> Reals:
         """Return theta.phi of every lane of some tiles."""
         sums = np.empty((5, self.layout.n_lanes), dtype=self.dtype)
-        span.predict(self._span, self.history.overlaps_with(tiles), tiles, first, last, sums)
+        span.predict(self._held or self._hold(), self.history.overlaps_with(tiles), tiles, first, last, sums)
         return np.asarray(sums[4])
 
     # ---- demons set aside -------------------------------------------------------------------------------------------
@@ -485,7 +487,7 @@ class SpanGTD:
         """Return what dropping the tails of traces may have changed so far; nothing changes."""
         self.catch_up()
         sums = self._span.past.dropped.copy()
-        most, norm = dropped.read_bounds(self._span, sums)
+        most, norm = dropped.read_bounds(self._held or self._hold(), sums)
         rates = self._of_demons(self._span.lanes[of_lane.ALPHA]), self._of_demons(self._span.lanes[of_lane.ALPHA_W])
         return TailBounds.of(sums[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane], *rates, most, norm)
 
@@ -545,7 +547,7 @@ class SpanGTD:
         is_alive = self._span.memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
         flat = [r.ravel() for r in rows]  # views
         if self.history.now >= 0:  # else nothing is owed
-            span.read_tile(b, self._span, tuple(flat), is_alive)
+            span.read_tile(b, self._held or self._hold(), tuple(flat), is_alive)
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:

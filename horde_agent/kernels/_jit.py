@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from types import FunctionType
 from typing import Any
 
 import numba
@@ -31,19 +30,11 @@ parallel_kernel = _njit(**_OPTIONS, parallel=True)
 # For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
 # so that no references need counting: numba would count one for each array of a tuple that is passed on.
 inner_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
-# For a kernel that returns part of an array, which then must be counted or, as here, be written into its callers.
-view = _njit(**_OPTIONS, inline="always")
-
-
-def parallel_and_alone(function: Any) -> tuple[Any, Any]:
-    """Return a function as a parallel kernel and as one for a single thread.
-
-    The latter has a name of its own: numba's cache on disk knows a function by its name and code, whatever its options,
-    and would give the one compiled first to both.
-    """
-    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
-    alone.__qualname__, alone.__module__ = f"{function.__qualname__}_alone", function.__module__
-    return parallel_kernel(function), kernel(alone)
+# For one that is called by its address (`entry.py`).
+entry_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# For a kernel with one caller, which is then not optimized and translated on its own as well, and for one that returns
+# part of an array, whose references must be counted or, as here, be written into its callers.
+inlined = _njit(**_OPTIONS, inline="always")
 
 
 def choose_threading_layer() -> str:
@@ -110,12 +101,12 @@ else:
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _without_owner(context, builder, signature.return_type, arguments[0])
+            return without_owner(context, builder, signature.return_type, arguments[0])
 
         return value(value), generate
 
 
-def _without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
+def without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
     """Write the code that forgets the owner of an array, or those of the arrays of a tuple."""
     if isinstance(of_type, types.Array):
         array = context.make_array(of_type)(context, builder, value)
@@ -124,5 +115,5 @@ def _without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
     if isinstance(of_type, types.BaseTuple):
         for i, item_type in enumerate(of_type.types):  # type: ignore[attr-defined]
             item = builder.extract_value(value, i)
-            value = builder.insert_value(value, _without_owner(context, builder, item_type, item), i)
+            value = builder.insert_value(value, without_owner(context, builder, item_type, item), i)
     return value

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, view
+from horde_agent.kernels._jit import inlined, inner_kernel
 from horde_agent.kernels.history import History
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
@@ -144,13 +144,20 @@ class Rules(NamedTuple):
     n_rows: int  # so many rows of theta are looked through per step for weights past their bound
 
 
-@view
+class SpanParts(NamedTuple):
+    """What is held for the span engine's kernels."""
+
+    span: Span
+    rules: Rules
+
+
+@inlined
 def rows_of(rows: Reals, start: int, stop: int, n: int) -> Reals:
     """Return a tile's rows, (n, lanes)."""
     return rows[n * start : n * stop].reshape(n, stop - start)
 
 
-@view
+@inlined
 def pairs_of(pairs: Reals, start: int, stop: int, n: int) -> Reals:
     """Return a tile's pairs of rows, (n, 2, lanes)."""
     return pairs[2 * n * start : 2 * n * stop].reshape(n, 2, stop - start)

@@ -34,7 +34,19 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.kernels.arrays import N_KEPT, N_OWED, N_SPENT, WAS_BUSY, Integers, Reals, Span, pairs_of, rows_of
+from horde_agent.kernels.arrays import (
+    N_KEPT,
+    N_OWED,
+    N_SPENT,
+    WAS_BUSY,
+    Integers,
+    Reals,
+    Span,
+    SpanParts,
+    pairs_of,
+    rows_of,
+)
+from horde_agent.kernels.held import look_into
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W
 from horde_agent.kernels.lanes import TOP as TOP_NOW
 
@@ -165,8 +177,9 @@ def stand_at_present(b: int, span: Span) -> None:
 
 
 @kernel
-def read_bounds(span: Span, dropped: Floats) -> tuple[int, int]:
+def read_bounds(held: SpanParts, dropped: Floats) -> tuple[int, int]:
     """Move a copy of all tiles' bounds on to the present, and return M and N."""
+    span = look_into(held).span
     for b in range(span.past.book.shape[0]):
         account(b, span, dropped)
     most, norm = largest_of(span.history)

@@ -20,11 +20,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import dropped as bounds
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_and_alone, prefetch
+from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
+from horde_agent.kernels.entry import share_out
+from horde_agent.kernels.held import look_into
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
 Floats = NDArray[np.float64]
@@ -125,7 +126,18 @@ class Rules(NamedTuple):
     m_step: float  # 1 / (tau scale)
     first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
     last_row: int
-    n_hands: int  # threads
+
+
+class Step(NamedTuple):
+    """What is held for the kernels that take one step."""
+
+    places: Places
+    memory: Memory
+    lanes: Reals  # (N_ROWS, L)
+    rules: Rules
+    work: Work
+    tiles_t: Integers
+    tiles_tp1: Integers
 
 
 # A short row far from the last one costs 200 ns of waiting, or 50 ns where it was asked for this many rows before.
@@ -453,14 +465,13 @@ def clear_trace(b: int, places: Places, memory: Memory) -> None:
 
 
 @inner_kernel
-def sweep(
-    b: int, e: Reals, places: Places, memory: Memory, lanes: Reals, rules: Rules, work: Work, tiles_tp1: Integers
-) -> None:
+def sweep(b: int, e: Reals, step: Step) -> None:
     """Carry delta e and the two corrections into w, theta and m; `e` as in `move_w`.
 
     One array at a time, w first, for y = e_t.w_t: all in one pass take twice as long, since a compiler that cannot
     tell many arrays apart trusts none of them.
     """
+    places, memory, lanes, rules, work = step.places, step.memory, step.lanes, step.rules, step.work
     start, stop, live = places.start[b], places.start[b + 1], memory.live[b, : memory.n_live[b]]
     for i in range(start, stop):
         lanes[SPENT, i] = lanes[ALPHA_W, i] * lanes[Q, i] * (1 if rules.every_step else lanes[RHO_T, i])
@@ -470,34 +481,26 @@ def sweep(
     move_theta(memory.theta, live, e, memory.phi_tp1, start, stop, lanes[TO_THETA], lanes[SPENT])
     if memory.m.shape[0] > 0:
         move_m(memory.m, live, e, start, stop, lanes[TO_M])
-    correct_the_rest(b, memory, tiles_tp1, start, stop, lanes[SPENT])
+    correct_the_rest(b, memory, step.tiles_tp1, start, stop, lanes[SPENT])
     account(start, stop, lanes, rules, work)
     drop_small(b, e, places, memory, rules.drop_below[0], work)
 
 
 @inner_kernel
-def learn_block(
-    b: int,
-    places: Places,
-    memory: Memory,
-    lanes: Reals,
-    rules: Rules,
-    work: Work,
-    tiles_t: Integers,
-    tiles_tp1: Integers,
-) -> None:
+def learn_block(b: int, step: Step) -> None:
     """Let one block learn in which a demon has rho > 0."""
+    places, memory, lanes, rules = step.places, step.memory, step.lanes, step.rules
     start, stop, first = places.start[b], places.start[b + 1], places.start[places.n_shared]
     if not rules.every_step:
-        sum_rows(memory.w, tiles_t, start, stop, lanes[Q])
-    enlist(b, memory, tiles_t)
+        sum_rows(memory.w, step.tiles_t, start, stop, lanes[Q])
+    enlist(b, memory, step.tiles_t)
     if b < places.n_shared:
         renew_shared_trace(b, start, stop, memory, lanes, rules)
-        sweep(b, memory.e_shared[b, :, 0:1], places, memory, lanes, rules, work, tiles_tp1)
+        sweep(b, memory.e_shared[b, :, 0:1], step)
     else:
         renew_packed_trace(b, start, stop, first, memory, lanes, rules)
-        sweep(b, memory.e_packed[:, start - first : stop - first], places, memory, lanes, rules, work, tiles_tp1)
-    sum_rows(memory.theta, tiles_tp1, start, stop, lanes[V])
+        sweep(b, memory.e_packed[:, start - first : stop - first], step)
+    sum_rows(memory.theta, step.tiles_tp1, start, stop, lanes[V])
 
 
 # ---- one step -----------------------------------------------------------------------------------------------------
@@ -511,10 +514,10 @@ def share(hand: np.int64, n_hands: int, n_lanes: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def prologue(
-    places: Places, signals: Signals, memory: Memory, lanes: Reals, work: Work, tiles_t: Integers, tiles_tp1: Integers
-) -> None:
+def prologue(step: Step, signals: Signals) -> None:
     """Spread the signals, lay out phi in full, find the blocks with work to do and clear the traces of the others."""
+    places, memory, lanes, work = step.places, step.memory, step.lanes, step.work
+    tiles_t, tiles_tp1 = step.tiles_t, step.tiles_tp1
     tell(places, signals, lanes, work)
     find_busy(places, lanes, work)
     for b in range(work.is_busy.shape[0]):
@@ -530,27 +533,19 @@ def prologue(
         work.largest[0] = max(work.largest[0], np.int64(memory.phi_tp1[tiles_tp1[k]]))
 
 
-@inner_kernel
-def read_rows(
-    hand: np.int64,
-    places: Places,
-    memory: Memory,
-    lanes: Reals,
-    rules: Rules,
-    work: Work,
-    tiles_t: Integers,
-    tiles_tp1: Integers,
-) -> None:
+@inlined
+def read_rows(hand: int, step: Step, n_hands: int) -> None:
     """Do what runs along whole rows, on a hand's share of the lanes: predictions, TD errors, the decay of idle w."""
-    start, stop = share(hand, rules.n_hands, lanes.shape[1])
+    places, memory, lanes, rules, work = step.places, step.memory, step.lanes, step.rules, step.work
+    start, stop = share(hand, n_hands, lanes.shape[1])
     look_for_unbounded(memory.theta, lanes, work, rules, start, stop)
     for first in range(start, stop, LANES_AT_ONCE):
         last = min(stop, first + LANES_AT_ONCE)
-        sum_rows(memory.theta, tiles_tp1, first, last, lanes[V_TP1])
+        sum_rows(memory.theta, step.tiles_tp1, first, last, lanes[V_TP1])
         if rules.every_step:
-            sum_rows(memory.w, tiles_t, first, last, lanes[Q])
+            sum_rows(memory.w, step.tiles_t, first, last, lanes[Q])
             if work.n_busy[0] < work.is_busy.shape[0]:
-                decay_idle_secondary(places, memory.w, lanes, work, tiles_t, first, last)
+                decay_idle_secondary(places, memory.w, lanes, work, step.tiles_t, first, last)
     td_errors(lanes, work, start, stop)
     prepare(lanes, rules, start, stop)
     for i in range(start, stop):
@@ -558,65 +553,51 @@ def read_rows(
 
 
 @inner_kernel
-def epilogue(
-    places: Places,
-    memory: Memory,
-    lanes: Reals,
-    work: Work,
-    rules: Rules,
-    tiles_t: Integers,
-    tiles_tp1: Integers,
-    predictions: Floats,
-) -> None:
+def epilogue(step: Step, predictions: Floats) -> None:
     """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions."""
-    for k in range(tiles_t.shape[0]):
-        memory.phi_t[tiles_t[k]] = 0
-    for k in range(tiles_tp1.shape[0]):
-        memory.phi_tp1[tiles_tp1[k]] = 0
+    memory, lanes, rules, work, lane = step.memory, step.lanes, step.rules, step.work, step.places.lane
+    for k in range(step.tiles_t.shape[0]):
+        memory.phi_t[step.tiles_t[k]] = 0
+    for k in range(step.tiles_tp1.shape[0]):
+        memory.phi_tp1[step.tiles_tp1[k]] = 0
     for i in range(lanes.shape[1]):
         lanes[S, i] += rules.one_over_tau * (lanes[DELTA, i] * lanes[Y, i] - lanes[S, i])
         lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
         if not np.isfinite(lanes[V, i]):
             work.flags[i] |= NOT_FINITE
     for demon in range(predictions.shape[0]):
-        predictions[demon] = lanes[V, places.lane[demon]]
+        predictions[demon] = lanes[V, lane[demon]]
 
 
-def _learn(
-    places: Places,
-    signals: Signals,
-    memory: Memory,
-    lanes: Reals,
-    rules: Rules,
-    work: Work,
-    tiles_t: Integers,
-    tiles_tp1: Integers,
-    predictions: Floats,
-) -> None:
-    """Learn from one transition and write the new predictions.
+@entry_kernel
+def take_turns(held: Step, hand: int, half: int, _: int, n_hands: int) -> None:
+    """Do a hand's part of a step: first along the rows, then the blocks with rho > 0, dealt in turn.
 
-    First along the rows, each hand on its share of the lanes; then the blocks with rho > 0, dealt in turn. No sum
-    crosses a lane, so the result is the same, bit for bit, for any number of hands.
+    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands.
     """
-    prologue(places, signals, memory, lanes, work, tiles_t, tiles_tp1)
-    for hand in prange(rules.n_hands):
-        read_rows(np.int64(hand), places, memory, lanes, rules, work, tiles_t, tiles_tp1)
-    for hand in prange(rules.n_hands):
-        for k in range(np.int64(hand), work.n_busy[0], rules.n_hands):
-            learn_block(work.order[k], places, memory, lanes, rules, work, tiles_t, tiles_tp1)
-    epilogue(places, memory, lanes, work, rules, tiles_t, tiles_tp1, predictions)
+    step = look_into(held)
+    if half == 0:
+        read_rows(hand, step, n_hands)
+    else:
+        for k in range(hand, step.work.n_busy[0], n_hands):
+            learn_block(step.work.order[k], step)
 
 
-def _predict(theta: Reals, tiles: Integers, n_hands: int, v: Reals) -> None:
+@kernel
+def learn(held: Step, entry: int, signals: Signals, n_hands: int, predictions: Floats) -> None:
+    """Learn from one transition and write the new predictions. `entry` is where `take_turns` begins."""
+    step = look_into(held)
+    prologue(step, signals)
+    for half in range(2):
+        share_out(entry, held, half, half, n_hands)
+    epilogue(step, predictions)
+
+
+@kernel
+def predict(theta: Reals, tiles: Integers, v: Reals) -> None:
     """Write theta.phi of every lane into `v`, shape (L,)."""
-    for hand in prange(n_hands):
-        start, stop = share(np.int64(hand), n_hands, v.shape[0])
-        sum_rows(theta, tiles, start, stop, v)
-
-
-# A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-learn, learn_alone = parallel_and_alone(_learn)
-predict, predict_alone = parallel_and_alone(_predict)
+    for first in range(0, v.shape[0], LANES_AT_ONCE):
+        sum_rows(theta, tiles, first, min(v.shape[0], first + LANES_AT_ONCE), v)
 
 
 @kernel

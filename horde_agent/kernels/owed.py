@@ -381,8 +381,8 @@ def settle(b: int, hand: int, span: Span, rules: Rules) -> None:
         n_listed = write_owed(b, hand, span, n * start, (theta, w, m, e), is_alive)
         rows = e[: n * (stop - start)].reshape(n, stop - start)
         book[IS_CARRYING] = renew_carried(b, hand, n_listed, rows, is_alive, rules.drop_carried, span)
-        sum_afresh(e, 0, stop - start, tiles_now, lanes[BASE_E, start:stop])
-        keep_tail(b, 0, span)
+        sum_afresh(e, np.int64(0), stop - start, tiles_now, lanes[BASE_E, start:stop])
+        keep_tail(b, np.int64(0), span)
     else:
         write_owed(b, hand, span, n * start, (theta, w, m, theta[:0]), span.work.is_aside[:0])
         n_tail = tail_of(b, span, hand, rules.drop_below)

@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel, prefetch, view
+from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
+from horde_agent.kernels.entry import share_out
+from horde_agent.kernels.held import look_into
 from horde_agent.kernels.tiles import switched
 
 Floats = NDArray[np.float64]
@@ -50,6 +51,7 @@ class GibbsIndex(NamedTuple):
     first: Integers  # (n_blocks + 1,): block b is the policies first[b]..first[b + 1]
     start: Integers  # (n_blocks, n_features + 2): entries start[b, f]..start[b, f + 1] belong to feature f
     entry: Numbers  # (n_entries, 2): place, action * (policies in the block) + policy in the block; value
+    position: Integers  # (n_policies,): where the caller wants each ratio
 
 
 class GibbsState(NamedTuple):
@@ -60,10 +62,12 @@ class GibbsState(NamedTuple):
     features: Integers  # (4, at least n_features + 1 and n_active): rows PHI, BALANCE, GAINED, LOST
     low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE)
     sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE)
+    asked: Floats  # (2,): the action taken, and with which probability
+    ratios: Floats  # (n_policies,): pi(action) / probability
 
 
 class GibbsParts(NamedTuple):
-    """What the ratios are made from, as `held.py` hands it to a kernel."""
+    """What is held for the kernels that make ratios."""
 
     parameters: GibbsIndex
     state: GibbsState
@@ -109,7 +113,7 @@ def add_features(b: int, index: GibbsIndex, features: Integers, n: int, sign: in
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
 
-@view
+@inlined
 def logits_of(b: int, index: GibbsIndex, state: GibbsState) -> Numbers:
     """Return a block's logits, shape (n_actions * policies in the block,)."""
     n_actions = state.logits.shape[0] // index.first[-1]
@@ -164,9 +168,9 @@ def exp_of_minus(difference: np.int32) -> Any:
 
 
 @inner_kernel
-def fixed_ratios(b: int, index: GibbsIndex, state: GibbsState, action: int, probability: float, rho: Floats) -> None:
+def fixed_ratios(b: int, index: GibbsIndex, state: GibbsState) -> None:
     """Write pi(action)/b(action) of a block's policies, from logits in whole numbers."""
-    logits = logits_of(b, index, state)
+    logits, action, probability, rho = logits_of(b, index, state), int(state.asked[0]), state.asked[1], state.ratios
     first, width = index.first[b], index.first[b + 1] - index.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
@@ -194,8 +198,9 @@ def fixed_ratios(b: int, index: GibbsIndex, state: GibbsState, action: int, prob
 
 
 @inner_kernel
-def float_ratios(b: int, index: GibbsIndex, logits: Numbers, action: int, probability: float, rho: Floats) -> None:
+def float_ratios(b: int, index: GibbsIndex, state: GibbsState) -> None:
     """Write pi(action)/b(action) of a block's policies, from logits in float64."""
+    logits, action, probability, rho = logits_of(b, index, state), int(state.asked[0]), state.asked[1], state.ratios
     first, width = index.first[b], index.first[b + 1] - index.first[b]
     for i in range(width):
         low, total = logits[i], 0.0
@@ -206,49 +211,39 @@ def float_ratios(b: int, index: GibbsIndex, logits: Numbers, action: int, probab
         rho[first + i] = np.exp(low - logits[action * width + i]) / total / probability
 
 
+@entry_kernel
+def take_turns(held: GibbsParts, hand: int, n_gained: int, n_lost: int, n_hands: int) -> None:
+    """Move a hand's blocks on by the features that switched, and write their ratios."""
+    parts = look_into(held)
+    index, state = parts.parameters, parts.state
+    for b in range(hand, index.start.shape[0], n_hands):
+        move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > state.tiles.shape[0])
+        fixed_ratios(b, index, state)
+
+
+@entry_kernel
+def take_turns_in_floats(held: GibbsParts, hand: int, n_gained: int, n_lost: int, n_hands: int) -> None:
+    """Do as `take_turns` in float64, from scratch on each step: sums that were only corrected would drift."""
+    parts, is_afresh = look_into(held), True
+    index, state = parts.parameters, parts.state
+    for b in range(hand, index.start.shape[0], n_hands):
+        move_logits(b, index, state, n_gained, n_lost, is_afresh)
+        float_ratios(b, index, state)
+
+
 @kernel
-def gibbs_ratios(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
-    """Write rho = pi(action)/b(action) of every policy, in whole numbers, and return how often a feature is on."""
-    index, state = held.parameters, held.state
+def gibbs_ratios(
+    held: GibbsParts, entry: int, n_hands: int, tiles: Integers, action: int, probability: float, rho: Floats
+) -> int:
+    """Write rho = pi(action)/b(action) of every policy to its position, and return how often a feature is on.
+
+    `entry` is where `take_turns`, or `take_turns_in_floats`, begins.
+    """
+    parts = look_into(held)
+    state, position = parts.state, parts.parameters.position
+    state.asked[0], state.asked[1] = action, probability
     n_gained, n_lost, most = switch_features(state, tiles)
-    for b in range(index.start.shape[0]):
-        move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > tiles.shape[0])
-        fixed_ratios(b, index, state, action, probability, rho)
+    share_out(entry, held, n_gained, n_lost, n_hands)
+    for i in range(position.shape[0]):
+        rho[position[i]] = state.ratios[i]
     return int(most)
-
-
-@parallel_kernel
-def _among_hands(
-    index: GibbsIndex,
-    state: GibbsState,
-    n_gained: int,
-    n_lost: int,
-    afresh: bool,
-    action: int,
-    probability: float,
-    rho: Floats,
-) -> None:
-    """Let threads share the blocks; numba cannot take a part of `GibbsParts` into a parallel loop."""
-    for b in prange(index.start.shape[0]):
-        move_logits(b, index, state, n_gained, n_lost, afresh)
-        fixed_ratios(b, index, state, action, probability, rho)
-
-
-@kernel
-def gibbs_ratios_shared(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
-    """Do as `gibbs_ratios`, the blocks shared among threads."""
-    n_gained, n_lost, most = switch_features(held.state, tiles)
-    afresh = n_gained + n_lost > tiles.shape[0]
-    _among_hands(held.parameters, held.state, n_gained, n_lost, afresh, action, probability, rho)
-    return int(most)
-
-
-@kernel
-def gibbs_ratios_in_floats(held: GibbsParts, tiles: Integers, action: int, probability: float, rho: Floats) -> int:
-    """Do as `gibbs_ratios` in float64, from scratch on each step: sums that were only corrected would drift."""
-    index, state = held.parameters, held.state
-    state.tiles[:] = tiles
-    for b in range(index.start.shape[0]):
-        move_logits(b, index, state, 0, 0, True)
-        float_ratios(b, index, logits_of(b, index, state), action, probability, rho)
-    return 0

@@ -27,11 +27,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import borrow, inner_kernel, kernel, parallel_and_alone, view
+from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel
 from horde_agent.kernels.arrays import (
     AFTER,
     AT,
@@ -49,21 +48,19 @@ from horde_agent.kernels.arrays import (
     W_AT,
     WANTS_CARRY,
     WAS_BUSY,
-    Memory,
-    Past,
     Queue,
     Reals,
     Rules,
     Span,
+    SpanParts,
     Switched,
-    Tiles,
-    Work,
     oldest_of,
     rows_of,
 )
 from horde_agent.kernels.batch import list_switched, sum_rows
+from horde_agent.kernels.entry import share_out
 from horde_agent.kernels.gtd import Signals
-from horde_agent.kernels.held import SpanParts
+from horde_agent.kernels.held import look_into
 from horde_agent.kernels.history import History
 from horde_agent.kernels.lanes import (
     ALPHA,
@@ -124,7 +121,7 @@ def move_base(rows: Reals, origin: int, width: int, history: History, time: int,
         sum_afresh(rows, origin, width, tiles_at(history, time), out)
 
 
-@view
+@inlined
 def tiles_at(history: History, time: int) -> Integers:
     """Return the active features of one of the latest times."""
     slot = past.slot_of(history, time)
@@ -201,7 +198,7 @@ def look_ahead(b: int, hand: int, time: int, span: Span, is_foreseen: bool) -> N
     if not is_foreseen:
         move_base(memory.theta, n * start, width, history, time, lanes[BASE, start:stop])
     if book[IS_CARRYING]:
-        move_base(memory.carried[book[CARRIES]], 0, width, history, time, lanes[BASE_E, start:stop])
+        move_base(memory.carried[book[CARRIES]], np.int64(0), width, history, time, lanes[BASE_E, start:stop])
     add_up(b, hand, time, span)
 
 
@@ -247,7 +244,7 @@ def refresh(b: int, hand: int, time: int, span: Span) -> None:
     start, stop = span.tiles.start[b], span.tiles.start[b + 1]
     if book[IS_CARRYING]:
         tiles = tiles_at(span.history, time)
-        sum_afresh(memory.carried[book[CARRIES]], 0, stop - start, tiles, lanes[BASE_E, start:stop])
+        sum_afresh(memory.carried[book[CARRIES]], np.int64(0), stop - start, tiles, lanes[BASE_E, start:stop])
     add_up(b, hand, time, span)
     for i in range(start, stop):
         lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
@@ -308,7 +305,7 @@ def look_for_unbounded(b: int, first: int, n_rows: int, span: Span) -> None:
                     lanes[SICK, start + i] = 1
 
 
-@inner_kernel
+@inlined
 def learn_tile(b: int, hand: int, time: int, step: int, span: Span, rules: Rules, is_asked: bool) -> None:
     """Let one tile learn from the transition to `time`: `step` of a batch whose bases are foreseen, or -1.
 
@@ -373,7 +370,7 @@ def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integer
     queue.m_step[slot], queue.row[slot] = m_step, row
 
 
-@inner_kernel
+@inlined
 def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Rules) -> None:
     """Let one tile take the last `n_steps` steps, and write what it owes where that is due."""
     now = span.history.clock[past.NOW]
@@ -390,9 +387,9 @@ def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Ru
 
 
 @inner_kernel
-def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predictions: Floats) -> int:
+def give_out(span: Span, predictions: Floats) -> int:
     """Give out the predictions, find how far back anybody still looks, and return SOMEBODY_... as it applies."""
-    n_sick, demon, clock = 0, tiles.demon, history.clock
+    past_, lanes, n_sick, demon, clock = span.past, span.lanes, 0, span.tiles.demon, span.history.clock
     for i in range(lanes.shape[1]):
         if demon[i] >= 0:
             predictions[demon[i]] = lanes[V, i]
@@ -405,39 +402,23 @@ def give_out(tiles: Tiles, past_: Past, lanes: Reals, history: History, predicti
     return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
 
-def _share_out(
-    tiles: Tiles,
-    memory: Memory,
-    past_: Past,
-    lanes: Reals,
-    queue: Queue,
-    work: Work,
-    switched: Switched,
-    history: History,
-    rules: Rules,
-    n_steps: int,
-    n_switched: int,
-    n_hands: int,
-) -> None:
-    """Let all tiles take the last `n_steps` steps; tiles are dealt to the hands in turn.
+@entry_kernel
+def take_turns(held: SpanParts, hand: int, n_steps: int, n_switched: int, n_hands: int) -> None:
+    """Let a hand's tiles take the last `n_steps` steps; tiles are dealt to the hands in turn.
 
-    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands. The parts of `Span` come one
-    by one, since numba cannot take a tuple of tuples, or a part of something else, into a parallel loop.
+    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands.
     """
-    for hand in prange(n_hands):
-        span = borrow(Span(tiles, memory, past_, lanes, queue, work, switched, history))
-        for b in range(np.int64(hand), tiles.start.shape[0] - 1, n_hands):
-            live(b, np.int64(hand), n_steps, n_switched, span, rules)
-
-
-# A parallel region costs 2 us on two idle cores and a time slice on busy ones: small problems do without.
-share_out, share_out_alone = parallel_and_alone(_share_out)
+    parts = look_into(held)
+    span, rules = parts.span, parts.rules
+    for b in range(hand, span.tiles.start.shape[0] - 1, n_hands):
+        live(b, hand, n_steps, n_switched, span, rules)
 
 
 @kernel
 def note_step(held: SpanParts, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
     """Take in the transition to `tiles_tp1`; `row` is the first of the rows of theta to be looked through."""
-    take_in(held.history, held.queue, signals, tiles_tp1, m_step, row)
+    span = look_into(held).span
+    take_in(span.history, span.queue, signals, tiles_tp1, m_step, row)
 
 
 @inner_kernel
@@ -447,79 +428,49 @@ def switches_of(history: History, switched: Switched, n_steps: int) -> int:
 
 
 @kernel
-def learn_alone(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> int:
+def learn(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: Floats) -> int:
     """Let all demons take the last `n_steps` steps, and return SOMEBODY_... as it applies.
 
-    Without a step, tiles whose LIMIT is passed write what they owe.
+    Without a step, tiles whose LIMIT is passed write what they owe. `entry` is where `take_turns` begins.
     """
-    share_out_alone(
-        held.tiles,
-        held.memory,
-        held.past,
-        held.lanes,
-        held.queue,
-        held.work,
-        held.switched,
-        held.history,
-        held.rules,
-        n_steps,
-        switches_of(held.history, held.switched, n_steps),
-        n_hands,
-    )
-    return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
+    span = look_into(held).span
+    share_out(entry, held, n_steps, switches_of(span.history, span.switched, n_steps), n_hands)
+    return int(give_out(span, predictions))
 
 
 @kernel
-def learn(held: SpanParts, n_steps: int, n_hands: int, predictions: Floats) -> int:
-    """Do as `learn_alone`, the tiles shared among hands."""
-    share_out(
-        held.tiles,
-        held.memory,
-        held.past,
-        held.lanes,
-        held.queue,
-        held.work,
-        held.switched,
-        held.history,
-        held.rules,
-        n_steps,
-        switches_of(held.history, held.switched, n_steps),
-        n_hands,
-    )
-    return int(give_out(held.tiles, held.past, held.lanes, held.history, predictions))
-
-
-@kernel
-def begin(span: Span, tiles_now: Integers, predictions: Floats) -> None:
+def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
     """Go on at another feature vector with every trace at zero, and write the predictions there.
 
     What is owed stays owed: the trace's next decay will be 0. No trace may be carried.
     """
+    span = look_into(held).span
     past.observe(span.history, tiles_now)
-    lanes, time = span.lanes, span.history.clock[past.NOW]
+    lanes, time, hand, is_foreseen = span.lanes, span.history.clock[past.NOW], np.int64(0), np.bool_(False)
     for b in range(span.past.book.shape[0]):
         book = span.past.book[b]
-        look_ahead(b, 0, time, span, False)
+        look_ahead(b, hand, time, span, is_foreseen)
         for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
             lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
             lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
         book[WAS_BUSY] = 0
         if book[N_OWED] == 0:
             book[N_KEPT] = 0
-    give_out(span.tiles, span.past, lanes, span.history, predictions)
+    give_out(span, predictions)
 
 
 @kernel
-def read_tile(b: int, span: Span, into: tuple[Any, ...], is_alive: NDArray[np.uint8]) -> None:
+def read_tile(b: int, held: SpanParts, into: tuple[Any, ...], is_alive: NDArray[np.uint8]) -> None:
     """Add what a tile owes to flat copies of its rows of theta, w, m and e, so that reading changes nothing."""
-    write_owed(b, 0, span, 0, into, is_alive)
+    write_owed(b, np.int64(0), look_into(held).span, np.int64(0), into, is_alive)
 
 
 @kernel
 def predict(
-    span: Span, overlap: NDArray[np.int32], active: Integers, first_tile: int, last_tile: int, sums: Reals
+    held: SpanParts, overlap: NDArray[np.int32], active: Integers, first_tile: int, last_tile: int, sums: Reals
 ) -> None:
     """Write theta.phi at any feature vector into sums[4], for some tiles; `overlap` are its overlaps with the past."""
+    span = look_into(held).span
     n, lanes = span.memory.is_alive.shape[1], span.lanes
     for b in range(first_tile, last_tile):
         start, stop, book = span.tiles.start[b], span.tiles.start[b + 1], span.past.book[b]
@@ -527,8 +478,8 @@ def predict(
         turned, v = sums[3, start:stop], sums[4, start:stop]
         x[:] = 0
         if book[IS_CARRYING]:
-            sum_afresh(span.memory.carried[book[CARRIES]], 0, stop - start, active, x)
-        scan(b, 0, span, overlap, (x, total, spent, turned))
+            sum_afresh(span.memory.carried[book[CARRIES]], np.int64(0), stop - start, active, x)
+        scan(b, np.int64(0), span, overlap, (x, total, spent, turned))
         sum_afresh(span.memory.theta, n * start, stop - start, active, v)
         for i in range(stop - start):
             v[i] += lanes[ALPHA, start + i] * (total[i] - turned[i])

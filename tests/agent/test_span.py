@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from horde_agent.arrangement import Arrangement
-from horde_agent.kernels import gtd, span
 from horde_agent.learner import GTDLambda, LearnerConfig, Signals
 from horde_agent.span import SpanGTD
 from tests.agent.shared import RandomStream, binary, random_stream
@@ -267,19 +266,6 @@ def test_threads_do_not_change_a_bit(dtype: Any, batch: int) -> None:
         numba.set_num_threads(before)
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
-def test_kernels_for_many_threads_and_for_one_are_cached_apart() -> None:
-    """Numba's cache tells functions by name, not by options: with one for both, a Horde would learn on one thread."""
-    for many, one in (
-        (span.share_out, span.share_out_alone),
-        (gtd.learn, gtd.learn_alone),
-        (gtd.predict, gtd.predict_alone),
-    ):
-        assert many.targetoptions["parallel"]
-        assert not one.targetoptions.get("parallel")
-        assert many._cache._cache_file._index_name != one._cache._cache_file._index_name
 
 
 def test_reading_changes_nothing() -> None:
