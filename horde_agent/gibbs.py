@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
-from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.held import hold
 from horde_agent.policies import Gibbs
 
@@ -22,7 +22,7 @@ _LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a
 _SMALLEST_SHARED = 512  # policies from which on it pays to wake other threads
 
 
-class GibbsTable:
+class GibbsTable(Holder):
     """How likely each of many Gibbs policies would have taken the action that was taken.
 
     Logits are sums of multiples of 2^-24, kept from step to step: probabilities are within 1e-6 of the softmax in
@@ -83,11 +83,16 @@ class GibbsTable:
             asked=np.zeros(2),
             ratios=np.zeros(len(self._policies)),
         )
+        is_shared = len(self._policies) >= _SMALLEST_SHARED
+        self._n_hands = int(numba.config.NUMBA_NUM_THREADS) if is_shared else 1  # type: ignore[attr-defined]
+        self._held = None
+
+    def _hold(self) -> Any:
+        """Hold index and state in native form."""
         self._held = hold(kernels.GibbsParts(self._index, self._state))
         take_turns = kernels.take_turns_in_floats if self.in_floats else kernels.take_turns
         self._entry = entry_of(take_turns, self._held, 0, 0, 0, 1)
-        is_shared = len(self._policies) >= _SMALLEST_SHARED
-        self._n_hands = int(numba.config.NUMBA_NUM_THREADS) if is_shared else 1  # type: ignore[attr-defined]
+        return self._held
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`.
@@ -100,7 +105,8 @@ class GibbsTable:
         """
         if tiles.size != self._state.tiles.size:
             self._restart(tiles.size)
-        most = kernels.gibbs_ratios(self._held, self._entry, self._n_hands, tiles, action, probability, out)
+        held = self._held or self._hold()
+        most = kernels.gibbs_ratios(held, self._entry, self._n_hands, tiles, action, probability, out)
         if most > self._most_repeats and not self.in_floats:
             self._build(in_floats=True)
             self.ratios(tiles, action, probability, out)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import dropped, gtd
-from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.roster import Roster
@@ -235,7 +235,7 @@ def _cut(members: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [members[i : i + _WIDEST_BLOCK] for i in range(0, members.size, _WIDEST_BLOCK)]
 
 
-class GTDLambda:
+class GTDLambda(Holder):
     """GTD(lambda) for many demons that share one stream of tiles: the plain engine.
 
     Args:
@@ -274,7 +274,6 @@ class GTDLambda:
         self._drop_below = np.array([drop_below], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
-        self._entry: Any = None
         self.latest: Floats = np.zeros(self.n_demons)
 
     def _lay_out(self, group: NDArray[np.int64]) -> None:

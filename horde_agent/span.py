@@ -19,7 +19,7 @@ from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, dropped, span
 from horde_agent.kernels import lanes as of_lane
-from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
@@ -38,7 +38,7 @@ _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
 
 
-class SpanGTD:
+class SpanGTD(Holder):
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
     Args:

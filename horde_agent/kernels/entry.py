@@ -36,6 +36,20 @@ def entry_of(kernel_: Any, *arguments: Any) -> Any:
     return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
+class Holder:
+    """Who holds arrays in native form for a kernel and knows where it begins; a copy of it holds its own.
+
+    Both are addresses, which mean nothing in another process.
+    """
+
+    _held: Any = None
+    _entry: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but the addresses."""
+        return {name: value for name, value in vars(self).items() if name not in ("_held", "_entry")}
+
+
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def share_out(entry: Any, held: Any, one: int, other: int, n_hands: int) -> None:
