@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import EXPERIMENTS, loop, memory, policies, small_worlds
+from horde_agent.reproduce import EXPERIMENTS, loop, memory, policies, policies_learning, small_worlds
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 
@@ -26,10 +26,11 @@ def is_whole(result: Result, folder: Path) -> None:
 
 
 def test_the_policies_go_their_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lives; the other rules and the many policies on the first part of the first one."""
+    """Two lives; the other rules and the many policies on the first part of the first one; capped in three parts."""
     monkeypatch.setitem(policies.SIZES, "quick", policies.Size(life=300, rules=120, many=150, cycles=20))
     monkeypatch.setattr(policies, "FEW", 12)
     monkeypatch.setattr(policies, "MANY", 30)
+    monkeypatch.setitem(policies_learning.LARGEST_PART, "capped", 4)
     study = toy_study(tmp_path, monkeypatch, (0, 1))
     result = policies.run(study)
     is_whole(result, tmp_path)
@@ -38,6 +39,10 @@ def test_the_policies_go_their_whole_way(tmp_path: Path, monkeypatch: pytest.Mon
     data = policies.gather(study)
     assert {seed: course.gamma.size for seed, course in data.few.items()} == {0: 12, 1: 12}
     assert data.many.gamma.size == 30
+    assert [course.gamma.size for course in data.rules.values()] == [12, 12, 12]
+    assert {path.name for path in (tmp_path / "kept").glob("*capped*.npz")} == {
+        f"policies-12-capped-0-{k}-of-3-by-gamma.npz" for k in (1, 2, 3)
+    }
     assert {rule: course.step[-1] <= 120 for rule, course in data.rules.items()} == dict.fromkeys(data.rules, True)
     assert data.few[0].step[-1] == 300
 
