@@ -46,7 +46,7 @@ class Size(NamedTuple):
     cycles: int
 
 
-SIZES = {"paper": Size(261_681, 261_681, 261_681, 2_000), "quick": Size(12_000, 600, 600, 100)}
+SIZES = {"paper": Size(261_681, 261_681, 261_681, 2_000), "quick": Size(6_000, 600, 300, 100)}
 
 FALLEN, SHARE_FALLEN = 0.5, 0.9
 PAPER_CYCLE_MS, PERIOD_MS = 85.0, 100.0

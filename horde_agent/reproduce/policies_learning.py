@@ -30,7 +30,8 @@ from horde_agent.telemetry import Durations, sound_demons
 Floats = NDArray[np.float64]
 
 GAMMAS = (0.0, 0.5, 0.8, 0.95)
-N_SAMPLES = 500
+N_SAMPLES, LEAST_BETWEEN = 500, 20
+"""Samples of a course, and the learning steps between two of them where the life is short."""
 LARGEST_PART = {"clipped": 5_000, "plain": 5_000, "capped": 250}
 """Most questions of one Horde. "capped" takes the plain engine: 1,000 take 3.3 ms of a core per step in one Horde, 2.4
 to 3.0 ms in four, which can share the cores; smaller ones gain nothing."""
@@ -131,7 +132,7 @@ def learn_part(tell: Tell, study: Study, seed: int, life: Path, n: int, trace_ru
 def follow(lessons: Lessons, horde: Horde, interface: Interface, tell: Tell) -> Course:
     """Learn from a life and sample what is known of the questions on the way."""
     n_updates = int(lessons.n_learned[-1])
-    every = max(n_updates // N_SAMPLES, 1)
+    every = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
     gamma = gammas_of(horde.questions)
     members = [gamma == g for g in GAMMAS]
     samples: list[tuple[int, NDArray[np.float32], list[float], list[int]]] = []

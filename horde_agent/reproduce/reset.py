@@ -34,11 +34,11 @@ from horde_agent.telemetry import sound_demons
 Floats = NDArray[np.float64]
 
 GAMMA = 0.8
-STEPS = {"paper": 216_000, "quick": 12_000}
+STEPS = {"paper": 216_000, "quick": 6_000}
 """Six hours at 10 Hz: the first part of the first experiment's life."""
-LAMP_STEPS = {"paper": 156_000, "quick": 12_000}
+LAMP_STEPS = {"paper": 156_000, "quick": 6_000}
 """The lives with a moved lamp end some 25,000 learning steps after it: nothing later is looked at."""
-CHANGE_AT = {"paper": 40_000, "quick": 2_200}
+CHANGE_AT = {"paper": 40_000, "quick": 1_100}
 """Learning step of the change; in a short life as early in proportion."""
 EVERY = {"paper": 200, "quick": 20}
 """Learning steps between two looks at the measures."""
