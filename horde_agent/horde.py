@@ -350,6 +350,18 @@ class Horde:
         self.catch_up()
         return self._engine.mspbe_vector()
 
+    def mspbe_trace(self) -> NDArray[Any]:
+        """Return a copy of m, the trace of delta e in the vector estimate, (n_demons, n_features), the learner's dtype.
+
+        Raises:
+            ValueError: If `config.vector_mspbe` is False.
+        """
+        if not self.config.vector_mspbe:
+            raise ValueError("this Horde keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
+        self.catch_up()
+        assert isinstance(self._engine, GTDLambda | SpanGTD), "a Horde has one of these engines"
+        return self._engine.mspbe_trace()
+
     def tail_bounds(self) -> TailBounds:
         """Return what dropping the tails of traces may have changed so far, three bounds for each demon."""
         self.catch_up()

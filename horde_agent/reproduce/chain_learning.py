@@ -23,6 +23,8 @@ N_RUNS, N_EPISODES, CHANGE_AFTER = 100, 2000, 1000
 GAMMAS = (0.9, 1.0)
 TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
 TAU = 20
+OLDER = 2
+"""Episodes by which w is taken older where its drift is measured: TAU steps, about."""
 
 
 def inverted_features() -> Floats:
@@ -89,6 +91,7 @@ class Runs(NamedTuple):
     scalar: Floats  # (R, E + 1, K)
     exact_w: Floats  # (R, E + 1, K): the vector estimate, were w the one that belongs to theta
     exact_trace: Floats  # (R, E + 1): the vector estimate, were its trace E[delta e]
+    exact_trace_older_w: Floats  # (R, E + 1): the same with the w of `OLDER` episodes before; 0 at first
 
     def curve(self, measure: str, tau: int = TAU) -> Floats:
         """Return one measure's runs, (R, E + 1)."""
@@ -143,6 +146,7 @@ def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
     """Return what `Runs` holds of one run, from what its learner kept."""
     expected = curves.theta @ known.A.T + known.b
     w_of_theta = expected @ np.linalg.pinv(known.C, hermitian=True)
+    older_w = np.concatenate([np.zeros((OLDER, N_STATES)), curves.w[:-OLDER]])
     return (
         np.einsum("ei,ei->e", expected, w_of_theta),
         squared_lengths(curves.m, curves.mean_phi_phi),
@@ -150,6 +154,7 @@ def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
         curves.s,
         np.einsum("eki,ei->ek", curves.m, w_of_theta),
         np.einsum("ei,ei->e", expected, curves.w),
+        np.einsum("ei,ei->e", expected, older_w),
     )
 
 

@@ -23,7 +23,7 @@ from horde_agent.reproduce.streams import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.reproduce.variants import Task, Variant, learn_all, read_lesson
 
-STEPS = {"paper": 261_681, "quick": 12_000}
+STEPS = {"paper": 261_681, "quick": 6_000}
 PAPER = Variant()
 RULES = [Variant(trace_rule, w_rule) for trace_rule in TRACE_RULES for w_rule in W_RULES]
 LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]

@@ -22,7 +22,7 @@ from horde_agent.reproduce.study import Job, Study
 Floats = NDArray[np.float64]
 
 NAME = "loop"
-STEPS = {"paper": 100_000, "quick": 12_000}
+STEPS = {"paper": 100_000, "quick": 6_000}
 FRESH_FROM = {"paper": 100, "quick": 0}
 """Seed of the first life. Lives 0, 1 and 2 were looked at when the tilings, the scoring and the control were chosen."""
 

@@ -70,9 +70,24 @@ def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | N
         KeyboardInterrupt: If the user breaks off; all are ended.
     """
     crew = _Crew(jobs, say, n_workers or n_cores())
-    if len(jobs) == 1:
-        return [jobs[0].function(lambda share: crew.note(0, share), *jobs[0].args)]
-    return crew.work()
+    return [crew.do_here(0)] if len(jobs) == 1 else crew.work()
+
+
+def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
+    """Do the jobs in this process, one after another, and return what they return, in their order.
+
+    A single job has all threads; several have one, as in processes of their own, and so compile no other kernels.
+
+    Args:
+        jobs: The work.
+        say: Takes a line about progress, every ten seconds.
+    """
+    crew, n_threads = _Crew(jobs, say, 1), numba.get_num_threads()
+    numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
+    try:
+        return [crew.do_here(k) for k in range(len(jobs))]
+    finally:
+        numba.set_num_threads(n_threads)
 
 
 class _Crew:
@@ -100,6 +115,12 @@ class _Crew:
                 process.terminate()
                 process.join()
         return self.results
+
+    def do_here(self, k: int) -> Any:
+        """Do one job in this process."""
+        result = self.jobs[k].function(lambda share: self.note(k, share), *self.jobs[k].args)
+        self.note(k, 1.0)
+        return result
 
     def note(self, k: int, share: float) -> None:
         """Take in how far a job is, and say it if it is time."""

@@ -25,6 +25,7 @@ from horde_agent.reproduce import excursions as first_experiment
 from horde_agent.reproduce.lessons import Lessons, Tell, learn
 from horde_agent.reproduce.reset_claims import claims
 from horde_agent.reproduce.reset_data import Data, Run
+from horde_agent.reproduce.reset_gap import LaterPart
 from horde_agent.reproduce.reset_tables import tables
 from horde_agent.reproduce.streams import Wanted, interface_of, live, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
@@ -33,14 +34,16 @@ from horde_agent.telemetry import sound_demons
 Floats = NDArray[np.float64]
 
 GAMMA = 0.8
-STEPS = {"paper": 216_000, "quick": 12_000}
+STEPS = {"paper": 216_000, "quick": 6_000}
 """Six hours at 10 Hz: the first part of the first experiment's life."""
-LAMP_STEPS = {"paper": 156_000, "quick": 12_000}
+LAMP_STEPS = {"paper": 156_000, "quick": 6_000}
 """The lives with a moved lamp end some 25,000 learning steps after it: nothing later is looked at."""
-CHANGE_AT = {"paper": 40_000, "quick": 2_200}
+CHANGE_AT = {"paper": 40_000, "quick": 1_100}
 """Learning step of the change; in a short life as early in proportion."""
 EVERY = {"paper": 200, "quick": 20}
 """Learning steps between two looks at the measures."""
+LOOKS_OF_A_BLOCK = 5
+"""Looks between two at m and w in full: 1,000 learning steps at the paper's scale, a tenth of tau."""
 LAMP, NEW_PLACE = "lamp", (-0.8, -0.8, 0.45)
 """From the north-east corner of the pen to the south-west one."""
 LIT = "light"
@@ -101,6 +104,7 @@ def gather(study: Study) -> Data:
         questions=asked(interface),
         change_at=change_at,
         every=EVERY[study.scale],
+        block=LOOKS_OF_A_BLOCK * EVERY[study.scale],
         reset=dict(zip(seeds, runs[-len(seeds) :], strict=True)),
         moved=dict(zip(seeds, runs, strict=False)) if has_lamp else {},
         lit_group=LIT,
@@ -151,7 +155,8 @@ def _learn(tell: Tell, study: Study, seed: int, life: Path, resets: bool) -> str
             np.savez(file, **watched(lessons, interface, study.scale, resets, tell)._asdict())
 
     name = f"reset-{'theta' if resets else 'lamp'}-{seed}.npz"
-    return str(study.kept(name, make, seed=seed, life=life.name, change_at=CHANGE_AT[study.scale]))
+    looks = {"every": EVERY[study.scale], "looks_of_a_block": LOOKS_OF_A_BLOCK}
+    return str(study.kept(name, make, seed=seed, life=life.name, change_at=CHANGE_AT[study.scale], **looks))
 
 
 def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, tell: Tell | None = None) -> Run:
@@ -170,12 +175,17 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
     )
     warm_up(horde, interface)
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
+    block = LOOKS_OF_A_BLOCK * EVERY[scale]
+    part, later = LaterPart(horde, block), [np.zeros(horde.n_demons)]
 
     def look(n: int) -> None:
         if n == CHANGE_AT[scale] and resets:
             horde.reset_weights()
         if n % EVERY[scale] == 0:
             looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
+        if n % block == 0:
+            part.end_block(horde)
+            later.append(part.value)
 
     learned = learn(lessons, horde, interface, after=look, tell=tell)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
@@ -187,9 +197,8 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
         tested_at = np.array([n_learned[s] for s in test.step.tolist()])
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
-    return Run(
-        at, nmsre, scalar, vector, sound_demons(horde), learned.n_updates, lessons.stream.n_steps, learned.seconds
-    )
+    sound, n_steps = sound_demons(horde), lessons.stream.n_steps
+    return Run(at, nmsre, scalar, vector, np.array(later), sound, learned.n_updates, n_steps, learned.seconds)
 
 
 def read_run(path: str) -> Run:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from horde_agent.learner import LearnerConfig
 from horde_agent.reproduce.excursions_data import over_lives
 from horde_agent.reproduce.reset_data import Agreement, Data, Reaction, Run, correlation
+from horde_agent.reproduce.reset_gap import share_of_drift
 from horde_agent.reproduce.result import Claim, verdict
 
 FIGURE = "section 5, figure 4"
@@ -124,10 +126,19 @@ def _alike(data: Data) -> Claim:
         f"{', '.join(f'{a:.2f}' for a in areas)}, and at the end {', '.join(f'{e:.2f}' for e in ends)}",
         verdict(holds),
         f"in every life the correlation is at least {ALIKE}, the ratio of areas within {LEAST_AREA} to {LARGEST_AREA}",
-        ""
-        if all(holds)
-        else "the scalar averages over the w of the last tau steps, the vector estimate takes the present w; what else "
-        "sets them apart was not measured",
+        "" if all(holds) else _gap(data),
+    )
+
+
+def _gap(data: Data) -> str:
+    """Return what sets the estimates apart: the samples that w and the trace share, or a drift of w."""
+    later = [run.share_later(data.block) for run in data.reset.values()]
+    return (
+        "the two differ by the trace of delta e.(w_t - w_k), by what w did after step k. Of the area between them "
+        f"{', '.join(f'{1 - share:.0%}' for share in later)} is what it did within the {data.block:,} steps in which "
+        "step k lies, where it takes up the very samples that the trace holds, and "
+        f"{', '.join(f'{share:.0%}' for share in later)} what it did later; of a steady drift of w those "
+        f"{data.block:,} steps would have {share_of_drift(data.block, LearnerConfig().mspbe_tau):.1%}"
     )
 
 

@@ -28,6 +28,8 @@ class Run(NamedTuple):
         at: Learning steps at which they were looked at, from 0 on, shape (n_looks,).
         nmsre: Of each question, its latest test, nan before its first one, shape (n_looks, n_questions).
         scalar, vector: MSPBE estimates, signed, shape (n_looks, n_questions).
+        later: Part of vector - scalar that is due to what w did later than in the block of a step, at the end of each
+            block (see `reset_gap`), from 0 on, shape (n_blocks + 1, n_questions).
         sound: Which questions were not set aside, shape (n_questions,).
         n_updates, n_steps: Learning steps, and all steps of the life.
         seconds: Wall-clock time of learning.
@@ -37,6 +39,7 @@ class Run(NamedTuple):
     nmsre: Floats
     scalar: Floats
     vector: Floats
+    later: Floats
     sound: Bools
     n_updates: int
     n_steps: int
@@ -54,6 +57,16 @@ class Run(NamedTuple):
             "scalar": self.scalar[:, mine].mean(axis=1),
         }
 
+    def share_later(self, block: int) -> float:
+        """Return which share of the area between the two estimates is due to what w did later than in a step's block.
+
+        Args:
+            block: Learning steps of a block, at whose ends the sound questions' means are compared.
+        """
+        means = self.means()
+        between = (means["vector"] - means["scalar"])[self.at % block == 0]
+        return float(self.later[:, self.sound].mean(axis=1).sum() / between.sum())
+
     def medians(self, which: Bools | None = None) -> Floats:
         """Return the median NMSRE over the sound questions (of `which`), shape (n_looks,)."""
         mine = self.sound if which is None else self.sound & which
@@ -68,6 +81,7 @@ class Data:
         interface, questions: Of the body; what was asked.
         change_at: Learning step of the change.
         every: Learning steps between two looks.
+        block: Learning steps between two looks at all weights.
         reset: Runs in which theta := 0 at the change, by seed.
         moved: Runs in which the lamp moves at the change, by seed; empty where the body's lamp cannot be moved.
         lit_group: Sensor group that the lamp concerns.
@@ -77,6 +91,7 @@ class Data:
     questions: Sequence[GVF]
     change_at: int
     every: int
+    block: int
     reset: dict[int, Run]
     moved: dict[int, Run]
     lit_group: str

@@ -24,7 +24,8 @@ class ReproduceConfig:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
             excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
             and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all`.
-        scale: `quick` (minutes; shorter lives, the same code) or `paper` (lives as long as the paper's).
+        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
+            paper's).
         seeds: Number of lives, seeded 0, 1, ...
         backend: The body, as in `horde learn`: `simulator`, `serial`, `drops` or `emulated`.
         port: Port of a real robot.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from horde_agent.reproduce.parallel import Job, run_jobs
+from horde_agent.reproduce.parallel import Job, run_here, run_jobs
 from horde_agent.reproduce.result import Cell, Claim, Figure, Result, Table, mean_ci, verdict
 from horde_agent.run_folder import git_commit, own_version
 
@@ -96,9 +96,11 @@ class Study:
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Do jobs in spawned processes, one per core, and return what they return, in their order.
 
-        Each is called as function(tell, *args); see `parallel.Job`. Ctrl-C ends all.
+        Each is called as function(tell, *args); see `parallel.Job`. Ctrl-C ends all. At the quick scale they are done
+        one after another in this process: starting others, in which all kernels are loaded anew, takes longer.
         """
-        return run_jobs(jobs, self.say) if jobs else []
+        do = run_here if self.is_quick else run_jobs
+        return do(jobs, self.say) if jobs else []
 
 
 def _key_of(note: Path) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ from horde_agent.nmsre import Outcomes, final_nmsre, normalise
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.parallel import n_cores
 from horde_agent.reproduce.streams import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.telemetry import sound_demons
@@ -150,51 +148,16 @@ class Task(NamedTuple):
 
 
 def learn_all(study: Study, tasks: Sequence[Task]) -> list[str]:
-    """Learn from lives under variants, in processes, and return the paths of what came of it, in their order.
-
-    Short lives share processes: starting one takes longer than learning from such a life.
-    """
-    n = n_cores() if study.is_quick else len(tasks)
-    parts = evenly([cost(task) for task in tasks], min(n, len(tasks)))
-    jobs = [_job(study, [tasks[k] for k in part]) for part in parts]
-    found = dict(zip(itertools.chain(*parts), itertools.chain(*study.in_parallel(jobs)), strict=True))
-    return [found[k] for k in range(len(tasks))]
+    """Learn from lives under variants, in processes, and return the paths of what came of it, in their order."""
+    found: list[str] = study.in_parallel([_job(study, task) for task in tasks])
+    return found
 
 
-def cost(task: Task) -> float:
-    """Return about how long a task takes, in units of the default rules; "capped" learns on the plain engine."""
-    return 1.0 if task.variant.trace_rule != "capped" else 10.0 if task.variant.w_rule == "every-step" else 4.0
-
-
-def evenly(costs: Sequence[float], n: int) -> list[list[int]]:
-    """Divide pieces of work into n parts, the dearest first, each to the part that has least; dear parts come first.
-
-    Example:
-        >>> evenly([1.0, 5.0, 1.0, 1.0], 2)
-        [[1], [0, 2, 3]]
-    """
-    parts: list[list[int]] = [[] for _ in range(n)]
-    loads = [0.0] * n
-    for k in sorted(range(len(costs)), key=lambda k: -costs[k]):
-        least = loads.index(min(loads))
-        parts[least].append(k)
-        loads[least] += costs[k]
-    return [parts[i] for i in sorted(range(n), key=lambda i: -loads[i])]
-
-
-def _job(study: Study, tasks: Sequence[Task]) -> Job:
-    first = f"{tasks[0].variant.name} on life {tasks[0].seed}"
-    name = first if len(tasks) == 1 else f"{first} and {len(tasks) - 1} more"
-    return Job(name, _learn_several, (quiet(study), tasks))
-
-
-def _learn_several(tell: Tell, study: Study, tasks: Sequence[Task]) -> list[str]:
-    """Do several tasks in one process."""
-
-    def told(k: int) -> Tell:
-        return lambda share: tell((k + share) / len(tasks))
-
-    return [learn_variant(told(k), study, *task) for k, task in enumerate(tasks)]
+def _job(study: Study, task: Task) -> Job:
+    """Return a task as a job; "capped", which learns on the plain engine, takes the longest."""
+    rule = (task.variant.trace_rule, task.variant.w_rule)
+    cost = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}.get(rule, 1.0)
+    return Job(f"{task.variant.name} on life {task.seed}", learn_variant, (quiet(study), *task), cost)
 
 
 def _write(path: Path, made: list[Outcomes], last: list[Outcomes], facts: dict[str, Any]) -> None:

@@ -1,24 +1,14 @@
-"""A study on a toy body, all in one process: the whole way of an experiment in seconds."""
+"""A study on a toy body: the whole way of an experiment in seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from horde_agent.reproduce import streams
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
-
-
-class InOneProcess(Study):
-    """A study whose jobs are done one after another, here, so that what a test replaced stays replaced."""
-
-    def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
-        """Do the jobs."""
-        return [job.function(lambda share: None, *job.args) for job in jobs]
 
 
 class LitToy(ToyBody):
@@ -30,6 +20,6 @@ class LitToy(ToyBody):
 
 
 def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)) -> Study:
-    """Return a study whose body is a toy."""
+    """Return a study whose body is a toy; at the quick scale jobs stay here, where what a test replaced is replaced."""
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
-    return InOneProcess(folder, "quick", seeds, "simulator", lambda line: None)
+    return Study(folder, "quick", seeds, "simulator", lambda line: None)

@@ -27,10 +27,13 @@ from horde_agent.reproduce.policies import (
 from horde_agent.reproduce.policies_learning import (
     GAMMAS,
     Course,
+    Part,
     asked,
     follow,
+    gammas_of,
     growth_factors,
     horde_of,
+    parts_of,
     together,
 )
 from tests.agent.shared import robot_interface
@@ -86,19 +89,40 @@ def test_a_question_that_was_set_aside_is_no_fall() -> None:
     assert found == (1.0, 0.0, 0.0, 100)
 
 
-def test_the_questions_learn_alike_in_one_horde_and_in_two() -> None:
-    """Estimates and the largest trace of each gamma; the even questions first, then the odd ones."""
+def test_the_parts_of_a_course_hold_every_question_once_and_go_by_gamma() -> None:
+    """Ten questions in parts of 3, 3, 2 and 2."""
+    gvfs = asked(ROBOT, 3, 10)
+    parts = [Part(k, 4).chosen(gvfs) for k in range(4)]
+    assert [len(part) for part in parts] == [3, 3, 2, 2]
+    together_again = [gvf for part in parts for gvf in part]
+    assert {gvf.name for gvf in together_again} == {gvf.name for gvf in gvfs}
+    assert (np.diff(gammas_of(together_again)) >= 0).all()
+    assert gammas_of(gvfs).tolist() != sorted(gammas_of(gvfs))  # they were not asked in that order
+
+
+def test_no_part_is_larger_than_the_machine_likes() -> None:
+    """251 questions are one too many for one Horde under capped."""
+    assert parts_of(250, "capped") == [Part(0, 1)]
+    assert parts_of(251, "capped") == [Part(0, 2), Part(1, 2)]
+    assert len(parts_of(FEW, "capped")) == 4
+    assert len(parts_of(MANY, "clipped")) == 2
+
+
+@pytest.mark.parametrize("rule", ["clipped", "capped"])
+def test_the_questions_learn_alike_in_one_horde_and_in_two(rule: str) -> None:
+    """Estimates and the largest trace of each gamma; of the second half, none has gamma 0."""
     lessons = Lessons(robot_life(60))
     gvfs = asked(ROBOT, 3, 24)
-    whole = follow(lessons, horde_of(ROBOT, gvfs, "clipped"), ROBOT, lambda share: None)
-    halves = [follow(lessons, horde_of(ROBOT, gvfs[k::2], "clipped"), ROBOT, lambda share: None) for k in (0, 1)]
-    split = together(halves)
-    order = [*range(0, 24, 2), *range(1, 24, 2)]
+    whole = follow(lessons, horde_of(ROBOT, gvfs, rule), ROBOT, lambda share: None)
+    parts = [Part(k, 2).chosen(gvfs) for k in (0, 1)]
+    split = together([follow(lessons, horde_of(ROBOT, part, rule), ROBOT, lambda share: None) for part in parts])
+    assert gammas_of(parts[1]).min() > 0
+    order = [gvfs.index(gvf) for part in parts for gvf in part]
     np.testing.assert_array_equal(split.gamma, whole.gamma[order])
     np.testing.assert_array_equal(split.step, whole.step)
     np.testing.assert_allclose(split.mspbe, whole.mspbe[:, order], rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(split.max_trace, whole.max_trace, rtol=1e-6)
-    assert (np.diff(whole.max_trace[-1]) > 0).all()  # the longer the time scale, the longer the trace
+    assert np.unique(whole.max_trace[-1]).size == len(GAMMAS)  # else one gamma's might stand for another's
     assert np.abs(whole.mspbe[-1]).max() > 0
 
 
@@ -168,5 +192,6 @@ def test_the_tables_tell_each_gamma_and_each_rule() -> None:
     assert [row[2] for row in rows[:5]] == [4, 1, 1, 1, 1]
     traces = traces_table(data(0.1, plain_aside=1)).rows
     assert [row[3] for row in traces if row[0] == "plain"] == [0, 0, 0, 1]
+    assert [row[4] for row in traces if row[0] == "plain"] == [1, 1, 1, 1]
     # 1.8 x (.95 x .9)^2
     assert "gamma 0.95: 1.32, 1.32, 1.32" in traces_table(data(0.1)).note

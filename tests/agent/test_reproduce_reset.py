@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.record import read
 from horde_agent.reproduce import excursions, reset
 from horde_agent.reproduce.lessons import Lessons
 from horde_agent.reproduce.reset_data import Data, Run, agreement
+from horde_agent.reproduce.reset_gap import LaterPart
 from horde_agent.reproduce.result import Result
 from horde_agent.reproduce.streams import interface_of, stream
-from tests.agent.doubles import ToyBody
+from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.reproducing import toy_study
 
 
@@ -87,7 +90,7 @@ def test_a_curve_that_does_not_vary_agrees_with_nothing() -> None:
 
 def data_of(change_at: int = 1_000, every: int = 10) -> Data:
     face = Interface.of(ToyBody())
-    return Data(face, reset.asked(face), change_at, every, {}, {}, "light")
+    return Data(face, reset.asked(face), change_at, every, 5 * every, {}, {}, "light")
 
 
 def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
@@ -103,9 +106,49 @@ def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
 
 def test_means_leave_out_what_was_set_aside() -> None:
     nmsre = np.array([[1.0, 100.0, 3.0]])
-    run = Run(np.array([0]), nmsre, nmsre, nmsre, np.array([True, False, True]), 1, 2, 1.0)
+    run = Run(np.array([0]), nmsre, nmsre, nmsre, nmsre, np.array([True, False, True]), 1, 2, 1.0)
     assert run.means()["scalar"] == [2.0]
     assert run.means(np.array([True, True, False]))["NMSRE"] == [1.0]
+
+
+def test_the_share_of_later_moves_is_that_of_the_area_at_the_ends_of_the_blocks() -> None:
+    """Looks at 0, 10, ..., 40, blocks of 20: the vector estimate is 0, 4, 8 there, the scalar half; later .5 and 1."""
+    at = np.arange(0, 50, 10)
+    vector = np.array([0.0, 100.0, 4.0, 100.0, 8.0])[:, None]
+    later = np.array([0.0, 0.5, 1.0])[:, None]
+    run = Run(at, vector, 0.5 * vector, vector, later, np.array([True]), 1, 2, 1.0)
+    assert run.share_later(20) == pytest.approx(1.5 / 6.0)
+
+
+@pytest.mark.parametrize("engine", ["span", "plain"])
+def test_the_later_part_is_the_sum_over_what_w_did_after_each_block(engine: Literal["span", "plain"]) -> None:
+    """By the definition, from every step's delta e, which is what m took in, and every step's w; blocks of 4 of 18."""
+    config = LearnerConfig(mspbe_tau=6.0, secondary_ratio=0.5, engine=engine)
+    horde = Horde(toy_questions(), n_features=40, n_active=3, config=config)
+    rng, decay = np.random.default_rng(1), 1.0 - 1.0 / 6.0
+    horde.begin(rng.random(3), rng.integers(40, size=3))
+    part, m, w = LaterPart(horde, 4), [horde.mspbe_trace()], [horde.weights()[1]]
+    for n in range(1, 17):
+        horde.learn(int(rng.integers(2)), 0.5, rng.random(3), rng.integers(40, size=3))
+        m.append(horde.mspbe_trace())
+        w.append(horde.weights()[1])
+        if n % 4 == 0:
+            part.end_block(horde)
+    taken_in = [m[k] - decay * m[k - 1] for k in range(1, 17)]
+    block_ends = [w[-(-k // 4) * 4] for k in range(1, 17)]
+    parts = [decay ** (16 - k) * (taken_in[k - 1] * (w[16] - block_ends[k - 1])).sum(axis=1) for k in range(1, 17)]
+    largest = np.abs(part.value).max()
+    np.testing.assert_allclose(part.value, np.sum(parts, axis=0), atol=1e-5 * largest)
+    before_each = [decay ** (16 - k) * (taken_in[k - 1] * (w[16] - w[k - 1])).sum(axis=1) for k in range(1, 17)]
+    difference = horde.mspbe_vector() - horde.mspbe_scalar
+    np.testing.assert_allclose(difference, np.sum(before_each, axis=0), atol=1e-5 * np.abs(difference).max())
+    assert largest > 0.01 * np.abs(difference).max()
+
+
+def test_a_horde_without_the_vector_estimate_says_so() -> None:
+    horde = Horde(toy_questions(), n_features=40, n_active=3, config=LearnerConfig(vector_mspbe=False))
+    with pytest.raises(ValueError, match="vector_mspbe=True"):
+        horde.mspbe_trace()
 
 
 def test_a_long_life_is_cut_where_the_second_experiment_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

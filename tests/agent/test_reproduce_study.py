@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -112,6 +113,22 @@ def test_a_process_does_one_job_after_another_the_dearest_first() -> None:
     assert [x for x, _, _ in answers] == [0, 1, 2]
     assert len({pid for _, pid, _ in answers}) == 1
     assert sorted(range(3), key=lambda k: answers[k][2]) == [1, 2, 0]
+
+
+def threads(tell: Tell, x: int) -> tuple[int, int, int]:
+    tell(0.5)
+    return x, os.getpid(), numba.get_num_threads()
+
+
+def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> None:
+    """In their order, whatever they cost, with one thread each, as in processes of their own; one alone has all."""
+    before = numba.get_num_threads()
+    jobs = [Job(f"{x}", threads, (x,), cost) for x, cost in enumerate([1.0, 5.0])]
+    assert study(tmp_path).in_parallel(jobs) == [(0, os.getpid(), 1), (1, os.getpid(), 1)]
+    assert study(tmp_path).in_parallel(jobs[:1]) == [(0, os.getpid(), before)]
+    with pytest.raises(ValueError, match="wheels"):
+        study(tmp_path).in_parallel([Job("odd", fails), *jobs])
+    assert numba.get_num_threads() == before
 
 
 def test_a_single_job_stays_in_this_process() -> None:

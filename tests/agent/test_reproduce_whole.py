@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import EXPERIMENTS, loop, memory, policies, small_worlds
+from horde_agent.reproduce import EXPERIMENTS, loop, memory, policies, policies_learning, small_worlds, study
+from horde_agent.reproduce.parallel import run_here
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 
@@ -26,18 +28,23 @@ def is_whole(result: Result, folder: Path) -> None:
 
 
 def test_the_policies_go_their_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lives; the other rules and the many policies on the first part of the first one."""
+    """Two lives; the other rules and the many policies on the first part of the first one; capped in three parts."""
     monkeypatch.setitem(policies.SIZES, "quick", policies.Size(life=300, rules=120, many=150, cycles=20))
     monkeypatch.setattr(policies, "FEW", 12)
     monkeypatch.setattr(policies, "MANY", 30)
-    study = toy_study(tmp_path, monkeypatch, (0, 1))
-    result = policies.run(study)
+    monkeypatch.setitem(policies_learning.LARGEST_PART, "capped", 4)
+    toy = toy_study(tmp_path, monkeypatch, (0, 1))
+    result = policies.run(toy)
     is_whole(result, tmp_path)
     assert len(result.claims) == 4
 
-    data = policies.gather(study)
+    data = policies.gather(toy)
     assert {seed: course.gamma.size for seed, course in data.few.items()} == {0: 12, 1: 12}
     assert data.many.gamma.size == 30
+    assert [course.gamma.size for course in data.rules.values()] == [12, 12, 12]
+    assert {path.name for path in (tmp_path / "kept").glob("*capped*.npz")} == {
+        f"policies-12-capped-0-{k}-of-3-by-gamma.npz" for k in (1, 2, 3)
+    }
     assert {rule: course.step[-1] <= 120 for rule, course in data.rules.items()} == dict.fromkeys(data.rules, True)
     assert data.few[0].step[-1] == 300
 
@@ -56,20 +63,27 @@ def test_the_loop_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_loop_is_judged_on_lives_that_nobody_had_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the paper's scale seeds 0, 1, 2 stand for the lives 100, 101, 102."""
-    study = toy_study(tmp_path, monkeypatch, (0, 1, 2))
-    assert loop.seeds_of(study) == (0, 1, 2)
-    object.__setattr__(study, "scale", "paper")
-    assert loop.seeds_of(study) == (100, 101, 102)
-    assert not set(loop.seeds_of(study)) & set(loop.LOOKED_AT)
+    toy = toy_study(tmp_path, monkeypatch, (0, 1, 2))
+    assert loop.seeds_of(toy) == (0, 1, 2)
+    object.__setattr__(toy, "scale", "paper")
+    assert loop.seeds_of(toy) == (100, 101, 102)
+    assert not set(loop.seeds_of(toy)) & set(loop.LOOKED_AT)
 
 
-@pytest.mark.slow
 @pytest.mark.sim
 @pytest.mark.timeout(900)
-def test_the_whole_reproduction_on_the_robot(tmp_path: Path) -> None:
-    """`horde reproduce all --scale quick`: every experiment, in processes, on the simulator, with its page."""
-    assert cli.main(["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
+def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`horde reproduce all --scale quick`: every experiment on the simulator, with its page; nothing is done twice.
+
+    Its jobs stay in this process, but could be sent to another, as those of the paper's scale are.
+    """
+    monkeypatch.setattr(study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say))
+    command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 0
     page = (tmp_path / "out" / "index.html").read_text()
+    lived = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()}
+    assert cli.main(command) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()} == lived
     for name in EXPERIMENTS:
         result = Result.read(tmp_path / "out" / name / "result.json")
         is_whole(result, tmp_path / "out")
