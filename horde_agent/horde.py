@@ -359,7 +359,6 @@ class Horde:
         if not self.config.vector_mspbe:
             raise ValueError("this Horde keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
         self.catch_up()
-        assert isinstance(self._engine, GTDLambda | SpanGTD), "a Horde has one of these engines"
         return self._engine.mspbe_trace()
 
     def tail_bounds(self) -> TailBounds:

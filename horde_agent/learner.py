@@ -182,6 +182,9 @@ class Engine(Protocol):
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates."""
 
+    def mspbe_trace(self) -> Reals:
+        """Return a copy of m, (n_demons, n_features)."""
+
     def tail_bounds(self) -> TailBounds:
         """Return what dropping the tails of traces may have changed."""
 

@@ -69,10 +69,6 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     def prefetch(row: NDArray[Any], i: int) -> None:
         """Do nothing: an interpreter has no cache to warm."""
 
-    def borrow(value: Any) -> Any:
-        """Return the same: an interpreter counts references anyway."""
-        return value
-
 else:
 
     @intrinsic
@@ -91,29 +87,3 @@ else:
             return context.get_dummy_value()
 
         return types.void(row, types.intp), generate
-
-    @intrinsic
-    def borrow(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
-        """Return the arrays of a tuple, or of a tuple of tuples, without their owners.
-
-        Each slice of an array counts a reference to its owner, by an atomic operation on memory that all threads share:
-        two threads wait for each other there most of the time. Whoever borrows must not outlive what it borrows.
-        """
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return without_owner(context, builder, signature.return_type, arguments[0])
-
-        return value(value), generate
-
-
-def without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
-    """Write the code that forgets the owner of an array, or those of the arrays of a tuple."""
-    if isinstance(of_type, types.Array):
-        array = context.make_array(of_type)(context, builder, value)
-        array.meminfo, array.parent = (ir.Constant(owner.type, None) for owner in (array.meminfo, array.parent))
-        return array._getvalue()
-    if isinstance(of_type, types.BaseTuple):
-        for i, item_type in enumerate(of_type.types):  # type: ignore[attr-defined]
-            item = builder.extract_value(value, i)
-            value = builder.insert_value(value, without_owner(context, builder, item_type, item), i)
-    return value

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001, D103 - numba counts an intrinsic's arguments; its docstring is its plain twin's
 """Sums over rows of weights at many steps in one go: each row is read once, and added wherever its feature switched.
 
 While a tile takes a batch of steps, its weights as last written stand still. So theta.phi and w.phi by these weights,
@@ -15,101 +14,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.arrays import Switched
-from horde_agent.kernels.vectors import Piece, ahead, data_of, in_pieces, item
+from horde_agent.kernels.vectors import add_switched_rows
 
 Reals = NDArray[Any]
 Integers = NDArray[np.int64]
-
-_INT64 = ir.IntType(64)
-_AT_ONCE = 256  # bytes of a row that stay in registers
-
-
-def add_switched_rows_plain(
-    rows: Reals,
-    origin: int,
-    stride: int,
-    features: Integers,
-    n_features: int,
-    first: Integers,
-    steps: NDArray[np.int32],
-    width: int,
-    gains: Reals,
-) -> None:
-    """Add each feature's row to the gains of the steps at which it went on, and take it from those where it went off.
-
-    Args:
-        rows: Flat; feature f's row begins at origin + f stride.
-        origin: See `rows`.
-        stride: See `rows`.
-        features: Features that switched.
-        n_features: How many of them.
-        first: Feature j went on at steps[first[2j]:first[2j + 1]], and off at steps[first[2j + 1]:first[2j + 2]].
-        steps: Places in `gains`.
-        width: Lanes.
-        gains: Flat, (steps, width), changed in place.
-    """
-    for j in range(n_features):
-        row = rows[origin + features[j] * stride : origin + features[j] * stride + width]
-        for sign, k in ((1, 2 * j), (-1, 2 * j + 1)):
-            for step in steps[first[k] : first[k + 1]]:
-                gains[step * width : (step + 1) * width] += sign * row
-
-
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    add_switched_rows: Any = add_switched_rows_plain
-else:
-
-    @intrinsic
-    def add_switched_rows(
-        typing_context: Any,
-        rows: Any,
-        origin: Any,
-        stride: Any,
-        features: Any,
-        n_features: Any,
-        first: Any,
-        steps: Any,
-        width: Any,
-        gains: Any,
-    ) -> Any:
-        intp = types.intp
-
-        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            rows_, origin_, stride_, features_, n_, first_, steps_, width_, gains_ = arguments
-            data, names, firsts, places, sums = (
-                data_of(context, b, t, a)
-                for t, a in ((rows, rows_), (features, features_), (first, first_), (steps, steps_), (gains, gains_))
-            )
-
-            def body(piece: Piece, lane: Any) -> None:
-                base = b.add(origin_, lane)
-                with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (j, _):
-                    piece.prefetch(data, b.add(base, b.mul(item(b, names, ahead(b, j, n_)), stride_)))
-                    row = piece.load(data, b.add(base, b.mul(item(b, names, j), stride_)))
-                    k = b.mul(j, _INT64(2))
-                    for combine in (b.fadd, b.fsub):
-                        stop = item(b, firsts, b.add(k, _INT64(1)))
-                        with cgutils.for_range_slice(b, item(b, firsts, k), stop, _INT64(1), intp=_INT64) as (i, _):
-                            at = b.add(b.mul(item(b, places, i), width_), lane)
-                            gain = [combine(g, v) for g, v in zip(piece.load(sums, at), row, strict=True)]
-                            piece.store(gain, sums, at)
-                        k = b.add(k, _INT64(1))
-
-            in_pieces(context, b, rows.dtype, width_, _AT_ONCE, body)
-            return context.get_dummy_value()
-
-        return types.void(rows, intp, intp, features, intp, first, steps, intp, gains), generate
 
 
 @inner_kernel

@@ -20,7 +20,7 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.experimental import structref
 from numba.extending import intrinsic, lower_getattr_generic, models, register_model
 
-from horde_agent.kernels._jit import kernel, without_owner
+from horde_agent.kernels._jit import kernel
 
 _unliteral: Any = types.unliteral  # numba has no hints for these
 _define_proxy: Any = structref.define_proxy
@@ -92,7 +92,18 @@ else:
         place = _gep(builder, pointer, 0, at)
         if isinstance(item, types.BaseNamedTuple):
             return place
-        return without_owner(context, builder, item, _load(builder, place))
+        loaded = _load(builder, place)
+        return _without_owner(context, builder, item, loaded) if isinstance(item, types.Array) else loaded
+
+    def _without_owner(context: Any, builder: Any, of_type: Any, value: Any) -> Any:
+        """Return an array that counts no references.
+
+        Each slice of an array counts one to its owner, by an atomic operation on memory that all threads share: two
+        threads wait for each other there most of the time.
+        """
+        array = context.make_array(of_type)(context, builder, value)
+        array.meminfo, array.parent = (ir.Constant(owner.type, None) for owner in (array.meminfo, array.parent))
+        return array._getvalue()
 
     def _load(builder: Any, place: Any) -> Any:
         """Load a number, or a structure number by number: no kernel writes there, so that each is read once."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.kernels.bits import add_bits
+from horde_agent.kernels.vectors import add_bits
 
 Integers = NDArray[np.int64]
 

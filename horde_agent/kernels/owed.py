@@ -46,10 +46,9 @@ from horde_agent.kernels.arrays import (
     pairs_of,
     rows_of,
 )
-from horde_agent.kernels.bits import lowest_bit
 from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, GAMMA_T, LAM_T, SPENT, SUM, TURNED, V
-from horde_agent.kernels.vectors import move_rows, write_runs
+from horde_agent.kernels.vectors import lowest_bit, move_rows, write_runs
 
 Integers = NDArray[np.int64]
 

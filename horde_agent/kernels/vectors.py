@@ -1,16 +1,15 @@
 # ruff: noqa: ARG001, D103 - numba counts an intrinsic's arguments; its docstring is its plain twin's
-"""Sums over rows of lanes, written in LLVM's vectors, each beside its plain twin.
+"""Loops of the span engine in LLVM's vectors, each beside its plain twin: all that is so written is in this file.
 
 A loop over 64 lanes is too short for numba's own: before each it checks whether its arrays overlap, and its sums go
-through memory. Here a piece of 64 lanes (then of 16) stays in registers while the rows pass: 3 to 4 times as fast. LLVM
-splits the vectors as the processor needs it. Arrays are flat, places in them are whole numbers, and widths are
-multiples of 16 lanes. Where numba is switched off, the plain twins take over.
+through memory. Here a piece of 64 lanes (then of 16) stays in registers while the rows pass: 3 to 4 times as fast. The
+overlaps of feature vectors are counted likewise, sixteen at a time: a feature's past is a row of bits, and a bit that
+is spread to a mask adds to sixteen sums in one instruction where the processor has masks; LLVM finds other ways where
+it has none. Where numba is switched off, the plain twins take over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numba
@@ -22,18 +21,30 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from horde_agent.kernels import lanes as formulas
+from horde_agent.kernels.llvm import (
+    INT16,
+    INT32,
+    INT64,
+    Piece,
+    ahead,
+    data_of,
+    in_pieces,
+    in_steps,
+    item,
+    length,
+    llvm_function,
+    rows_of,
+    variable,
+    write_step,
+)
 
 Reals = NDArray[Any]
 Integers = NDArray[np.int64]
 
-AHEAD = 6  # rows that are asked for before they are needed
-# Lanes; widths are multiples of the last. 80 is half of a policy's 159 questions: a second pass over their rows for the
-# last 16 lanes would cost as much as the first, but each size costs time to compile.
-_PIECES = (128, 80, 64, 32, 16)
 # Bytes that pass at once: as much as the registers hold with all that goes with it.
-_ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE = 512, 256, 128
-_INT64, _INT32, _INT8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
-llvm_function: Any = cgutils.get_or_insert_function
+_ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE, _SWITCHED_AT_ONCE = 512, 256, 128, 256
+_SUMS = 16  # overlaps that are counted at once
+_MASK, _COUNTS = ir.VectorType(ir.IntType(1), _SUMS), ir.VectorType(INT32, _SUMS)
 
 
 # ---- plain twins --------------------------------------------------------------------------------------------------
@@ -141,205 +152,69 @@ def take_idle_step_plain(lanes: Reals, start: int, width: int, numbers: Reals, s
         formulas.idle_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
 
 
-# ---- the same in vectors ------------------------------------------------------------------------------------------
-
-
-class Piece:
-    """Writes LLVM code for some lanes at a time: lists of vectors that fill a processor's registers."""
-
-    def __init__(self, context: Any, builder: Any, dtype: Any, lanes: int) -> None:
-        self.context, self.builder = context, builder
-        self.real = ir.FloatType() if dtype == types.float32 else ir.DoubleType()
-        self.size = 4 if dtype == types.float32 else 8
-        self.per_vector = 64 // self.size
-        self.n = lanes // self.per_vector
-        self.vector = ir.VectorType(self.real, self.per_vector)
-        self.zero = ir.Constant(self.vector, [0.0] * self.per_vector)
-
-    def load(self, data: Any, at: Any) -> list[Any]:
-        """Return the lanes that begin at an element of an array."""
-        return [self._aligned(self.builder.load(self._pointer(data, at, i))) for i in range(self.n)]
-
-    def store(self, vectors: list[Any], data: Any, at: Any) -> None:
-        """Write lanes."""
-        for i, vector in enumerate(vectors):
-            self._aligned(self.builder.store(vector, self._pointer(data, at, i)))
-
-    def _pointer(self, data: Any, at: Any, i: int) -> Any:
-        place = self.builder.add(at, _INT64(i * self.per_vector))
-        return self.builder.bitcast(self.builder.gep(data, [place]), self.vector.as_pointer())
-
-    def _aligned(self, instruction: Any) -> Any:
-        instruction.align = self.size  # rows may begin anywhere; on this architecture that costs nothing
-        return instruction
-
-    def variables(self, vectors: list[Any] | None = None) -> list[Any]:
-        """Return variables, which LLVM keeps in registers, with a first value each, zero unless given."""
-        make: Any = cgutils.alloca_once
-        out = [make(self.builder, self.vector) for _ in range(self.n)]
-        for variable, vector in zip(out, vectors or [self.zero] * self.n, strict=True):
-            self.builder.store(vector, variable)
-        return out
-
-    def values(self, variables: list[Any]) -> list[Any]:
-        """Return what variables hold."""
-        return [self.builder.load(v) for v in variables]
-
-    def spread(self, number: Any) -> Any:
-        """Return a vector with one number in all lanes."""
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        first = self.builder.insert_element(nothing, number, _INT32(0))
-        return self.builder.shuffle_vector(
-            first, nothing, ir.Constant(ir.VectorType(_INT32, self.per_vector), [0] * self.per_vector)
-        )
-
-    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a b + c, rounded once."""
-        name = f"llvm.fma.v{self.per_vector}f{8 * self.size}"
-        of_type = ir.FunctionType(self.vector, [self.vector] * 3)
-        return self.builder.call(llvm_function(self.builder.module, of_type, name), [a, b, c])
-
-    def prefetch(self, data: Any, at: Any) -> None:
-        """Ask for the cache lines of some lanes, without waiting for them."""
-        of_type = ir.FunctionType(ir.VoidType(), [_INT8.as_pointer(), _INT32, _INT32, _INT32])
-        ask = llvm_function(self.builder.module, of_type, "llvm.prefetch.p0")
-        for i in range(self.n):
-            place = self.builder.bitcast(self._pointer(data, at, i), _INT8.as_pointer())
-            self.builder.call(ask, [place, _INT32(0), _INT32(3), _INT32(1)])
-
-
-def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    """Return the pointer to an array's first element."""
-    return context.make_array(array_type)(context, builder, array).data
-
-
-@contextmanager
-def in_steps(builder: Any, start: Any, stop: Any, step: int) -> Iterator[Any]:
-    """Write a loop whose counter takes the values start, start + step, ... below stop."""
-    with cgutils.for_range_slice(builder, start, stop, _INT64(step), intp=_INT64) as (i, _):
-        yield i
-
-
-def _length(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    """Return the length of an array of one dimension."""
-    return builder.extract_value(context.make_array(array_type)(context, builder, array).shape, 0)
-
-
-def ahead(builder: Any, k: Any, n: Any) -> Any:
-    """Return k + AHEAD, or the last of n where that is past the end."""
-    later = builder.add(k, _INT64(AHEAD))
-    return builder.select(builder.icmp_signed("<", later, n), later, builder.sub(n, _INT64(1)))
-
-
-def item(builder: Any, data: Any, i: Any) -> Any:
-    """Return an element of an array; a whole number as 64 bits."""
-    value = builder.load(builder.gep(data, [i]))
-    return builder.sext(value, _INT64) if isinstance(value.type, ir.IntType) and value.type.width < 64 else value
-
-
-def in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
-    """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for its narrower ones."""
-    widest = at_once // (4 if dtype == types.float32 else 8)
-    start = _INT64(0)
-    for lanes in (n for n in _PIECES if n <= widest):
-        whole = builder.mul(builder.sdiv(builder.sub(width, start), _INT64(lanes)), _INT64(lanes))
-        stop = builder.add(start, whole)
-        with cgutils.for_range_slice(builder, start, stop, _INT64(lanes), intp=_INT64) as (lane, _):
-            body(Piece(context, builder, dtype, lanes), lane)
-        start = stop
-
-
-class _Number:
-    """Sixteen lanes' numbers, as an LLVM vector that can be reckoned with."""
-
-    N = 16
-
-    def __init__(self, builder: Any, value: Any) -> None:
-        self.builder, self.value = builder, value
-
-    def _with(self, other: Any) -> Any:
-        if isinstance(other, _Number):
-            return other.value
-        return ir.Constant(self.value.type, [float(other)] * self.N)
-
-    def _new(self, operation: Any, left: Any, right: Any) -> _Number:
-        return _Number(self.builder, operation(left, right, flags=["contract"]))
-
-    def __add__(self, other: Any) -> _Number:
-        return self._new(self.builder.fadd, self.value, self._with(other))
-
-    def __sub__(self, other: Any) -> _Number:
-        return self._new(self.builder.fsub, self.value, self._with(other))
-
-    def __rsub__(self, other: Any) -> _Number:
-        return self._new(self.builder.fsub, self._with(other), self.value)
-
-    def __mul__(self, other: Any) -> _Number:
-        return self._new(self.builder.fmul, self.value, self._with(other))
-
-    def __truediv__(self, other: Any) -> _Number:
-        return self._new(self.builder.fdiv, self.value, self._with(other))
-
-    def __gt__(self, other: Any) -> _Number:
-        return _Number(self.builder, self.builder.fcmp_ordered(">", self.value, self._with(other)))
-
-
-class _VectorLanes:
-    """Numbers of lanes as LLVM vectors: `places` are the pointer and the element at which each row begins."""
-
-    def __init__(self, builder: Any, real: Any, places: list[tuple[Any, Any]]) -> None:
-        self._builder, self._places, self._vector = builder, places, ir.VectorType(real, _Number.N)
-        self._size = 4 if isinstance(real, ir.FloatType) else 8
-
-    def _pointer(self, row: int) -> Any:
-        data, at = self._places[row]
-        return self._builder.bitcast(self._builder.gep(data, [at]), self._vector.as_pointer())
-
-    def __getitem__(self, row: int) -> _Number:
-        value = self._builder.load(self._pointer(row))
-        value.align = self._size
-        return _Number(self._builder, value)
-
-    def __setitem__(self, row: int, number: Any) -> None:
-        value = number.value if isinstance(number, _Number) else ir.Constant(self._vector, [number] * _Number.N)
-        self._builder.store(value, self._pointer(row)).align = self._size
-
-    def maximum(self, a: _Number, b: Any) -> _Number:
-        """Return the larger of both; `b` where `a` is not a number."""
-        return self.choose(a > b, a, b)
-
-    def choose(self, condition: _Number, a: Any, b: Any) -> _Number:
-        """Return `a` where the condition holds, else `b`."""
-        number = a if isinstance(a, _Number) else b
-        return _Number(self._builder, self._builder.select(condition.value, number._with(a), number._with(b)))
-
-    def is_finite(self, a: _Number) -> _Number:
-        """Return where a number is neither infinite nor NaN: a - a is then 0."""
-        zero = self._builder.fsub(a.value, a.value)
-        return _Number(self._builder, self._builder.fcmp_ordered("==", zero, zero))
-
-
-def _write_step(
-    builder: Any, real: Any, start: Any, width: Any, rows: list[tuple[Any, Any]], numbers: Any, formula: Any
+def add_switched_rows_plain(
+    rows: Reals,
+    origin: int,
+    stride: int,
+    features: Integers,
+    n_features: int,
+    first: Integers,
+    steps: NDArray[np.int32],
+    width: int,
+    gains: Reals,
 ) -> None:
-    """Write the code of a formula, over `width` lanes: the first lane of each row is given."""
-    zero = _INT32(0)
-    nothing = ir.Constant(ir.VectorType(real, _Number.N), ir.Undefined)
-    spread = ir.Constant(ir.VectorType(_INT32, _Number.N), [0] * _Number.N)
-    everywhere = []
-    for i in range(formulas.N_NUMBERS):
-        first = builder.insert_element(nothing, item(builder, numbers, _INT64(i)), zero)
-        everywhere.append(_Number(builder, builder.shuffle_vector(first, nothing, spread)))
-    with cgutils.for_range_slice(builder, _INT64(0), width, _INT64(_Number.N), intp=_INT64) as (lane, _):
-        places = [(data, builder.add(at, lane)) if data else (None, None) for data, at in rows]
-        formula(_VectorLanes(builder, real, places), everywhere)
+    """Add each feature's row to the gains of the steps at which it went on, and take it from those where it went off.
+
+    Args:
+        rows: Flat; feature f's row begins at origin + f stride.
+        origin: See `rows`.
+        stride: See `rows`.
+        features: Features that switched.
+        n_features: How many of them.
+        first: Feature j went on at steps[first[2j]:first[2j + 1]], and off at steps[first[2j + 1]:first[2j + 2]].
+        steps: Places in `gains`.
+        width: Lanes.
+        gains: Flat, (steps, width), changed in place.
+    """
+    for j in range(n_features):
+        row = rows[origin + features[j] * stride : origin + features[j] * stride + width]
+        for sign, k in ((1, 2 * j), (-1, 2 * j + 1)):
+            for step in steps[first[k] : first[k + 1]]:
+                gains[step * width : (step + 1) * width] += sign * row
 
 
-def _rows_of(context: Any, builder: Any, lanes_type: Any, lanes: Any, start: Any) -> list[tuple[Any, Any]]:
-    """Return where each row of `lanes`, (N_ROWS, L), has the lane `start`."""
-    array = context.make_array(lanes_type)(context, builder, lanes)
-    n_lanes = builder.extract_value(array.shape, 1)
-    return [(array.data, builder.add(builder.mul(_INT64(r), n_lanes), start)) for r in range(formulas.N_ROWS)]
+def add_bits_plain(
+    bits: NDArray[np.uint32],
+    first_word: int,
+    last_word: int,
+    features: Integers,
+    n: int,
+    weight: int,
+    sums: NDArray[np.int32],
+) -> None:
+    """Add `weight` to sums[i] for each of the first n `features` whose bit i is set.
+
+    Args:
+        bits: Shape (n_features, n_words); bit i is bit i % 32 of word i // 32.
+        first_word: First of the words whose bits are looked at.
+        last_word: The one after the last of them.
+        features: Features; one may be there more than once.
+        n: How many of them.
+        weight: What a bit counts.
+        sums: Shape (32 n_words,), changed in place.
+    """
+    places = np.arange(32 * first_word, 32 * last_word)
+    for k in range(n):
+        row = bits[features[k]].astype(np.int64)
+        sums[places] += (weight * ((row[places // 32] >> (places % 32)) & 1)).astype(np.int32)
+
+
+def lowest_bit_plain(word: int) -> int:
+    """Return the place of the lowest bit that is set in a 32-bit word; one must be."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+# ---- the same in vectors ------------------------------------------------------------------------------------------
 
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -349,6 +224,9 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     write_runs: Any = write_runs_plain
     take_busy_step: Any = take_busy_step_plain
     take_idle_step: Any = take_idle_step_plain
+    add_switched_rows: Any = add_switched_rows_plain
+    add_bits: Any = add_bits_plain
+    lowest_bit: Any = lowest_bit_plain
 else:
 
     @intrinsic
@@ -376,13 +254,13 @@ else:
                     (data_of(context, b, features, gained_), n_gained_, b.fadd),
                     (data_of(context, b, lost, lost_), n_lost_, b.fsub),
                 ):
-                    with cgutils.for_range_slice(b, _INT64(0), count, _INT64(1), intp=_INT64) as (k, _):
+                    with cgutils.for_range_slice(b, INT64(0), count, INT64(1), intp=INT64) as (k, _):
                         row = piece.load(data, b.add(base, b.mul(item(b, names, k), stride_)))
                         for total, vector in zip(sums, row, strict=True):
                             b.store(combine(b.load(total), vector), total)
                 piece.store(piece.values(sums), target, lane)
 
-            in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
+            in_pieces(context, b, rows.dtype, length(context, b, out, out_), _ROWS_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(rows, intp, intp, features, intp, lost, intp, out), generate
@@ -405,14 +283,14 @@ else:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             trace_, first_, owed_, first_owed_, overlaps_, n_, n_owed_, x_, total_ = arguments
             past, debts = data_of(context, b, trace, trace_), data_of(context, b, owed, owed_)
-            g, width_ = data_of(context, b, overlaps, overlaps_), _length(context, b, x, x_)
+            g, width_ = data_of(context, b, overlaps, overlaps_), length(context, b, x, x_)
             x_data, total_data = data_of(context, b, x, x_), data_of(context, b, total, total_)
-            n_tail, pair = b.sub(n_, n_owed_), b.mul(width_, _INT64(2))
+            n_tail, pair = b.sub(n_, n_owed_), b.mul(width_, INT64(2))
 
             def body(piece: Piece, lane: Any) -> None:
                 xs, sums = piece.variables(piece.load(x_data, lane)), piece.variables()
-                for start, stop, is_owed in ((_INT64(0), n_tail, False), (n_tail, n_, True)):
-                    with cgutils.for_range_slice(b, start, stop, _INT64(1), intp=_INT64) as (k, _):
+                for start, stop, is_owed in ((INT64(0), n_tail, False), (n_tail, n_, True)):
+                    with cgutils.for_range_slice(b, start, stop, INT64(1), intp=INT64) as (k, _):
                         overlap = piece.spread(item(b, g, k))
                         at = b.add(b.add(first_, lane), b.mul(k, pair))
                         rho, decay = piece.load(past, at), piece.load(past, b.add(at, width_))
@@ -449,14 +327,14 @@ else:
 
             def body(piece: Piece, lane: Any) -> None:
                 sums = piece.variables()
-                with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (k, _):
+                with cgutils.for_range_slice(b, INT64(0), n_, INT64(1), intp=INT64) as (k, _):
                     weight = piece.spread(item(b, w, k))
                     row = piece.load(data, b.add(b.add(origin_, lane), b.mul(k, stride_)))
                     for total, vector in zip(sums, row, strict=True):
                         b.store(piece.multiply_add(weight, vector, b.load(total)), total)
                 piece.store(piece.values(sums), target, lane)
 
-            in_pieces(context, b, rows.dtype, _length(context, b, out, out_), _ROWS_AT_ONCE, body)
+            in_pieces(context, b, rows.dtype, length(context, b, out, out_), _ROWS_AT_ONCE, body)
             return context.get_dummy_value()
 
         return types.void(rows, intp, intp, weights, intp, out), generate
@@ -490,19 +368,19 @@ else:
 
             def body(piece: Piece, lane: Any) -> None:
                 def places(k: Any) -> list[Any]:
-                    rows = [b.add(b.add(b.mul(k, n_kinds_), first_kind_), _INT64(i)) for i in range(kinds.count)]
+                    rows = [b.add(b.add(b.mul(k, n_kinds_), first_kind_), INT64(i)) for i in range(kinds.count)]
                     return [b.add(b.mul(row, width_), lane) for row in rows]
 
-                with cgutils.for_range_slice(b, _INT64(0), n_, _INT64(1), intp=_INT64) as (j, _):
+                with cgutils.for_range_slice(b, INT64(0), n_, INT64(1), intp=INT64) as (j, _):
                     at = b.add(b.add(origin_, lane), b.mul(item(b, names, j), stride_))
                     soon = b.add(b.add(origin_, lane), b.mul(item(b, names, ahead(b, j, n_)), stride_))
                     for array in arrays:
                         piece.prefetch(array, soon)
                     gains = [piece.variables() for _ in arrays]
-                    stop = item(b, firsts, b.add(j, _INT64(1)))
-                    with cgutils.for_range_slice(b, item(b, firsts, j), stop, _INT64(1), intp=_INT64) as (r, _):
-                        since = places(item(b, ends, b.mul(r, _INT64(2))))
-                        until = places(item(b, ends, b.add(b.mul(r, _INT64(2)), _INT64(1))))
+                    stop = item(b, firsts, b.add(j, INT64(1)))
+                    with cgutils.for_range_slice(b, item(b, firsts, j), stop, INT64(1), intp=INT64) as (r, _):
+                        since = places(item(b, ends, b.mul(r, INT64(2))))
+                        until = places(item(b, ends, b.add(b.mul(r, INT64(2)), INT64(1))))
                         for i in range(kinds.count):
                             for gain, high, low in zip(
                                 gains[i], piece.load(sums, until[i]), piece.load(sums, since[i]), strict=True
@@ -536,11 +414,11 @@ else:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             lanes_, start_, width_, numbers_, trace_, to_trace_, owed_, to_owed_, spent_, to_spent_ = arguments
             past, debts, q = (data_of(context, b, t, a) for t, a in ((trace, trace_), (owed, owed_), (spent, spent_)))
-            rows = _rows_of(context, b, lanes, lanes_, start_)
+            rows = rows_of(context, b, lanes, lanes_, start_)
             rows += [(past, to_trace_), (past, b.add(to_trace_, width_))]
             rows += [(debts, to_owed_), (debts, b.add(to_owed_, width_)), (q, to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            _write_step(b, real, start_, width_, rows, data_of(context, b, numbers, numbers_), formulas.busy_step)
+            write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.busy_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp), generate
@@ -553,10 +431,98 @@ else:
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             lanes_, start_, width_, numbers_, spent_, to_spent_ = arguments
-            rows = _rows_of(context, b, lanes, lanes_, start_)
+            rows = rows_of(context, b, lanes, lanes_, start_)
             rows += [(None, None)] * 4 + [(data_of(context, b, spent, spent_), to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            _write_step(b, real, start_, width_, rows, data_of(context, b, numbers, numbers_), formulas.idle_step)
+            write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.idle_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, spent, intp), generate
+
+    @intrinsic
+    def add_switched_rows(
+        typing_context: Any,
+        rows: Any,
+        origin: Any,
+        stride: Any,
+        features: Any,
+        n_features: Any,
+        first: Any,
+        steps: Any,
+        width: Any,
+        gains: Any,
+    ) -> Any:
+        intp = types.intp
+
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            rows_, origin_, stride_, features_, n_, first_, steps_, width_, gains_ = arguments
+            data, names, firsts, places, sums = (
+                data_of(context, b, t, a)
+                for t, a in ((rows, rows_), (features, features_), (first, first_), (steps, steps_), (gains, gains_))
+            )
+
+            def body(piece: Piece, lane: Any) -> None:
+                base = b.add(origin_, lane)
+                with cgutils.for_range_slice(b, INT64(0), n_, INT64(1), intp=INT64) as (j, _):
+                    piece.prefetch(data, b.add(base, b.mul(item(b, names, ahead(b, j, n_)), stride_)))
+                    row = piece.load(data, b.add(base, b.mul(item(b, names, j), stride_)))
+                    k = b.mul(j, INT64(2))
+                    for combine in (b.fadd, b.fsub):
+                        stop = item(b, firsts, b.add(k, INT64(1)))
+                        with cgutils.for_range_slice(b, item(b, firsts, k), stop, INT64(1), intp=INT64) as (i, _):
+                            at = b.add(b.mul(item(b, places, i), width_), lane)
+                            gain = [combine(g, v) for g, v in zip(piece.load(sums, at), row, strict=True)]
+                            piece.store(gain, sums, at)
+                        k = b.add(k, INT64(1))
+
+            in_pieces(context, b, rows.dtype, width_, _SWITCHED_AT_ONCE, body)
+            return context.get_dummy_value()
+
+        return types.void(rows, intp, intp, features, intp, first, steps, intp, gains), generate
+
+    @intrinsic
+    def lowest_bit(typing_context: Any, word: Any) -> Any:
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            of_type = ir.FunctionType(INT32, [INT32, ir.IntType(1)])
+            count = llvm_function(b.module, of_type, "llvm.cttz.i32")
+            return b.zext(b.call(count, [arguments[0], ir.IntType(1)(1)]), INT64)
+
+        return types.intp(types.uint32), generate
+
+    @intrinsic
+    def add_bits(
+        typing_context: Any, bits: Any, first_word: Any, last_word: Any, features: Any, n: Any, weight: Any, sums: Any
+    ) -> Any:
+        intp = types.intp
+
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            bits_, first, last, features_, n_, weight_, sums_ = arguments
+            words, names = data_of(context, b, bits, bits_), data_of(context, b, features, features_)
+            totals = data_of(context, b, sums, sums_)
+            n_words = b.extract_value(context.make_array(bits)(context, b, bits_).shape, 1)
+            nothing = ir.Constant(_COUNTS, ir.Undefined)
+            start = b.insert_element(nothing, b.trunc(weight_, INT32), INT32(0))
+            amount = b.shuffle_vector(start, nothing, ir.Constant(_COUNTS, [0] * _SUMS))
+            zero = ir.Constant(_COUNTS, [0] * _SUMS)
+            with in_steps(b, first, last, 1) as word:
+                at = [
+                    b.bitcast(b.gep(totals, [b.add(b.mul(word, INT64(32)), INT64(16 * i))]), _COUNTS.as_pointer())
+                    for i in range(2)
+                ]
+                sums_here = [variable(b, _COUNTS) for _ in at]
+                for total, place in zip(sums_here, at, strict=True):
+                    value = b.load(place)
+                    value.align = 4
+                    b.store(value, total)
+                with in_steps(b, INT64(0), n_, 1) as k:
+                    row = b.mul(item(b, names, k), n_words)
+                    here = b.load(b.gep(words, [b.add(row, word)]))
+                    halves = b.trunc(here, INT16), b.trunc(b.lshr(here, INT32(16)), INT16)
+                    for total, half in zip(sums_here, halves, strict=True):
+                        gain = b.select(b.bitcast(half, _MASK), amount, zero)
+                        b.store(b.add(b.load(total), gain), total)
+                for total, place in zip(sums_here, at, strict=True):
+                    b.store(b.load(total), place).align = 4
+            return context.get_dummy_value()
+
+        return types.void(bits, intp, intp, features, intp, intp, sums), generate

@@ -11,7 +11,7 @@ import pytest
 from numba import njit
 
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import batch, bits, lanes, vectors
+from horde_agent.kernels import batch, lanes, vectors
 from horde_agent.kernels import history as past
 from horde_agent.kernels.arrays import Switched
 
@@ -45,7 +45,7 @@ def _write(a: Any, b: Any, origin: Any, stride: Any, table: Any, width: Any, f: 
 
 @njit
 def _add_switched(rows: Any, origin: Any, stride: Any, f: Any, first: Any, steps: Any, width: Any, gains: Any) -> None:
-    batch.add_switched_rows(rows, origin, stride, f, f.shape[0], first, steps, width, gains)
+    vectors.add_switched_rows(rows, origin, stride, f, f.shape[0], first, steps, width, gains)
 
 
 @njit
@@ -75,12 +75,12 @@ def _idle(rows: Any, start: Any, width: Any, number: Any, spent: Any) -> None:
 
 @njit
 def _add_bits(words: Any, first: Any, last: Any, features: Any, n: Any, weight: Any, sums: Any) -> None:
-    bits.add_bits(words, first, last, features, n, weight, sums)
+    vectors.add_bits(words, first, last, features, n, weight, sums)
 
 
 @njit
 def _lowest(word: Any) -> Any:
-    return bits.lowest_bit(word)
+    return vectors.lowest_bit(word)
 
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
@@ -147,7 +147,7 @@ def test_a_row_is_added_at_each_step_at_which_its_feature_switched(dtype: Any, w
     gains, sums = np.ones(n_steps * width, dtype=dtype), np.empty((n_steps + 2) * width, dtype=dtype)
     want = gains.copy()
     _add_switched(rows, origin, stride, features, first, steps, width, gains)
-    batch.add_switched_rows_plain(rows, origin, stride, features, 3, first, steps, width, want)
+    vectors.add_switched_rows_plain(rows, origin, stride, features, 3, first, steps, width, want)
     assert_close(gains, want)
     _sum(rows, origin, width, Switched(features, first, steps), n_steps, now, sums)
     rows_of = {f: rows[origin + f * stride :][:width] for f in features}
@@ -211,7 +211,7 @@ def test_bits_are_counted_by_their_place(weight: int) -> None:
     features = np.array([3, 19, 3, 0])
     got, want = (np.arange(160, dtype=np.int32) for _ in range(2))
     _add_bits(words, 1, 4, features, 3, weight, got)
-    bits.add_bits_plain(words, 1, 4, features, 3, weight, want)
+    vectors.add_bits_plain(words, 1, 4, features, 3, weight, want)
     np.testing.assert_array_equal(got, want)
     for i in (32, 77, 127):
         n_set = sum(int(words[f, i // 32]) >> (i % 32) & 1 for f in (3, 19, 3))
@@ -222,4 +222,4 @@ def test_bits_are_counted_by_their_place(weight: int) -> None:
 @pytest.mark.parametrize("word", [1, 2, 0x80000000, 0x00F00000, 0xFFFFFFFF])
 def test_the_lowest_bit_is_found(word: int) -> None:
     place = next(i for i in range(32) if word >> i & 1)
-    assert _lowest(np.uint32(word)) == bits.lowest_bit_plain(word) == place
+    assert _lowest(np.uint32(word)) == vectors.lowest_bit_plain(word) == place
