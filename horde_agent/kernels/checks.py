@@ -70,25 +70,30 @@ def inspect(
         bound: |theta| that no answer of a demon can need, renewed here where one of these is raised:
             BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON).
     """
-    found = 0
+    n_rho, n_gamma, n_lam, n_longer, n_larger = 0, 0, 0, 0, 0
     for g in range(rho.shape[0]):
         rho[g] = ratios[policy[g]]
-        if not np.isfinite(rho[g]):
-            found |= RHO_BROKEN
-        if not np.isfinite(gamma[g]):
-            found |= GAMMA_BROKEN
-        elif gamma[g] > longest[g]:
-            longest[g] = gamma[g]
-            found |= BOUND_RISES
-        if not np.isfinite(lam[g]):
-            found |= LAM_BROKEN
+    for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
+        n_rho += not np.isfinite(rho[g])
+        n_gamma += not np.isfinite(gamma[g])
+        n_lam += not np.isfinite(lam[g])
+        n_longer += gamma[g] > longest[g]  # NaN is not
     for i in range(c.shape[0]):
         if channel[i] != NO_CHANNEL:
             c[i] = observation[channel[i]]
-        for value in (abs(c[i]), abs(z[i])):
-            if value > largest[i]:  # NaN is not
-                largest[i] = value
-                found |= BOUND_RISES
+    for i in range(c.shape[0]):
+        n_larger += (abs(c[i]) > largest[i]) | (abs(z[i]) > largest[i])
+    if n_longer > 0:
+        for g in range(rho.shape[0]):
+            if np.isfinite(gamma[g]) and gamma[g] > longest[g]:
+                longest[g] = gamma[g]
+    if n_larger > 0:
+        for i in range(c.shape[0]):
+            for value in (abs(c[i]), abs(z[i])):
+                if value > largest[i]:
+                    largest[i] = value
+    found = RHO_BROKEN * (n_rho > 0) | GAMMA_BROKEN * (n_gamma > 0) | LAM_BROKEN * (n_lam > 0)
+    found |= BOUND_RISES * (n_longer + n_larger > 0)
     if found & BOUND_RISES:
         for i in range(c.shape[0]):
             horizon = 1.0 / max(1.0 - longest[group[i]], 1.0 / LONGEST_HORIZON)

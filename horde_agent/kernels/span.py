@@ -355,18 +355,26 @@ def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integer
     """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there."""
     past.observe(history, tiles_tp1)
     slot = past.slot_of(history, history.clock[past.NOW])
-    last, differs, has_outcome = queue.gamma.shape[0] - 1, False, False
-    for g in range(signals.rho_t.shape[0]):
-        queue.rho[slot, g], queue.gamma[slot, g] = signals.rho_t[g], signals.gamma_tp1[g]
-        queue.lam[slot, g] = signals.lam_tp1[g]
-        differs |= not (queue.gamma[slot, g] == queue.gamma[last, g] and queue.lam[slot, g] == queue.lam[last, g])
+    rho, gamma, lam, c, z = queue.rho[slot], queue.gamma[slot], queue.lam[slot], queue.c[slot], queue.z[slot]
+    gamma_before, lam_before = queue.gamma[queue.gamma.shape[0] - 1], queue.lam[queue.lam.shape[0] - 1]
+    n, n_same, n_outcomes = signals.rho_t.shape[0], 0, 0
+    for g in range(n):  # several short loops, since numba makes vectors of such alone
+        rho[g] = signals.rho_t[g]
+    for g in range(n):
+        gamma[g] = signals.gamma_tp1[g]
+    for g in range(n):
+        lam[g] = signals.lam_tp1[g]
+    for g in range(n):
+        n_same += (gamma[g] == gamma_before[g]) & (lam[g] == lam_before[g])
     for i in range(signals.c_tp1.shape[0]):
-        queue.c[slot, i], queue.z[slot, i] = signals.c_tp1[i], signals.z_tp1[i]
-        has_outcome |= signals.z_tp1[i] != 0
-    if differs:
-        for g in range(signals.rho_t.shape[0]):
-            queue.gamma[last, g], queue.lam[last, g] = queue.gamma[slot, g], queue.lam[slot, g]
-    queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = differs, has_outcome
+        c[i] = signals.c_tp1[i]
+    for i in range(signals.z_tp1.shape[0]):
+        z[i] = signals.z_tp1[i]
+        n_outcomes += signals.z_tp1[i] != 0
+    if n_same < n:
+        for g in range(n):
+            gamma_before[g], lam_before[g] = gamma[g], lam[g]
+    queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = n_same < n, n_outcomes > 0
     queue.m_step[slot], queue.row[slot] = m_step, row
 
 
