@@ -39,6 +39,7 @@ class SharedHistory:
         )
         self.arrays.clock[kernels.NOW] = -1
         self._n_times = n_times
+        kernels.forget(self.arrays)  # nothing; but it is compiled now, and not in the middle of a life
 
     @property
     def now(self) -> int:
