@@ -199,13 +199,11 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         n_gaps = holdout.read_log(job.env, recorder, config.steps)
     stream, student = read(folder.life), Student(horde, interface)
     progress = Progress(None, interface.period_s, job.console)
-
     progress.watch = job.watch
 
     def observe(student: Student, step: int) -> None:
         job.watch.see(student, step)
-        if progress.is_due():
-            student.catch_up()
+        if progress.is_due(horde):
             progress.show(student.learning_steps, horde)
 
     progress.start()

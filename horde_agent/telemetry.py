@@ -194,14 +194,16 @@ class Progress:
 
     def __call__(self, moment: Moment) -> None:
         """Observe a life: show it if it is time."""
-        if time.perf_counter() - self._last >= self.every_s:
-            life = moment.life
-            life.student.catch_up()
-            self.show(life.steps, life.horde, life.student.errors)
+        if self.is_due(moment.life.horde):
+            self.show(moment.life.steps, moment.life.horde, moment.life.student.errors)
 
-    def is_due(self) -> bool:
-        """Return whether it is time for another update."""
-        return time.perf_counter() - self._last >= self.every_s
+    def is_due(self, horde: Horde) -> bool:
+        """Return whether it is time for another update, and no step of the Horde waits to be taken.
+
+        Steps taken for the sake of a look would cut the batches at another place, which changes the rounding: what is
+        learned would depend on the clock.
+        """
+        return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 
     def show(self, steps: int, horde: Horde, errors: ReturnErrors | None = None) -> None:
         """Show the state after `steps`."""

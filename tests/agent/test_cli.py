@@ -23,7 +23,7 @@ from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.run_folder import SUMMARY_KEYS
 from horde_agent.student import relearn
-from horde_agent.telemetry import Sampler
+from horde_agent.telemetry import Progress, Sampler
 from tests.agent.doubles import ToyBody
 
 REAL_LOG = (
@@ -158,6 +158,30 @@ def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Pat
     a, b = (json.loads((elsewhere / name / "summary.json").read_text()) for name in "ab")
     assert a["weights_sha256"] == b["weights_sha256"]
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
+
+
+def test_what_is_learned_does_not_depend_on_how_often_somebody_looks(
+    elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps wait to be taken in batches; a look by the clock that took them early would change the rounding."""
+    make, show, shown = Progress.__init__, Progress.show, {"always": 0, "never": 0}
+    for name, every_s in (("always", 0.0), ("never", 1e9)):
+
+        def made(self: Progress, *args: Any, every_s: float = every_s) -> None:
+            make(self, *args)
+            self.every_s = every_s
+
+        def counted(self: Progress, *args: Any, name: str = name) -> None:
+            shown[name] += 1
+            show(self, *args)
+
+        monkeypatch.setattr(Progress, "__init__", made)
+        monkeypatch.setattr(Progress, "show", counted)
+        assert cli.main(["learn", "--steps", "900", "--excursion-probability", "0.01", "--out", name]) == 0
+    always, never = (json.loads((elsewhere / name / "summary.json").read_text()) for name in ("always", "never"))
+    assert shown["always"] > 5
+    assert shown["never"] == 0
+    assert always["weights_sha256"] == never["weights_sha256"]
 
 
 def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: None) -> None:
