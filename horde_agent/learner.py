@@ -335,7 +335,7 @@ class GTDLambda(Holder):
         self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         self._predict(tiles, self._lanes[gtd.V])
-        self._tiles = tiles.copy()
+        self._tiles = np.array(tiles, dtype=np.int64)
         self.latest = self._of_demons(self._lanes[gtd.V])
         return self.latest
 
@@ -345,7 +345,7 @@ class GTDLambda(Holder):
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
-        tiles, predictions = tiles.copy(), np.empty(self.n_demons)
+        tiles, predictions = np.array(tiles, dtype=np.int64), np.empty(self.n_demons)
         step = gtd.Step(self._places, self._memory, self._lanes, self._rules(), self._work, self._tiles, tiles)
         held = hold(step)
         self._entry = self._entry or entry_of(gtd.take_turns, held, 0, 0, 0, 1)

@@ -97,6 +97,16 @@ def test_threads_do_not_change_a_bit() -> None:
     np.testing.assert_array_equal(weights[0][1], weights[1][1])
 
 
+def test_tiles_of_another_type_or_layout_are_the_same_tiles() -> None:
+    """Kernels are called by address for one type: tiles of another must not reach them as they are."""
+    stream = random_stream(5, 30, GROUPS)
+    want = learn_all(stream, LearnerConfig()).weights()
+    spread = np.repeat(stream.tiles, 2, axis=1)[:, ::2]
+    for tiles in (stream.tiles.astype(np.int32), spread, stream.tiles.astype(np.uint64)):
+        got = learn_all(stream._replace(tiles=tiles), LearnerConfig()).weights()
+        np.testing.assert_array_equal(got, want)
+
+
 def test_permuting_demons_changes_nothing() -> None:
     stream = random_stream(5, 80, GROUPS)
     order = np.random.default_rng(0).permutation(len(GROUPS))
