@@ -35,7 +35,16 @@ _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
 _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
 # What is dropped of a trace, beside the 1 of an active feature: as in the plain engine.
 _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
+_CACHE_LINE = 64  # bytes
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Reals:
+    """Return zeros that begin with a cache line: a row that does not takes one more of them, and each vector two."""
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
+    skipped = -raw.ctypes.data % _CACHE_LINE
+    return raw[skipped : skipped + n_bytes].view(dtype).reshape(shape)
 
 
 class SpanGTD(Holder):
@@ -112,7 +121,7 @@ class SpanGTD(Holder):
         hands = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
         def zeros(*shape: int) -> Reals:
-            return np.zeros(shape, dtype=self.dtype)
+            return aligned_zeros(shape, self.dtype)
 
         def integers(*shape: int) -> NDArray[np.int64]:
             return np.zeros(shape, dtype=np.int64)
