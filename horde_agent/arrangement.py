@@ -60,6 +60,12 @@ class Arrangement:
             self.lane[members] = np.arange(first, first + members.size)
         self.group[self.lane], self.demon[self.lane] = group, np.arange(group.size)
 
+    def way_to(self, k: int) -> NDArray[np.int64]:
+        """Return how many lanes lie between a tile's first and that of the k-th after it, if as wide, else 0."""
+        way, width = np.zeros(self.n_tiles, dtype=np.int64), np.diff(self.start)
+        way[:-k] = np.where(width[k:] == width[:-k], self.start[k:-1] - self.start[: -1 - k], 0)
+        return way
+
 
 def _even(members: NDArray[np.int64], widest: int) -> list[NDArray[np.int64]]:
     """Cut demons into pieces of at most `widest`, as even as can be."""

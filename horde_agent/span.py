@@ -149,6 +149,7 @@ class SpanGTD(Holder):
         n_families = layout.first.size - 1
         past.book[:, arrays.LIMIT] = 1 + layout.family * self._limit // n_families  # so that they write in turn
         past.book[:, arrays.W_AT], past.book[:, arrays.CARRIES] = -9, -1
+        past.book[:, arrays.SOON] = n * layout.way_to(hands)
         queue = arrays.Queue(
             rho=zeros(slots, n_groups + 1),
             gamma=zeros(slots + 1, n_groups + 1),

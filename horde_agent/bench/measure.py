@@ -117,7 +117,7 @@ def read_rows(
     n = order.shape[0]
     for hand in prange(sums.shape[0]):
         mine = order[hand * n // sums.shape[0] : (hand + 1) * n // sums.shape[0]]
-        move_rows(data, 0, width, mine, mine.shape[0], none, 0, sums[hand])
+        move_rows(data, 0, width, mine, mine.shape[0], none, 0, 0, sums[hand])
 
 
 def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:

@@ -29,7 +29,8 @@ CARRIES = 6  # place in `carried`, -1 for none
 IS_CARRYING = 7  # 1: the carried trace is not zero
 WANTS_CARRY = 8  # 1: its tail is too long
 IS_STALE = 9  # 1: BASE and V are those of an earlier time, and the sums over the past may be
-N_COLUMNS = 10
+SOON = 10  # so many numbers further lie the rows of the tile that is taken next, 0 if there is none
+N_COLUMNS = 11
 
 # Columns of `Queue.varies`
 STATE, OUTCOME = 0, 1

@@ -16,6 +16,7 @@ from numba.core import cgutils
 
 from horde_agent.kernels import lanes as formulas
 
+_NEAREST, SECOND_CACHE = 3, 2  # how near LLVM's prefetch brings a line
 AHEAD = 6  # rows that are asked for before they are needed
 # Lanes; widths are multiples of the last. 80 is half of a policy's 159 questions: a second pass over their rows for the
 # last 16 lanes would cost as much as the first, but each size costs time to compile.
@@ -79,13 +80,13 @@ class Piece:
         of_type = ir.FunctionType(self.vector, [self.vector] * 3)
         return self.builder.call(llvm_function(self.builder.module, of_type, name), [a, b, c])
 
-    def prefetch(self, data: Any, at: Any) -> None:
-        """Ask for the cache lines of some lanes, without waiting for them."""
+    def prefetch(self, data: Any, at: Any, near: int = _NEAREST) -> None:
+        """Ask for the cache lines of some lanes, without waiting: into all caches, or those that are no nearer."""
         of_type = ir.FunctionType(ir.VoidType(), [INT8.as_pointer(), INT32, INT32, INT32])
         ask = llvm_function(self.builder.module, of_type, "llvm.prefetch.p0")
         for i in range(self.n):
             place = self.builder.bitcast(self._pointer(data, at, i), INT8.as_pointer())
-            self.builder.call(ask, [place, INT32(0), INT32(3), INT32(1)])
+            self.builder.call(ask, [place, INT32(0), INT32(near), INT32(1)])
 
 
 def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:

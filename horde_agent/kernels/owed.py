@@ -57,7 +57,7 @@ Integers = NDArray[np.int64]
 def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals) -> None:
     """Write the sum of the rows at `tiles`, of a tile whose rows begin at `origin`."""
     out[:] = 0
-    move_rows(rows, origin, width, tiles, tiles.shape[0], tiles, 0, out)
+    move_rows(rows, origin, width, tiles, tiles.shape[0], tiles, 0, 0, out)
 
 
 # ---- the runs of the features -------------------------------------------------------------------------------------

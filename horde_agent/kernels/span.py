@@ -43,6 +43,7 @@ from horde_agent.kernels.arrays import (
     N_SPENT,
     NUMBERS,
     OUTCOME,
+    SOON,
     SPENT_AT,
     STATE,
     W_AT,
@@ -110,13 +111,13 @@ SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY = 1, 2
 
 
 @inner_kernel
-def move_base(rows: Reals, origin: int, width: int, history: History, time: int, out: Reals) -> None:
+def move_base(rows: Reals, origin: int, width: int, history: History, time: int, soon: int, out: Reals) -> None:
     """Move `out` from the rows at `time` - 1 to those at `time`; from scratch where that is less."""
     slot = past.slot_of(history, time)
     n_gained, n_lost = history.counts[slot, past.N_GAINED], history.counts[slot, past.N_LOST]
     if n_gained + n_lost < history.counts[slot, past.N_TILES]:
         gained, lost = history.changed[slot, past.GAINED], history.changed[slot, past.LOST]
-        move_rows(rows, origin, width, gained, n_gained, lost, n_lost, out)
+        move_rows(rows, origin, width, gained, n_gained, lost, n_lost, soon, out)
     else:
         sum_afresh(rows, origin, width, tiles_at(history, time), out)
 
@@ -181,7 +182,7 @@ def find_q(b: int, time: int, span: Span) -> None:
     lanes, start, stop, n = span.lanes, span.tiles.start[b], span.tiles.start[b + 1], span.memory.is_alive.shape[1]
     book, base = span.past.book[b], lanes[BASE_W, start:stop]
     if book[W_AT] == time - 2:
-        move_base(span.memory.w, n * start, stop - start, span.history, time - 1, base)
+        move_base(span.memory.w, n * start, stop - start, span.history, time - 1, book[SOON], base)
     elif book[W_AT] != time - 1:
         sum_afresh(span.memory.w, n * start, stop - start, tiles_at(span.history, time - 1), base)
     book[W_AT] = time - 1
@@ -196,9 +197,10 @@ def look_ahead(b: int, hand: int, time: int, span: Span, is_foreseen: bool) -> N
     start, stop, n = span.tiles.start[b], span.tiles.start[b + 1], memory.is_alive.shape[1]
     width = stop - start
     if not is_foreseen:
-        move_base(memory.theta, n * start, width, history, time, lanes[BASE, start:stop])
+        move_base(memory.theta, n * start, width, history, time, book[SOON], lanes[BASE, start:stop])
     if book[IS_CARRYING]:
-        move_base(memory.carried[book[CARRIES]], np.int64(0), width, history, time, lanes[BASE_E, start:stop])
+        none = np.int64(0)
+        move_base(memory.carried[book[CARRIES]], none, width, history, time, none, lanes[BASE_E, start:stop])
     add_up(b, hand, time, span)
 
 

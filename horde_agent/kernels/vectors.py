@@ -25,6 +25,7 @@ from horde_agent.kernels.llvm import (
     INT16,
     INT32,
     INT64,
+    SECOND_CACHE,
     Piece,
     ahead,
     data_of,
@@ -51,9 +52,20 @@ _MASK, _COUNTS = ir.VectorType(ir.IntType(1), _SUMS), ir.VectorType(INT32, _SUMS
 
 
 def move_rows_plain(
-    rows: Reals, origin: int, stride: int, features: Integers, n: int, lost: Integers, n_lost: int, out: Reals
+    rows: Reals,
+    origin: int,
+    stride: int,
+    features: Integers,
+    n: int,
+    lost: Integers,
+    n_lost: int,
+    soon: int,  # noqa: ARG001
+    out: Reals,
 ) -> None:
-    """Add the rows of the first n `features` to `out`, and subtract those of the first n_lost `lost`."""
+    """Add the rows of the first n `features` to `out`, and subtract those of the first n_lost `lost`.
+
+    What lies `soon` numbers further than each is asked for, without waiting: the same features' rows of another tile.
+    """
     width = out.shape[0]
     for k in range(n):
         at = origin + features[k] * stride
@@ -239,12 +251,13 @@ else:
         n: Any,
         lost: Any,
         n_lost: Any,
+        soon: Any,
         out: Any,
     ) -> Any:
         intp = types.intp
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            rows_, origin_, stride_, gained_, n_gained_, lost_, n_lost_, out_ = arguments
+            rows_, origin_, stride_, gained_, n_gained_, lost_, n_lost_, soon_, out_ = arguments
             data, target = data_of(context, b, rows, rows_), data_of(context, b, out, out_)
 
             def body(piece: Piece, lane: Any) -> None:
@@ -255,7 +268,9 @@ else:
                     (data_of(context, b, lost, lost_), n_lost_, b.fsub),
                 ):
                     with cgutils.for_range_slice(b, INT64(0), count, INT64(1), intp=INT64) as (k, _):
-                        row = piece.load(data, b.add(base, b.mul(item(b, names, k), stride_)))
+                        at = b.add(base, b.mul(item(b, names, k), stride_))
+                        piece.prefetch(data, b.add(at, soon_), SECOND_CACHE)
+                        row = piece.load(data, at)
                         for total, vector in zip(sums, row, strict=True):
                             b.store(combine(b.load(total), vector), total)
                 piece.store(piece.values(sums), target, lane)
@@ -263,7 +278,7 @@ else:
             in_pieces(context, b, rows.dtype, length(context, b, out, out_), _ROWS_AT_ONCE, body)
             return context.get_dummy_value()
 
-        return types.void(rows, intp, intp, features, intp, lost, intp, out), generate
+        return types.void(rows, intp, intp, features, intp, lost, intp, intp, out), generate
 
     @intrinsic
     def follow(

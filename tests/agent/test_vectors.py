@@ -25,7 +25,7 @@ WIDTHS = pytest.mark.parametrize("width", [16, 48, 240])
 
 @njit
 def _move(rows: Any, origin: Any, stride: Any, gained: Any, n: Any, lost: Any, n_lost: Any, out: Any) -> None:
-    vectors.move_rows(rows, origin, stride, gained, n, lost, n_lost, out)
+    vectors.move_rows(rows, origin, stride, gained, n, lost, n_lost, stride, out)
 
 
 @njit
@@ -98,7 +98,7 @@ def test_rows_are_added_and_subtracted(dtype: Any, width: int) -> None:
     gained, lost = rng.permutation(n)[:11], rng.permutation(n)[:8]
     got, want = (np.ones(width, dtype=dtype) for _ in range(2))
     _move(rows, origin, stride, gained, 9, lost, 8, got)
-    vectors.move_rows_plain(rows, origin, stride, gained, 9, lost, 8, want)
+    vectors.move_rows_plain(rows, origin, stride, gained, 9, lost, 8, 0, want)
     assert_close(got, want)
 
 
