@@ -59,9 +59,7 @@ class SharedHistory:
 
     def has_room(self, n_active: int) -> bool:
         """Say whether one more time, with so many active features, fits."""
-        arrays = self.arrays
-        is_long = arrays.clock[kernels.NOW] + 1 - arrays.clock[kernels.ORIGIN] < self._n_times
-        return bool(is_long and n_active <= arrays.tiles.shape[1])
+        return bool(kernels.has_room(self.arrays, n_active))
 
     def make_room(self, n_active: int) -> None:
         """Make room for more times, by forgetting or by growing; nobody may still want to learn from a slot."""

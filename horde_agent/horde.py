@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
+from horde_agent.kernels.entry import Holder
 from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.held import hold
 from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig, TailBounds
 from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
@@ -42,7 +44,7 @@ _RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
-class Horde:
+class Horde(Holder):
     """The demons that answer `questions` from shared tiles.
 
     Args:
@@ -60,6 +62,9 @@ class Horde:
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others or the features.
     """
+
+    NATIVE = ("_told_natively",)
+    _told_natively: Any = None
 
     def __init__(
         self,
@@ -82,8 +87,7 @@ class Horde:
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
         n_groups = len(self._leaders)
-        self._largest, self._bound = np.zeros((2, self.n_demons))  # |c|, |z| so far; |theta| that no answer can need
-        self._longest, self._rho = np.zeros((2, n_groups))  # gamma so far
+        self._tell_anew(*np.zeros((2, self.n_demons)), *np.zeros((2, n_groups)))
         self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
 
     def _ask(self, questions: tuple[GVF, ...], cohort: NDArray[np.int64]) -> None:
@@ -109,6 +113,34 @@ class Horde:
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
+
+    def _tell_anew(self, largest: Floats, bound: Floats, longest: Floats, rho: Floats) -> None:
+        """Make the arrays in which the demons are told about each transition; those given are kept up from now on.
+
+        Args:
+            largest, bound: Of each demon: the largest |c| or |z| so far, and |theta| that no answer can need.
+            longest, rho: Of each group: the largest gamma so far, and rho of the last step.
+        """
+        self._told = checks.Told(
+            action=self._policies.constant_action,
+            ratios=np.zeros(self._policies.constant_action.size),
+            policy=self._policy,
+            group=self._group,
+            channel=self._cumulants.channel,
+            rho=rho,
+            gamma=self._continuation.constant.copy(),
+            lam=self._lam.constant.copy(),
+            c=np.zeros(self.n_demons),
+            z=self._outcome.constant.copy(),
+            largest=largest,
+            longest=longest,
+            bound=bound,
+        )
+        told = self._told
+        self._signals = Signals(told.rho, told.gamma, told.lam, told.c, told.z)  # the same arrays
+        self._told_natively = None
+        states = (self._policies, self._continuation, self._lam, self._outcome)
+        self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
 
     def _new_engine(self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int) -> Engine:
         """Return an engine that knows nothing yet."""
@@ -181,8 +213,8 @@ class Horde:
         if self._held is None:
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         action, probability = self._checked_action(action, probability)
-        observation, tiles = self._checked_state(observation, tiles)
-        signals = self._signals(action, probability, observation, tiles, terminated)
+        observation, tiles = self._copied_state(observation, tiles)
+        signals = self._tell(action, probability, observation, tiles, terminated)
         self._engine.learn(tiles, signals)
         if self._rupee is not None:
             self._rupee.learn(tiles, signals, self._engine.td_error)
@@ -265,8 +297,9 @@ class Horde:
         self._ask(questions, np.where(is_new, self._n_cohorts, self._cohort[stays]))
         was = np.full(len(self._leaders), leaders_before)  # group that each group was before; a new one's numbers are 0
         was[self._group[~is_new]] = group_before[stays[~is_new]]
-        self._longest, self._rho = np.append(self._longest, 0.0)[was], np.append(self._rho, 0.0)[was]
-        self._largest, self._bound = np.where(is_new, 0.0, np.stack([self._largest, self._bound])[:, stays])
+        by_group = (np.append(values, 0.0)[was] for values in (self._told.longest, self._told.rho))
+        by_demon = (np.where(is_new, 0.0, values[stays]) for values in (self._told.largest, self._told.bound))
+        self._tell_anew(*by_demon, *by_group)
         gamma, lam = self._states_of_newcomers(was == leaders_before)
         states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
         roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes)
@@ -305,12 +338,12 @@ class Horde:
     @property
     def rho(self) -> Floats:
         """Importance sampling ratios of the last step, shape (n_demons,)."""
-        return self._rho[self._group]
+        return self._told.rho[self._group]
 
     @property
     def n_updated(self) -> int:
         """Demons with rho > 0 in the last step, those set aside not counted."""
-        return int(self._n_sound[self._rho > 0].sum())
+        return int(self._n_sound[self._told.rho > 0].sum())
 
     @property
     def max_trace(self) -> float:
@@ -394,41 +427,34 @@ class Horde:
 
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 
-    def _signals(
+    def _tell(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, terminated: bool
     ) -> Signals:
         """Return the transition's numbers, after setting aside the demons of functions that gave nonsense."""
         assert self._held is not None
-        ratios = self._policies.ratios(action, probability, *self._held)
-        gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
-        if terminated:
-            self._set_aside_groups(gamma, "its continuation left [0, 1]")
-            gamma = np.zeros_like(gamma)
-        signals = Signals(
-            rho_t=self._rho,
-            gamma_tp1=gamma,
-            lam_tp1=lam,
-            c_tp1=self._cumulants(observation, tiles, self._engine.predict_one),
-            z_tp1=self._outcome(observation, tiles),
-        )
-        found = checks.inspect(
-            ratios,
-            self._policy,
-            self._group,
-            self._cumulants.channel,
-            observation,
-            *signals,
-            self._largest,
-            self._longest,
-            self._bound,
-        )
+        if self._asks_functions:
+            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+            self._ask_functions(observation, tiles)
+        told = self._told
+        self._policies.write_ratios(action, probability, *self._held, told.ratios)
+        native = self._told_natively = self._told_natively or hold(told)
+        found = checks.inspect(native, observation, tiles, self.n_features, action, probability)
+        if found & checks.STATE_WRONG:
+            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
         if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
-            self._set_aside_groups(signals.rho_t, "its target policy gave no probability")
-            self._set_aside_groups(gamma, "its continuation left [0, 1]")
-            self._set_aside_groups(lam, "its lam left [0, 1]")
+            self._set_aside_groups(told.rho, "its target policy gave no probability")
+            self._set_aside_groups(told.gamma, "its continuation left [0, 1]")
+            self._set_aside_groups(told.lam, "its lam left [0, 1]")
         if found & checks.BOUND_RISES:
-            self._engine.set_bounds(self._bound)
-        return signals
+            self._engine.set_bounds(told.bound)
+        return self._signals._replace(gamma_tp1=np.zeros_like(told.gamma)) if terminated else self._signals
+
+    def _ask_functions(self, observation: NDArray[Any], tiles: Tiles) -> None:
+        """Write what functions give, and other demons predict, at the state reached."""
+        self._continuation.write(observation, tiles, self._told.gamma)
+        self._lam.write(observation, tiles, self._told.lam)
+        self._cumulants.write(observation, tiles, self._engine.predict_one, self._told.c)
+        self._outcome.write(observation, tiles, self._told.z)
 
     # ---- demons set aside -----------------------------------------------------------------------------------------
 
@@ -441,7 +467,7 @@ class Horde:
     def _set_broken_aside(self) -> None:
         """Set aside the demons that the engine flagged."""
         broken = self._engine.newly_broken()
-        if len(broken):
+        if broken.size:
             self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
 
     def _set_aside(self, demons: NDArray[np.int64], reason: str) -> None:
@@ -458,26 +484,30 @@ class Horde:
 
     def _checked_state(self, observation: NDArray[Any], tiles: Tiles) -> tuple[NDArray[Any], Tiles]:
         """Return copies of an observation and its tiles."""
+        observation, tiles = self._copied_state(observation, tiles)
+        self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+        return observation, tiles
+
+    def _copied_state(self, observation: NDArray[Any], tiles: Tiles) -> tuple[NDArray[Any], Tiles]:
+        """Return copies of an observation and its tiles, whose values are not yet looked at."""
         observation = np.array(observation, dtype=np.float64)
         if observation.ndim != 1 or observation.size < self._cumulants.n_channels:
             needed = self._cumulants.n_channels
             raise ValueError(f"observation must be flat with at least {needed} channels, not {observation.shape}")
-        tiles = self._listed_tiles(tiles).copy()
-        self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
-        return observation, tiles
+        return observation, self._copied_tiles(tiles)
 
     def _checked_tiles(self, tiles: Tiles) -> Tiles:
-        """Return the tiles as contiguous int64."""
-        tiles = self._listed_tiles(tiles)
-        self._check_values(checks.first_wrong(np.zeros(0), tiles, self.n_features), np.zeros(0), tiles)
+        """Return a copy of the tiles as int64."""
+        tiles, nothing = self._copied_tiles(tiles), np.zeros(0)
+        self._check_values(checks.first_wrong(nothing, tiles, self.n_features), nothing, tiles)
         return tiles
 
-    def _listed_tiles(self, tiles: Tiles) -> Tiles:
-        """Return the tiles as contiguous int64, not yet known to be in range."""
+    def _copied_tiles(self, tiles: Tiles) -> Tiles:
+        """Return a copy of the tiles as int64, not yet known to be in range."""
         tiles = np.asarray(tiles)
         if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
-        return np.ascontiguousarray(tiles, dtype=np.int64)
+        return np.array(tiles, dtype=np.int64)
 
     def _check_values(self, wrong: int, observation: NDArray[Any], tiles: Tiles) -> None:
         """Raise ValueError where `checks.first_wrong` found something."""

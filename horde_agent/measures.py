@@ -147,6 +147,7 @@ class RUPEE:
     def __init__(self, engine: Engine, config: LearnerConfig) -> None:
         self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
         self._n_steps = np.zeros(engine.latest.size)
+        self._told_from: Signals | None = None
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> None:
         """Clear the traces, as `Engine.begin`."""
@@ -154,7 +155,11 @@ class RUPEE:
 
     def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
         """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,)."""
-        self._engine.learn(tiles, signals._replace(c_tp1=td_error, z_tp1=np.zeros_like(td_error)))
+        if signals is not self._told_from:  # a Horde's are the same arrays on each step, and so are these
+            self._told_from = signals
+            self._told = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
+        self._told.c_tp1[:] = td_error
+        self._engine.learn(tiles, self._told)
         self._n_steps += 1
 
     def set_aside(self, demon: int) -> None:

@@ -34,6 +34,8 @@ class PolicyTable:
 
     Attributes:
         n_actions: Number of actions, 0 where no policy says.
+        constant_action: The action that each policy always takes, or what `checks.Told` has instead, (n_policies,).
+        has_functions: Whether a policy is asked in Python.
 
     Raises:
         ValueError: If the policies disagree about the number of actions or features.
@@ -47,34 +49,44 @@ class PolicyTable:
         self._n = len(policies)
         kinds = (Behaviour, ConstantAction, Gibbs)
         at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
-        self._constant_action = np.full(self._n, checks.UNKNOWN)
-        self._constant_action[at[0]] = checks.ON_POLICY
-        self._constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
-        self._has_constant = bool(at[0].size or at[1].size)
+        self.constant_action = np.full(self._n, checks.UNKNOWN)
+        self.constant_action[at[0]] = checks.ON_POLICY
+        self.constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
         self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
         self._tables = _gibbs_tables(gibbs, at[2])
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether a policy is asked in Python."""
+        return bool(self._others)
+
     def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
-        """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); NaN where a policy gives no probability.
+        """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); see `write_ratios`."""
+        out = np.empty(self._n)
+        self.write_ratios(action, probability, observation, tiles, out)
+        checks.constant_ratios(self.constant_action, action, probability, out)
+        return out
+
+    def write_ratios(
+        self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats
+    ) -> None:
+        """Write rho = pi(a)/b(a) of each policy but the constant ones, NaN where a policy gives no probability.
 
         Args:
             action: The action taken.
             probability: b(a), the probability with which the behaviour policy took it.
             observation: Of the state in which it was taken.
             tiles: Of that state.
+            out: Changed in place, shape (n_policies,).
         """
-        rho = np.empty(self._n)
-        if self._has_constant:
-            checks.constant_ratios(self._constant_action, action, probability, rho)
         for table in self._tables:
-            table.ratios(tiles, action, probability, rho)
+            table.ratios(tiles, action, probability, out)
         for i, policy in self._others:
             p = float(policy.probabilities(observation, tiles)[action])
-            rho[i] = p / probability if 0.0 <= p <= 1.0 else np.nan
-        return rho
+            out[i] = p / probability if 0.0 <= p <= 1.0 else np.nan
 
 
 def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
@@ -94,22 +106,32 @@ class StateValues:
     Args:
         values: A number or a function of (observation, tiles) each.
         low, high: Range outside which a function's value becomes NaN.
+
+    Attributes:
+        constant: Those that are constant, 0 for the others, shape (n,).
     """
 
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
-        self._constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
+        self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
         self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
         self._low, self._high = low, high
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether a value is asked for in Python."""
+        return bool(self._functions)
+
     def __call__(self, observation: Observation, tiles: Tiles) -> Floats:
-        """Return the values in this state, shape (n,): not to be written into."""
-        if not self._functions:
-            return self._constant
-        out = self._constant.copy()
+        """Return the values in this state, shape (n,)."""
+        out = self.constant.copy()
+        self.write(observation, tiles, out)
+        return out
+
+    def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
+        """Write the functions' values in this state, NaN where one is out of range; the constants are left alone."""
         for i, function in self._functions:
             value = float(function(observation, tiles))
             out[i] = value if self._low <= value <= self._high else np.nan
-        return out
 
 
 class Cumulants:
@@ -130,11 +152,10 @@ class Cumulants:
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
         demon_of = {gvf.name: i for i, gvf in enumerate(questions)}
-        self._n = len(questions)
         self._features: list[tuple[int, int]] = []
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
-        self.channel = np.full(self._n, checks.NO_CHANNEL)
+        self.channel = np.full(len(questions), checks.NO_CHANNEL)
         for i, gvf in enumerate(questions):
             match gvf.cumulant:
                 case Channel(index):
@@ -152,22 +173,28 @@ class Cumulants:
         self.n_channels = int(self.channel.max()) + 1
         self.needs_predictions = bool(self._predictions)
 
-    def __call__(self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float]) -> Floats:
-        """Return c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.inspect` reads.
+    @property
+    def is_read_off(self) -> bool:
+        """Whether every cumulant is a channel."""
+        return not (self._features or self._predictions or self._functions)
+
+    def write(
+        self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], out: Floats
+    ) -> None:
+        """Write c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.inspect` reads.
 
         Args:
             observation: Of the state reached.
             tiles: Of the state reached.
             predict_one: Gives a demon's prediction there, by the weights from before this step's update.
+            out: Changed in place.
         """
-        out = np.zeros(self._n)
         for i, feature in self._features:
             out[i] = np.count_nonzero(tiles == feature)
         for i, source in self._predictions:
             out[i] = predict_one(source, tiles)
         for i, function in self._functions:
             out[i] = function(observation, tiles)
-        return out
 
 
 def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:

@@ -36,7 +36,13 @@ _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread d
 # What is dropped of a trace, beside the 1 of an active feature: as in the plain engine.
 _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 _CACHE_LINE = 64  # bytes
+_NOBODY = np.zeros(0, dtype=np.int64)
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
+
+
+def _most_threads() -> int:
+    """Return how many threads there may be at once."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Reals:
@@ -69,6 +75,10 @@ class SpanGTD(Holder):
     Raises:
         ValueError: If the trace rule is "capped".
     """
+
+    NATIVE = ("_held", "_entry", "_told")
+    _told: Any = None  # the signals of the latest step in native form: for a Horde, those of each step
+    _told_from: Signals | None = None
 
     def __init__(
         self,
@@ -118,7 +128,7 @@ class SpanGTD(Holder):
         """Make the arrays, all zero but the books."""
         n, lanes, tiles = self.n_features, self.layout.n_lanes, self.layout.n_tiles
         kept, slots = self.period + self.tail, self.batch + 1
-        hands = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        hands = _most_threads()
 
         def zeros(*shape: int) -> Reals:
             return aligned_zeros(shape, self.dtype)
@@ -248,18 +258,31 @@ class SpanGTD(Holder):
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
         """
-        if not self.history.has_room(tiles.size):
-            self._make_room(tiles.size)
         self._age_m()
-        m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
-        span.note_step(self._held or self._hold(), signals, tiles, m_step, self._next_row)
+        found = self._step(tiles, signals)
+        if found == span.NO_ROOM:
+            self._make_room(tiles.size)
+            found = self._step(tiles, signals)
         self._next_row += self._rules.n_rows
         if self._next_row >= self.n_features:
             self._next_row = 0
-        self.n_waiting += 1
-        if self.n_waiting == self.batch:
-            self.catch_up()
+        if found:
+            self._heed(found)
         return self.latest
+
+    def _step(self, tiles: Tiles, signals: Signals) -> int:
+        """Note a step, and take it where it is due with those that wait; return what was found."""
+        if self._told is None or signals is not self._told_from:
+            self._told, self._told_from = hold(signals), signals
+        n_steps = self.n_waiting + 1 if self.n_waiting + 1 >= self.batch else 0
+        latest = np.empty(self.n_demons) if n_steps else self.latest
+        m_step, held = 1.0 / (self.config.mspbe_tau * self._m_scale), self._held or self._hold()
+        found = span.step(
+            held, self._told, tiles, m_step, self._next_row, self._entry, n_steps, self._n_hands, latest
+        )
+        if found != span.NO_ROOM:
+            self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
+        return int(found)
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
@@ -269,11 +292,14 @@ class SpanGTD(Holder):
 
     def _take(self, n_steps: int) -> None:
         """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
-        n_hands = self._n_hands() if n_steps else 1
         held = self._held or self._hold()
-        found = span.learn(held, self._entry, n_steps, n_hands, self.latest)
+        found = span.learn(held, self._entry, n_steps, self._n_hands if n_steps else 1, self.latest)
+        self._heed(found if n_steps else found & span.SOMEBODY_IS_SICK)
+
+    def _heed(self, found: int) -> None:
+        """Remember that somebody is sick, and let those carry their trace whose tail is too long."""
         self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
-        if n_steps and found & span.SOMEBODY_WANTS_CARRY:
+        if found & span.SOMEBODY_WANTS_CARRY:
             for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):
                 self._carry(int(b))
 
@@ -281,6 +307,9 @@ class SpanGTD(Holder):
         """Hold all that a step needs in native form."""
         self._held = hold(arrays.SpanParts(self._arrays, self._rules))
         self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
+        # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
+        n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
+        self._n_hands = 1 if n_read < _SMALLEST_SHARED_WORK else _most_threads()
         return self._held
 
     def _age_m(self) -> None:
@@ -306,11 +335,6 @@ class SpanGTD(Holder):
             longest_wait=3 * self.period,
             n_rows=-(-self.n_features // self.config.check_every),
         )
-
-    def _n_hands(self) -> int:
-        """Return how many threads share the work: one where a batch of steps reads few numbers."""
-        n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
-        return 1 if n_read < _SMALLEST_SHARED_WORK else numba.get_num_threads()
 
     # ---- writing, carrying ------------------------------------------------------------------------------------------
 
@@ -376,7 +400,7 @@ class SpanGTD(Holder):
         Steps that are only noted so far can have flagged nobody yet.
         """
         if not self._is_sick:
-            return np.zeros(0, dtype=np.int64)
+            return _NOBODY
         sick, self._is_sick = self._span.lanes[of_lane.SICK], False
         is_new = (sick != 0) & (self._span.work.is_aside == 0)
         sick.fill(0)
@@ -403,7 +427,7 @@ class SpanGTD(Holder):
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
-        self._span.lanes[of_lane.BOUND, self.layout.lane] = bound
+        span.set_bounds(self._held or self._hold(), bound)
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ the loop sees nothing but whole numbers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -39,15 +39,16 @@ def entry_of(kernel_: Any, *arguments: Any) -> Any:
 class Holder:
     """Who holds arrays in native form for a kernel and knows where it begins; a copy of it holds its own.
 
-    Both are addresses, which mean nothing in another process.
+    Both are addresses, which mean nothing in another process: `NATIVE` names the attributes that copies begin without.
     """
 
+    NATIVE: ClassVar[tuple[str, ...]] = ("_held", "_entry")
     _held: Any = None
     _entry: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but the addresses."""
-        return {name: value for name, value in vars(self).items() if name not in ("_held", "_entry")}
+        return {name: value for name, value in vars(self).items() if name not in self.NATIVE}
 
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]

@@ -59,6 +59,13 @@ def slot_of(history: History, time: int) -> int:
     return int(np.int64(time) % history.counts.shape[0])
 
 
+@kernel
+def has_room(history: History, n_active: int) -> bool:
+    """Say whether one more time, with so many active features, fits."""
+    clock, n_times = history.clock, history.overlap.shape[1]
+    return bool(clock[NOW] + 1 - clock[ORIGIN] < n_times and n_active <= history.tiles.shape[1])
+
+
 @inner_kernel
 def list_changes(history: History, old: Integers, new: Integers) -> int:
     """Note by how much features change between two lists of tiles, and return how many entries `turned` has.

@@ -103,8 +103,8 @@ from horde_agent.kernels.vectors import follow, move_rows, take_busy_step, take_
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# What a step returns, added up.
-SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY = 1, 2
+# What a step returns, added up. Without room for one more time, nothing was done.
+SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY, NO_ROOM = 1, 2, 4
 
 
 # ---- sums over rows and over the past -----------------------------------------------------------------------------
@@ -424,13 +424,6 @@ def take_turns(held: SpanParts, hand: int, n_steps: int, n_switched: int, n_hand
         live(b, hand, n_steps, n_switched, span, rules)
 
 
-@kernel
-def note_step(held: SpanParts, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
-    """Take in the transition to `tiles_tp1`; `row` is the first of the rows of theta to be looked through."""
-    span = look_into(held).span
-    take_in(span.history, span.queue, signals, tiles_tp1, m_step, row)
-
-
 @inner_kernel
 def switches_of(history: History, switched: Switched, n_steps: int) -> int:
     """List what switches in a batch of several steps, and return how many features do."""
@@ -446,6 +439,38 @@ def learn(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: 
     span = look_into(held).span
     share_out(entry, held, n_steps, switches_of(span.history, span.switched, n_steps), n_hands)
     return int(give_out(span, predictions))
+
+
+@kernel
+def step(
+    held: SpanParts,
+    signals: Signals,
+    tiles_tp1: Integers,
+    m_step: float,
+    row: int,
+    entry: int,
+    n_steps: int,
+    n_hands: int,
+    predictions: Floats,
+) -> int:
+    """Take in the transition to `tiles_tp1`, then let all demons take the last `n_steps` steps, if any: see `learn`.
+
+    `signals` are held, and `row` is the first of the rows of theta to be looked through for weights past their bound.
+    """
+    span = look_into(held).span
+    if not past.has_room(span.history, tiles_tp1.shape[0]):
+        return NO_ROOM
+    take_in(span.history, span.queue, look_into(signals), tiles_tp1, m_step, row)
+    return int(learn(held, entry, n_steps, n_hands, predictions)) if n_steps > 0 else 0
+
+
+@kernel
+def set_bounds(held: SpanParts, bound: Floats) -> None:
+    """Write each demon's bound to its lane."""
+    span = look_into(held).span
+    for i in range(span.lanes.shape[1]):
+        if span.tiles.demon[i] >= 0:
+            span.lanes[BOUND, i] = bound[span.tiles.demon[i]]
 
 
 @kernel
