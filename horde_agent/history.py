@@ -20,7 +20,7 @@ class SharedHistory:
     Args:
         n_features: Length n of the feature vectors.
         n_slots: Latest times of which tiles, changes and overlaps are kept, at least 2.
-        n_times: Length of the past for which there is room at first, a multiple of 32; it grows as needed.
+        n_times: Length of the past for which there is room at first, a multiple of 64; it grows as needed.
 
     Attributes:
         arrays: What the kernels read.

@@ -177,6 +177,7 @@ class SpanGTD(Holder):
             table=zeros(hands, 0),
             paper=integers(hands, arrays.N_PAPER, 0),
             runs=np.zeros((hands, 0), dtype=np.int32),
+            masks=np.zeros((hands, arrays.N_MASKS, 0), dtype=np.uint64),
             listed=np.full((hands, arrays.N_LISTED), -1, dtype=np.int64),
             bases=zeros(hands, 2, self.batch * int(np.diff(layout.start).max()) if self.batch > 1 else 0),
         )
@@ -214,9 +215,10 @@ class SpanGTD(Holder):
         if work.table.shape[1] == n_table and work.runs.shape[1] == n_runs:
             return
         work = work._replace(
-            table=np.zeros((hands, n_table), dtype=self.dtype),
+            table=aligned_zeros((hands, n_table), self.dtype),
             paper=np.zeros((hands, arrays.N_PAPER, max(self.n_features, n_times) + 2), dtype=np.int64),
             runs=np.zeros((hands, n_runs), dtype=np.int32),
+            masks=np.zeros((hands, arrays.N_MASKS, n_times // 64), dtype=np.uint64),
         )
         work.listed[:] = -1
         n_steps = 2 * self.batch * self.history.arrays.tiles.shape[1] if self.batch > 1 else 0

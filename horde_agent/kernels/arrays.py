@@ -41,8 +41,9 @@ TO_THETA, TO_W, TO_M = 0, 1, 2
 # Rows of `Work.scratch`: overlaps with the steps kept, with those after them, with those spent; what reaches back
 # beyond the first step kept; the tile's numbers of `lanes.py`.
 AT, AFTER, SPENT_AT, REACH, REACH_M, LEFT, NUMBERS, N_SCRATCH = 0, 1, 2, 3, 4, 5, 6, 7
-# Rows of `Work.paper`: see `number_times` and `list_runs`.
+# Rows of `Work.paper`: see `number_times` and `list_runs`. Rows of `Work.masks`: see `mask_words`.
 PLACE, FEATURES, FIRST_RUN, N_PAPER = 0, 1, 2, 3
+N_FILLS, LEADING, NUMBERED, N_MASKS = 6, 6, 7, 8
 # Columns of `Work.listed`: whose runs a hand has listed, and when; their first time; how many times and features.
 FAMILY, WHEN, FIRST, N_TIMES, N_FEATURES, N_LISTED = 0, 1, 2, 3, 4, 5
 
@@ -114,6 +115,7 @@ class Work(NamedTuple):
     table: Reals  # (hands, 4 LANES_AT_ONCE (n_times + 2))
     paper: Integers  # (hands, N_PAPER, longest)
     runs: NDArray[np.int32]  # (hands, 2 most runs): each run's ends, as places in the table
+    masks: NDArray[np.uint64]  # (hands, N_MASKS, n_times / 64)
     listed: Integers  # (hands, N_LISTED)
     bases: Reals  # (hands, 2, batch widest tile): theta.phi and w.phi at each step of a batch, by weights as written
 

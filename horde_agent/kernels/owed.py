@@ -1,8 +1,8 @@
 """Writing what is owed: from each demon's few numbers per step to its weights, once every K steps.
 
 A backward pass gives the coefficient of each phi_k in the change of theta, w (and m). A feature's row changes by the
-sum of the coefficients over the times at which it was on: over its *runs*, by differences of a table of prefix sums.
-Runs are read off the feature's row of bits (`history.py`); tiles of one family share their list.
+sum of the coefficients over the times at which it was on: over its *runs* (`runs.py`), by differences of a table of
+prefix sums.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.arrays import (
     CARRIES,
-    FAMILY,
     FEATURES,
-    FIRST,
     FIRST_RUN,
     IS_CARRYING,
     LANES_AT_ONCE,
     LEFT,
     LIMIT,
-    N_FEATURES,
     N_KEPT,
     N_OWED,
     N_SPENT,
-    N_TIMES,
     PLACE,
     REACH,
     REACH_M,
@@ -36,19 +32,16 @@ from horde_agent.kernels.arrays import (
     W_AT,
     WANTS_CARRY,
     WAS_BUSY,
-    WHEN,
-    Past,
     Reals,
     Rules,
     Span,
-    Work,
-    oldest_of,
     pairs_of,
     rows_of,
 )
 from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, GAMMA_T, LAM_T, SPENT, SUM, TURNED, V
-from horde_agent.kernels.vectors import lowest_bit, move_rows, write_runs
+from horde_agent.kernels.runs import list_of
+from horde_agent.kernels.vectors import move_rows, write_runs
 
 Integers = NDArray[np.int64]
 
@@ -58,127 +51,6 @@ def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals
     """Write the sum of the rows at `tiles`, of a tile whose rows begin at `origin`."""
     out[:] = 0
     move_rows(rows, origin, width, tiles, tiles.shape[0], tiles, 0, 0, out)
-
-
-# ---- the runs of the features -------------------------------------------------------------------------------------
-
-
-@inner_kernel
-def number_times(
-    first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, history: past.History
-) -> tuple[int, int]:
-    """Number the times at which some tiles have a coefficient: place[t - first] is the number of those before t.
-
-    A tile that writes may be ahead of others of its family, which have yet to take the steps in the slots. These may
-    give each of the slots' times a coefficient.
-
-    Returns:
-        The first time, and how many there are.
-    """
-    now, place, total = history.clock[past.NOW], work.paper[hand, PLACE], 0
-    in_slots = max(history.clock[past.ORIGIN], now + 1 - history.counts.shape[0])
-    first = in_slots
-    for b in range(first_tile, last_tile):
-        first = min(first, oldest_of(b, past_, now))
-    for i in range(now - first + 2):
-        place[i] = in_slots - first <= i <= now - first
-    for b in range(first_tile, last_tile):
-        book = past_.book[b]
-        for k in range(book[N_KEPT]):
-            place[past_.times[b, 0, k] - first] = 1
-            if k >= book[N_KEPT] - book[N_OWED]:
-                place[past_.times[b, 0, k] + 1 - first] = 1
-        for k in range(book[N_SPENT]):
-            place[past_.times[b, 1, k] - first] = 1
-    for i in range(now - first + 2):
-        here = place[i]
-        place[i] = total
-        total += here
-    return first, total
-
-
-@inner_kernel
-def add_run(runs: NDArray[np.int32], n_runs: int, since: int, until: int, count: int) -> int:
-    """Note a run between two places, as often as the feature was on; one without a coefficient is none."""
-    if since < until:
-        for _ in range(count):
-            runs[2 * n_runs], runs[2 * n_runs + 1] = since, until
-            n_runs += 1
-    return n_runs
-
-
-@inner_kernel
-def runs_of_row(
-    row: NDArray[np.uint32],
-    start: int,
-    end: int,
-    place: Integers,
-    runs: NDArray[np.int32],
-    n_runs: int,
-    count: int,
-) -> int:
-    """List the runs in a row of bits, from bit `start` to bit `end`, and return how many there are in all."""
-    opened, before = -1, np.uint32(0)
-    for word in range(start // 32, end // 32 + 1):
-        here = row[word]
-        if word == start // 32:
-            here &= np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(start % 32))
-        turns = np.uint32(here ^ np.uint32(np.uint32(here << np.uint32(1)) | before))
-        before = np.uint32(here >> np.uint32(31))
-        while turns != 0:
-            at = 32 * word + lowest_bit(turns)
-            turns &= np.uint32(turns - np.uint32(1))
-            if opened < 0:
-                opened = at
-            else:
-                n_runs = add_run(runs, n_runs, place[opened - start], place[at - start], count)
-                opened = -1
-    if opened >= 0:
-        n_runs = add_run(runs, n_runs, place[opened - start], place[end + 1 - start], count)
-    return n_runs
-
-
-@inner_kernel
-def list_runs(hand: int, first: int, is_alive: NDArray[np.uint8], work: Work, history: past.History) -> int:
-    """List the features that were on since `first`, with their runs as places in the table; return how many.
-
-    A feature in the carried trace is listed too.
-    """
-    features, first_run = work.paper[hand, FEATURES], work.paper[hand, FIRST_RUN]
-    place, runs, clock = work.paper[hand, PLACE], work.runs[hand], history.clock
-    start, end = first - clock[past.ORIGIN], clock[past.NOW] - clock[past.ORIGIN]
-    n_listed, n_runs = 0, 0
-    for f in range(history.bits.shape[1]):
-        first_run[n_listed] = n_runs
-        for p in range(clock[past.PLANES]):
-            n_runs = runs_of_row(history.bits[p, f], start, end, place, runs, n_runs, 1 << p)
-        if n_runs > first_run[n_listed] or (is_alive.shape[0] > 0 and is_alive[f]):
-            features[n_listed] = f
-            n_listed += 1
-    first_run[n_listed] = n_runs
-    return n_listed
-
-
-@inner_kernel
-def list_of(b: int, hand: int, span: Span, is_alive: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """List the runs that a tile's writing needs, for its whole family at once, if this hand has not done so before.
-
-    Returns:
-        The first time, how many times have a coefficient, how many features are listed.
-    """
-    listed, now, family = span.work.listed[hand], span.history.clock[past.NOW], span.tiles.family[b]
-    if is_alive.shape[0] > 0:
-        first, n_times = number_times(b, b + 1, hand, span.past, span.work, span.history)
-        listed[FAMILY] = -1
-        return first, n_times, list_runs(hand, first, is_alive, span.work, span.history)
-    if listed[FAMILY] != family or listed[WHEN] != now:
-        of_family = span.tiles.first
-        first, n_times = number_times(
-            of_family[family], of_family[family + 1], hand, span.past, span.work, span.history
-        )
-        listed[FAMILY], listed[WHEN], listed[FIRST], listed[N_TIMES] = family, now, first, n_times
-        listed[N_FEATURES] = list_runs(hand, first, is_alive, span.work, span.history)
-    return listed[FIRST], listed[N_TIMES], listed[N_FEATURES]
 
 
 # ---- the coefficients ---------------------------------------------------------------------------------------------

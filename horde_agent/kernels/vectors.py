@@ -222,7 +222,7 @@ def add_bits_plain(
 
 
 def lowest_bit_plain(word: int) -> int:
-    """Return the place of the lowest bit that is set in a 32-bit word; one must be."""
+    """Return the place of the lowest bit that is set in a 64-bit word; one must be."""
     return (int(word) & -int(word)).bit_length() - 1
 
 
@@ -498,11 +498,11 @@ else:
     @intrinsic
     def lowest_bit(typing_context: Any, word: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            of_type = ir.FunctionType(INT32, [INT32, ir.IntType(1)])
-            count = llvm_function(b.module, of_type, "llvm.cttz.i32")
-            return b.zext(b.call(count, [arguments[0], ir.IntType(1)(1)]), INT64)
+            of_type = ir.FunctionType(INT64, [INT64, ir.IntType(1)])
+            count = llvm_function(b.module, of_type, "llvm.cttz.i64")
+            return b.call(count, [arguments[0], ir.IntType(1)(1)])
 
-        return types.intp(types.uint32), generate
+        return types.intp(types.uint64), generate
 
     @intrinsic
     def add_bits(

@@ -219,7 +219,7 @@ def test_bits_are_counted_by_their_place(weight: int) -> None:
     np.testing.assert_array_equal(got[[*range(32), *range(128, 160)]], [*range(32), *range(128, 160)])
 
 
-@pytest.mark.parametrize("word", [1, 2, 0x80000000, 0x00F00000, 0xFFFFFFFF])
+@pytest.mark.parametrize("word", [1, 2, 1 << 63, 0x00F00000_00000000, 0xFFFFFFFF])
 def test_the_lowest_bit_is_found(word: int) -> None:
-    place = next(i for i in range(32) if word >> i & 1)
-    assert _lowest(np.uint32(word)) == vectors.lowest_bit_plain(word) == place
+    place = next(i for i in range(64) if word >> i & 1)
+    assert _lowest(np.uint64(word)) == vectors.lowest_bit_plain(word) == place
