@@ -20,6 +20,7 @@ Tiles = NDArray[np.int64]
 
 _LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a core's own cache
 _SMALLEST_SHARED = 512  # policies from which on it pays to wake other threads
+_NOWHERE = np.zeros(0)
 
 
 class GibbsTable(Holder):
@@ -47,6 +48,7 @@ class GibbsTable(Holder):
             raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
         ((self.n_actions, self.n_features),) = shapes
         self._policies, self._position = tuple(policies), np.asarray(position, dtype=np.int64)
+        self._is_in_order = np.array_equal(self._position, np.arange(len(self._policies)))
         self._most_repeats = kernels.LARGEST / max(largest_logit(policies), 1e-300)
         self._build(in_floats=in_floats or self._most_repeats < 1)
 
@@ -105,8 +107,11 @@ class GibbsTable(Holder):
         """
         if tiles.size != self._state.tiles.size:
             self._restart(tiles.size)
-        held = self._held or self._hold()
-        most = kernels.gibbs_ratios(held, self._entry, self._n_hands, tiles, action, probability, out)
+        is_direct = self._is_in_order and out.size == len(self._policies)
+        if is_direct and out is not self._state.ratios:
+            self._state, self._held = self._state._replace(ratios=out), None
+        held, elsewhere = self._held or self._hold(), _NOWHERE if is_direct else out
+        most = kernels.gibbs_ratios(held, self._entry, self._n_hands, tiles, action, probability, elsewhere)
         if most > self._most_repeats and not self.in_floats:
             self._build(in_floats=True)
             self.ratios(tiles, action, probability, out)

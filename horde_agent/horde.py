@@ -121,33 +121,56 @@ class Horde(Holder):
             largest, bound: Of each demon: the largest |c| or |z| so far, and |theta| that no answer can need.
             longest, rho: Of each group: the largest gamma so far, and rho of the last step.
         """
-        self._told = checks.Told(
-            action=self._policies.constant_action,
-            ratios=np.zeros(self._policies.constant_action.size),
-            policy=self._policy,
+        states = (self._policies, self._continuation, self._lam, self._outcome)
+        self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
+        constant, is_direct = self._policies.constant_action, np.array_equal(self._policy, np.arange(rho.size))
+        ratios = rho if is_direct else np.zeros(constant.size)
+        n_channels, is_by_channel = self._cumulants.n_channels, self._cumulant is not None
+        self._told = told = checks.Told(
+            action=constant if (constant != checks.UNKNOWN).any() else constant[:0],
+            ratios=ratios,
+            policy=self._policy[:0] if is_direct else self._policy,
             group=self._group,
             channel=self._cumulants.channel,
             rho=rho,
             gamma=self._continuation.constant.copy(),
             lam=self._lam.constant.copy(),
-            c=np.zeros(self.n_demons),
+            c=np.zeros(n_channels if is_by_channel else self.n_demons),
             z=self._outcome.constant.copy(),
+            top=np.zeros(n_channels),
             largest=largest,
             longest=longest,
             bound=bound,
+            seen=np.zeros(1, dtype=np.int64),
+            is_fixed=not self._asks_functions,
+            is_by_channel=is_by_channel,
         )
-        told = self._told
         self._signals = Signals(told.rho, told.gamma, told.lam, told.c, told.z)  # the same arrays
         self._told_natively = None
-        states = (self._policies, self._continuation, self._lam, self._outcome)
-        self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
 
     def _new_engine(self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int) -> Engine:
         """Return an engine that knows nothing yet."""
-        # The trace rule "capped" works entry by entry: it is no sum of past feature vectors.
-        if config.engine == "plain" or config.trace_rule == "capped":
+        if _is_plain(config):
             return GTDLambda(self._group, self.n_features, alpha, alpha_w, config)
-        return SpanGTD(self._group, self.n_features, alpha, alpha_w, config, policy=self._policy, batch=batch)
+        return SpanGTD(
+            self._group,
+            self.n_features,
+            alpha,
+            alpha_w,
+            config,
+            policy=self._policy,
+            batch=batch,
+            cumulant=self._cumulant,
+        )
+
+    @property
+    def _cumulant(self) -> NDArray[np.int64] | None:
+        """The channel that each demon sums, where the engines are told the channels instead of each demon's cumulant.
+
+        The plain engine is told cumulants, and so is a RUPEE: TD errors.
+        """
+        is_told = self._cumulants.is_read_off and not _is_plain(self.config) and self.config.rupee_beta0 == 0
+        return self._cumulants.channel if is_told else None
 
     def _new_rupee(self) -> RUPEE:
         """Return a RUPEE that has seen nothing yet; nobody reads it on each step."""
@@ -215,7 +238,7 @@ class Horde(Holder):
         action, probability = self._checked_action(action, probability)
         observation, tiles = self._copied_state(observation, tiles)
         signals = self._tell(action, probability, observation, tiles, terminated)
-        self._engine.learn(tiles, signals)
+        self._engine.learn(tiles, signals, is_settled=not self._asks_functions)
         if self._rupee is not None:
             self._rupee.learn(tiles, signals, self._engine.td_error)
         self._set_broken_aside()
@@ -302,7 +325,7 @@ class Horde(Holder):
         self._tell_anew(*by_demon, *by_group)
         gamma, lam = self._states_of_newcomers(was == leaders_before)
         states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
-        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes)
+        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes, self._cumulant)
         self._engine.rearrange(roster)
         if self._rupee is not None:
             self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
@@ -525,6 +548,11 @@ class Horde(Holder):
         if not 0.0 < probability <= 1.0:
             raise ValueError(f"probability must be in (0, 1], not {probability!r}")
         return int(action), float(probability)
+
+
+def _is_plain(config: LearnerConfig) -> bool:
+    """Whether the plain engine learns: the trace rule "capped" works entry by entry, on no sum of feature vectors."""
+    return config.engine == "plain" or config.trace_rule == "capped"
 
 
 def _check_names(questions: Sequence[GVF]) -> None:

@@ -149,8 +149,11 @@ class Engine(Protocol):
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with traces at zero, and return the predictions there."""
 
-    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
-        """Learn from the transition to `tiles`, and return the latest predictions."""
+    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:
+        """Learn from the transition to `tiles`, and return the latest predictions.
+
+        `is_settled` says that but for rho and the cumulants, the same signals held the same numbers in the last call.
+        """
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
@@ -339,7 +342,7 @@ class GTDLambda(Holder):
         self.latest = self._of_demons(self._lanes[gtd.V])
         return self.latest
 
-    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
+    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:  # noqa: ARG002
         """Learn from the transition to `tiles`.
 
         Returns:

@@ -35,6 +35,7 @@ class Roster(NamedTuple):
         gamma: Continuation at the present state, shape (n_groups,); read for newcomers.
         lam: Trace decay at the present state, shape (n_groups,); read for newcomers.
         alpha, alpha_w: Step sizes of newcomers, already divided by the number of active tiles.
+        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,), or None: each its own.
     """
 
     stays: Integers
@@ -44,6 +45,7 @@ class Roster(NamedTuple):
     lam: Floats
     alpha: float
     alpha_w: float
+    cumulant: Integers | None = None
 
     @property
     def is_new(self) -> NDArray[np.bool_]:

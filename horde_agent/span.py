@@ -69,6 +69,7 @@ class SpanGTD(Holder):
         tail: Steps beyond those that a trace may reach back before it is carried in rows of its own.
         widest: Most lanes of a tile; chosen unless given.
         batch: Steps that are noted before they are taken together, at most `period`.
+        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
         drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
             the dtype unless given.
 
@@ -93,6 +94,7 @@ class SpanGTD(Holder):
         tail: int = 192,
         widest: int | None = None,
         batch: int = 1,
+        cumulant: NDArray[np.int64] | None = None,
         drop_below: float | None = None,
     ) -> None:
         if config.trace_rule == "capped":
@@ -106,6 +108,7 @@ class SpanGTD(Holder):
         widest = widest or config.lanes or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
         self._widest = widest
+        self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
         self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
         self._span = self._allocate(int(group.max()) + 1)
@@ -138,7 +141,13 @@ class SpanGTD(Holder):
 
         layout = self.layout
         places = arrays.Tiles(
-            layout.group.copy(), layout.demon.copy(), layout.demon, layout.start, layout.family, layout.first
+            layout.group.copy(),
+            np.append(self._cumulant, -1)[layout.demon],
+            layout.demon.copy(),
+            layout.demon,
+            layout.start,
+            layout.family,
+            layout.first,
         )
         memory = arrays.Memory(
             theta=zeros(n * lanes),
@@ -164,15 +173,16 @@ class SpanGTD(Holder):
             rho=zeros(slots, n_groups + 1),
             gamma=zeros(slots + 1, n_groups + 1),
             lam=zeros(slots + 1, n_groups + 1),
-            c=zeros(slots, self.n_demons + 1),
+            c=zeros(slots, int(self._cumulant.max()) + 2),
             z=zeros(slots, self.n_demons + 1),
-            varies=np.zeros((slots, 2), dtype=np.uint8),
+            varies=np.zeros((slots + 1, 2), dtype=np.uint8),
             m_step=np.zeros(slots),
             row=integers(slots),
         )
         queue.gamma[-1] = np.nan  # so that the first transition's differ
         work = arrays.Work(
             is_aside=np.zeros(lanes, dtype=np.uint8),
+            predictions=np.zeros(self.n_demons),
             scratch=zeros(hands, arrays.N_SCRATCH, max(kept, arrays.LANES_AT_ONCE, of_lane.N_NUMBERS)),
             table=zeros(hands, 0),
             paper=integers(hands, arrays.N_PAPER, 0),
@@ -254,17 +264,22 @@ class SpanGTD(Holder):
         self._span.lanes[of_lane.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         return self.latest
 
-    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
+    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:
         """Learn from the transition to `tiles`, or note it where steps are taken in batches.
+
+        Args:
+            tiles: Active features, shape (n_active,).
+            signals: What the demons are told. Quickest where it is the same object, with other numbers, on each step.
+            is_settled: Says that but for rho and the cumulants, the same object held the same numbers in the last call.
 
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
         """
         self._age_m()
-        found = self._step(tiles, signals)
+        found = self._step(tiles, signals, is_settled)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
-            found = self._step(tiles, signals)
+            found = self._step(tiles, signals, is_settled)
         self._next_row += self._rules.n_rows
         if self._next_row >= self.n_features:
             self._next_row = 0
@@ -272,15 +287,15 @@ class SpanGTD(Holder):
             self._heed(found)
         return self.latest
 
-    def _step(self, tiles: Tiles, signals: Signals) -> int:
+    def _step(self, tiles: Tiles, signals: Signals, is_settled: bool) -> int:
         """Note a step, and take it where it is due with those that wait; return what was found."""
         if self._told is None or signals is not self._told_from:
-            self._told, self._told_from = hold(signals), signals
+            self._told, self._told_from, is_settled = hold(signals), signals, False
         n_steps = self.n_waiting + 1 if self.n_waiting + 1 >= self.batch else 0
         latest = np.empty(self.n_demons) if n_steps else self.latest
         m_step, held = 1.0 / (self.config.mspbe_tau * self._m_scale), self._held or self._hold()
         found = span.step(
-            held, self._told, tiles, m_step, self._next_row, self._entry, n_steps, self._n_hands, latest
+            held, self._told, tiles, m_step, self._next_row, is_settled, self._entry, n_steps, self._n_hands, latest
         )
         if found != span.NO_ROOM:
             self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
@@ -424,8 +439,9 @@ class SpanGTD(Holder):
         self._past_rows(self._span.past.spent, b)[:, lane - int(self.layout.start[b])] = 0
         self._span.lanes[:, lane] = 0
         self._span.lanes[kept[2:], lane] = keep[2:]
-        self._span.tiles.group[lane] = self._span.tiles.cumulant[lane] = -1
-        self._span.work.is_aside[lane], self.latest[demon] = 1, 0.0
+        for told in self._span.tiles[:3]:
+            told[lane] = -1
+        self._span.work.is_aside[lane], self._span.work.predictions[demon], self.latest[demon] = 1, 0.0, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
@@ -443,6 +459,8 @@ class SpanGTD(Holder):
         self._settle_all()
         old, before, latest = self.layout, self._span, self.latest
         self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
+        self._cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
+        self._told = None
         self._span, self._n_places = self._allocate(int(roster.group.max()) + 1), 0
         self._make_paper()
         moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
@@ -467,7 +485,8 @@ class SpanGTD(Holder):
         lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._span.work.is_aside[staying] = before.work.is_aside[came_from]
         is_aside = self._span.work.is_aside != 0
-        self._span.tiles.group[is_aside] = self._span.tiles.cumulant[is_aside] = -1
+        for told in self._span.tiles[:3]:
+            told[is_aside] = -1
         book = self._span.past.book
         book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
         if self.history.now >= 0:

@@ -30,7 +30,8 @@ IS_CARRYING = 7  # 1: the carried trace is not zero
 WANTS_CARRY = 8  # 1: its tail is too long
 IS_STALE = 9  # 1: BASE and V are those of an earlier time, and the sums over the past may be
 SOON = 10  # so many numbers further lie the rows of the tile that is taken next, 0 if there is none
-N_COLUMNS = 11
+N_SICK = 11  # lanes that are flagged
+N_COLUMNS = 12
 
 # Columns of `Queue.varies`
 STATE, OUTCOME = 0, 1
@@ -54,7 +55,8 @@ class Tiles(NamedTuple):
     """Who sits where: demons on L lanes in T tiles."""
 
     group: Integers  # (L,): whose rho, gamma and lambda a lane is told, -1 (nothing happens) if empty or set aside
-    cumulant: Integers  # (L,): whose cumulant and outcome, -1 likewise
+    cumulant: Integers  # (L,): which of the cumulants a lane is told, -1 likewise
+    outcome: Integers  # (L,): whose outcome, -1 likewise
     demon: Integers  # (L,): demon of each lane, -1 where it is empty
     start: Integers  # (T + 1,): tile b is lanes start[b]..start[b + 1]
     family: Integers  # (T,): family of each tile
@@ -92,9 +94,9 @@ class Queue(NamedTuple):
     rho: Reals  # (slots, n_groups + 1)
     gamma: Reals  # (slots + 1, n_groups + 1): the last row is that of the latest transition
     lam: Reals  # (slots + 1, n_groups + 1)
-    c: Reals  # (slots, n_demons + 1)
+    c: Reals  # (slots, n_cumulants + 1)
     z: Reals  # (slots, n_demons + 1)
-    varies: NDArray[np.uint8]  # (slots, 2): whether gamma or lambda differ from those before, and an outcome from 0
+    varies: NDArray[np.uint8]  # (slots + 1, 2): whether gamma or lambda differ from those before, an outcome from 0
     m_step: Floats  # (slots,)
     row: Integers  # (slots,): first of the rows of theta that are looked through
 
@@ -111,6 +113,7 @@ class Work(NamedTuple):
     """Who is not well, and each hand's scratch paper."""
 
     is_aside: NDArray[np.uint8]  # (L,)
+    predictions: Floats  # (n_demons,): at the latest step that was taken
     scratch: Reals  # (hands, N_SCRATCH, longest)
     table: Reals  # (hands, 4 LANES_AT_ONCE (n_times + 2))
     paper: Integers  # (hands, N_PAPER, longest)

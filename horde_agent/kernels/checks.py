@@ -26,22 +26,27 @@ BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # a weight past BOUND_SCALE r_max min(1
 class Told(NamedTuple):
     """What the demons are told about a transition, and by whom: p policies, g groups, d demons.
 
-    Their owner writes what functions of the user's give, before `inspect` writes the rest.
+    Their owner writes what functions of the user's give, before `inspect` writes the rest. What cannot have changed
+    since the step before is not looked at: `is_fixed` says that no function is asked, `seen` that there was a step.
     """
 
-    action: Integers  # (p,): of policies that always take one, or as in `constant_ratios`
+    action: Integers  # (p,): of policies that always take one, or as in `constant_ratios`; (0,) if none is constant
     ratios: Floats  # (p,): pi(a_t)/b(a_t)
-    policy: Integers  # (g,): of each group
+    policy: Integers  # (g,): of each group; (0,) where group i has policy i, and `rho` is `ratios`
     group: Integers  # (d,): of each demon
     channel: Integers  # (d,): that each demon sums, NO_CHANNEL where its cumulant is in `c` already
     rho: Floats  # (g,): importance sampling ratios
     gamma: Floats  # (g,): continuation at the state reached
     lam: Floats  # (g,): trace decay there
-    c: Floats  # (d,): cumulants
+    c: Floats  # (d,): cumulants; or the channels, (n_channels,), where all demons sum channels and the engine knows which
     z: Floats  # (d,): outcomes
+    top: Floats  # (n_channels,): largest |value| of each channel so far
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): |theta| that no answer can need: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
+    seen: Integers  # (1,): 1 after the first step
+    is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
+    is_by_channel: bool  # `c` holds the channels
 
 
 @kernel
@@ -62,18 +67,55 @@ def constant_ratios(constant_action: Integers, action: int, probability: float, 
 
 
 @inlined
-def raise_bounds(told: Told) -> None:
+def raise_bounds(told: Told, observation: Floats) -> None:
     """Renew the largest numbers so far, and the bounds that follow from them."""
-    c, z, largest, longest, gamma, group = told.c, told.z, told.largest, told.longest, told.gamma, told.group
+    z, largest, longest, gamma, group = told.z, told.largest, told.longest, told.gamma, told.group
     for g in range(gamma.shape[0]):
         if np.isfinite(gamma[g]) and gamma[g] > longest[g]:
             longest[g] = gamma[g]
-    for i in range(c.shape[0]):
-        for value in (abs(c[i]), abs(z[i])):
+    for i in range(largest.shape[0]):
+        c = observation[told.channel[i]] if told.channel[i] != NO_CHANNEL else told.c[i]
+        for value in (abs(c), abs(z[i])):
             if value > largest[i]:
                 largest[i] = value
         horizon = 1.0 / max(1.0 - longest[group[i]], 1.0 / LONGEST_HORIZON)
         told.bound[i] = BOUND_SCALE * largest[i] * horizon
+
+
+@inlined
+def read_channels(told: Told, observation: Floats) -> bool:
+    """Write the channels, or each demon's, into `c`, and say whether one is larger than all before."""
+    c, top, channel, n_larger = told.c, told.top, told.channel, 0
+    for k in range(top.shape[0]):
+        n_larger += abs(observation[k]) > top[k]
+        top[k] = max(top[k], abs(observation[k]))
+    if told.is_by_channel:
+        for k in range(c.shape[0]):
+            c[k] = observation[k]
+    else:
+        for i in range(c.shape[0]):
+            if channel[i] != NO_CHANNEL:
+                c[i] = observation[channel[i]]
+    return bool(n_larger > 0)
+
+
+@inlined
+def look_through(told: Told) -> int:
+    """Return the findings about what functions may have given."""
+    rho, gamma, lam, longest, c, z = told.rho, told.gamma, told.lam, told.longest, told.c, told.z
+    n_rho, n_gamma, n_lam, n_longer, n_larger = 0, 0, 0, 0, 0
+    for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
+        n_rho += not np.isfinite(rho[g])
+        n_gamma += not np.isfinite(gamma[g])
+        n_lam += not np.isfinite(lam[g])
+        n_longer += gamma[g] > longest[g]  # NaN is not
+    if not told.is_by_channel:
+        for i in range(c.shape[0]):
+            n_larger += abs(c[i]) > told.largest[i]
+    for i in range(z.shape[0]):
+        n_larger += abs(z[i]) > told.largest[i]
+    found = RHO_BROKEN * (n_rho > 0) | GAMMA_BROKEN * (n_gamma > 0) | LAM_BROKEN * (n_lam > 0)
+    return found | BOUND_RISES * (n_longer + n_larger > 0)
 
 
 @kernel
@@ -93,26 +135,18 @@ def inspect(
     if first_wrong(observation, tiles, n_features) != -1:
         return STATE_WRONG
     told = look_into(held)
-    constant_ratios(told.action, action, probability, told.ratios)
-    rho, ratios, policy, gamma, lam, longest = told.rho, told.ratios, told.policy, told.gamma, told.lam, told.longest
-    c, z, channel, largest = told.c, told.z, told.channel, told.largest
-    n_rho, n_gamma, n_lam, n_longer, n_larger = 0, 0, 0, 0, 0
-    for g in range(rho.shape[0]):
+    if told.action.shape[0] > 0:
+        constant_ratios(told.action, action, probability, told.ratios)
+    rho, ratios, policy = told.rho, told.ratios, told.policy
+    for g in range(policy.shape[0]):
         rho[g] = ratios[policy[g]]
-    for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
-        n_rho += not np.isfinite(rho[g])
-        n_gamma += not np.isfinite(gamma[g])
-        n_lam += not np.isfinite(lam[g])
-        n_longer += gamma[g] > longest[g]  # NaN is not
-    for i in range(c.shape[0]):
-        if channel[i] != NO_CHANNEL:
-            c[i] = observation[channel[i]]
-    for i in range(c.shape[0]):
-        n_larger += (abs(c[i]) > largest[i]) | (abs(z[i]) > largest[i])
-    if n_longer + n_larger > 0:
-        raise_bounds(told)
-    found = RHO_BROKEN * (n_rho > 0) | GAMMA_BROKEN * (n_gamma > 0) | LAM_BROKEN * (n_lam > 0)
-    return int(found | BOUND_RISES * (n_longer + n_larger > 0))
+    found = BOUND_RISES * read_channels(told, observation)
+    if not (told.is_fixed and told.seen[0]):
+        found |= look_through(told)
+    told.seen[0] = 1
+    if found & BOUND_RISES:
+        raise_bounds(told, observation)
+    return int(found)
 
 
 @kernel

@@ -237,6 +237,7 @@ def gibbs_ratios(
 ) -> int:
     """Write rho = pi(action)/b(action) of every policy to its position, and return how often a feature is on.
 
+    Nowhere if `rho` is empty: the state's ratios are what was asked for.
     `entry` is where `take_turns`, or `take_turns_in_floats`, begins.
     """
     parts = look_into(held)
@@ -244,6 +245,6 @@ def gibbs_ratios(
     state.asked[0], state.asked[1] = action, probability
     n_gained, n_lost, most = switch_features(state, tiles)
     share_out(entry, held, n_gained, n_lost, n_hands)
-    for i in range(position.shape[0]):
+    for i in range(position.shape[0] if rho.shape[0] > 0 else 0):
         rho[position[i]] = state.ratios[i]
     return int(most)

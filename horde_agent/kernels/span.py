@@ -40,6 +40,7 @@ from horde_agent.kernels.arrays import (
     LIMIT,
     N_KEPT,
     N_OWED,
+    N_SICK,
     N_SPENT,
     NUMBERS,
     OUTCOME,
@@ -158,22 +159,25 @@ def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[
 @inner_kernel
 def tell(b: int, slot: int, span: Span) -> bool:
     """Spread the signals over a tile's lanes, and say whether rho > 0 for any."""
-    start, stop, lanes, queue = span.tiles.start[b], span.tiles.start[b + 1], span.lanes, span.queue
-    group, cumulant = span.tiles.group[start:stop], span.tiles.cumulant[start:stop]  # -1: the last column, zero
-    rho, c, width, most = queue.rho[slot], queue.c[slot], stop - start, queue.rho[slot, 0] * 0
+    start, stop, lanes, queue, tiles = span.tiles.start[b], span.tiles.start[b + 1], span.lanes, span.queue, span.tiles
+    group, cumulant = tiles.group[start:stop], tiles.cumulant[start:stop]  # -1: the last column, zero
+    rho, c, width, n_positive = queue.rho[slot], queue.c[slot], stop - start, 0
     rho_t, c_tp1 = lanes[RHO_T, start:stop], lanes[C_TP1, start:stop]
+    for i in range(width):  # one thing at a time: numba makes vectors of such loops alone
+        rho_t[i] = rho[group[i]]
     for i in range(width):
-        rho_t[i], c_tp1[i] = rho[group[i]], c[cumulant[i]]
-        most = max(most, rho_t[i])
+        c_tp1[i] = c[cumulant[i]]
+    for i in range(width):
+        n_positive += rho_t[i] > 0
     if queue.varies[slot, STATE]:
         gamma, lam = queue.gamma[slot], queue.lam[slot]
         for i in range(width):
             lanes[GAMMA_TP1, start + i], lanes[LAM_TP1, start + i] = gamma[group[i]], lam[group[i]]
     if queue.varies[slot, OUTCOME]:
-        z = queue.z[slot]
+        z, outcome = queue.z[slot], tiles.outcome[start:stop]
         for i in range(width):
-            c_tp1[i] += (1 - lanes[GAMMA_TP1, start + i]) * z[cumulant[i]]
-    return bool(most > 0)
+            c_tp1[i] += (1 - lanes[GAMMA_TP1, start + i]) * z[outcome[i]]
+    return bool(n_positive > 0)
 
 
 @inner_kernel
@@ -353,23 +357,46 @@ def rest(b: int, span: Span, rules: Rules) -> None:
 
 
 @inner_kernel
-def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integers, m_step: float, row: int) -> None:
-    """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there."""
+def take_in(
+    history: History,
+    queue: Queue,
+    signals: Signals,
+    tiles_tp1: Integers,
+    m_step: float,
+    row: int,
+    is_settled: bool,
+) -> None:
+    """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there.
+
+    Where that is settled but for rho and the cumulants, the rest is what it was one step before.
+    """
     past.observe(history, tiles_tp1)
     slot = past.slot_of(history, history.clock[past.NOW])
-    rho, gamma, lam, c, z = queue.rho[slot], queue.gamma[slot], queue.lam[slot], queue.c[slot], queue.z[slot]
+    rho, c, latest = queue.rho[slot], queue.c[slot], queue.varies.shape[0] - 1
+    for g in range(signals.rho_t.shape[0]):
+        rho[g] = signals.rho_t[g]
+    for i in range(signals.c_tp1.shape[0]):
+        c[i] = signals.c_tp1[i]
+    queue.m_step[slot], queue.row[slot] = m_step, row
+    if is_settled and not queue.varies[latest, OUTCOME]:
+        queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = 0, 0
+    else:
+        take_in_states(queue, slot, signals)
+    queue.varies[latest, OUTCOME] = queue.varies[slot, OUTCOME]
+
+
+@inner_kernel
+def take_in_states(queue: Queue, slot: int, signals: Signals) -> None:
+    """Keep the continuations, trace decays and outcomes, and note whether the first two differ from those before."""
+    gamma, lam, z = queue.gamma[slot], queue.lam[slot], queue.z[slot]
     gamma_before, lam_before = queue.gamma[queue.gamma.shape[0] - 1], queue.lam[queue.lam.shape[0] - 1]
     n, n_same, n_outcomes = signals.rho_t.shape[0], 0, 0
     for g in range(n):  # several short loops, since numba makes vectors of such alone
-        rho[g] = signals.rho_t[g]
-    for g in range(n):
         gamma[g] = signals.gamma_tp1[g]
     for g in range(n):
         lam[g] = signals.lam_tp1[g]
     for g in range(n):
         n_same += (gamma[g] == gamma_before[g]) & (lam[g] == lam_before[g])
-    for i in range(signals.c_tp1.shape[0]):
-        c[i] = signals.c_tp1[i]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
@@ -377,7 +404,6 @@ def take_in(history: History, queue: Queue, signals: Signals, tiles_tp1: Integer
         for g in range(n):
             gamma_before[g], lam_before[g] = gamma[g], lam[g]
     queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = n_same < n, n_outcomes > 0
-    queue.m_step[slot], queue.row[slot] = m_step, row
 
 
 @inlined
@@ -394,20 +420,34 @@ def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Ru
     waits_long = n_spent > 0 and now - span.past.times[b, 1, 0] >= rules.longest_wait
     if n_spent >= span.past.book[b, LIMIT] or waits_long:
         settle(b, hand, span, rules)
+    give_out(b, span)
 
 
 @inner_kernel
-def give_out(span: Span, predictions: Floats) -> int:
-    """Give out the predictions, find how far back anybody still looks, and return SOMEBODY_... as it applies."""
-    past_, lanes, n_sick, demon, clock = span.past, span.lanes, 0, span.tiles.demon, span.history.clock
-    for i in range(lanes.shape[1]):
+def give_out(b: int, span: Span) -> None:
+    """Give out a tile's predictions, and count who is sick."""
+    start, stop, n_sick = span.tiles.start[b], span.tiles.start[b + 1], 0
+    demon, v, sick = span.tiles.demon[start:stop], span.lanes[V, start:stop], span.lanes[SICK, start:stop]
+    predictions = span.work.predictions
+    for i in range(stop - start):
         if demon[i] >= 0:
-            predictions[demon[i]] = lanes[V, i]
-            n_sick += lanes[SICK, i] > 0
-    oldest, n_long = clock[past.NOW], 0
+            predictions[demon[i]] = v[i]
+    for i in range(stop - start):
+        n_sick += sick[i] > 0
+    span.past.book[b, N_SICK] = n_sick
+
+
+@inner_kernel
+def gather_up(span: Span, predictions: Floats) -> int:
+    """Copy the predictions, find how far back anybody still looks, and return SOMEBODY_... as it applies."""
+    past_, clock, n_sick, n_long = span.past, span.history.clock, 0, 0
+    for i in range(predictions.shape[0]):
+        predictions[i] = span.work.predictions[i]
+    oldest = clock[past.NOW]
     for b in range(past_.book.shape[0]):
         oldest = min(oldest, oldest_of(b, past_, clock[past.NOW]))
         n_long += past_.book[b, WANTS_CARRY]
+        n_sick += past_.book[b, N_SICK]
     clock[past.OLDEST] = oldest
     return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
@@ -438,7 +478,7 @@ def learn(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: 
     """
     span = look_into(held).span
     share_out(entry, held, n_steps, switches_of(span.history, span.switched, n_steps), n_hands)
-    return int(give_out(span, predictions))
+    return int(gather_up(span, predictions))
 
 
 @kernel
@@ -448,6 +488,7 @@ def step(
     tiles_tp1: Integers,
     m_step: float,
     row: int,
+    is_settled: bool,
     entry: int,
     n_steps: int,
     n_hands: int,
@@ -455,12 +496,13 @@ def step(
 ) -> int:
     """Take in the transition to `tiles_tp1`, then let all demons take the last `n_steps` steps, if any: see `learn`.
 
-    `signals` are held, and `row` is the first of the rows of theta to be looked through for weights past their bound.
+    `signals` are held; see `take_in` for what is settled. `row` is the first of the rows of theta to be looked through
+    for weights past their bound.
     """
     span = look_into(held).span
     if not past.has_room(span.history, tiles_tp1.shape[0]):
         return NO_ROOM
-    take_in(span.history, span.queue, look_into(signals), tiles_tp1, m_step, row)
+    take_in(span.history, span.queue, look_into(signals), tiles_tp1, m_step, row, is_settled)
     return int(learn(held, entry, n_steps, n_hands, predictions)) if n_steps > 0 else 0
 
 
@@ -491,7 +533,8 @@ def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
         book[WAS_BUSY] = 0
         if book[N_OWED] == 0:
             book[N_KEPT] = 0
-    give_out(span, predictions)
+        give_out(b, span)
+    gather_up(span, predictions)
 
 
 @kernel
