@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
 _LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a core's own cache
-_SMALLEST_SHARED = 512  # policies from which on it pays to wake other threads
+_SMALLEST_SHARED = 2048  # policies from which on it pays to share the work among threads
 _NOWHERE = np.zeros(0)
 
 

@@ -118,8 +118,10 @@ class Horde(Holder):
         """Make the arrays in which the demons are told about each transition; those given are kept up from now on.
 
         Args:
-            largest, bound: Of each demon: the largest |c| or |z| so far, and |theta| that no answer can need.
-            longest, rho: Of each group: the largest gamma so far, and rho of the last step.
+            largest: Largest |c| or |z| of each demon so far.
+            bound: |theta| that no answer of a demon can need.
+            longest: Largest gamma of each group so far.
+            rho: Of each group in the last step.
         """
         states = (self._policies, self._continuation, self._lam, self._outcome)
         self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off

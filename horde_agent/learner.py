@@ -61,8 +61,8 @@ class LearnerConfig:
             kept. Keeping it costs as much again as learning.
         check_every: Every weight is held against its bound once in so many learning steps.
         write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
-        lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, or 64 in
-            batches. Results depend on both by rounding alone.
+        lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, 512 of 8,192
+            demons and more, or 64 in batches. Results depend on both by rounding alone.
         engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
             the plain one in any case.
 

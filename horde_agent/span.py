@@ -30,6 +30,7 @@ Tiles = NDArray[np.int64]
 Reals = NDArray[Any]
 
 _WIDEST_TILE = 128
+_MANY, _WIDEST_OF_MANY = 8_192, 512  # demons whose weights come from memory: long rows come faster, writing is burstier
 _WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
 _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
 _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
@@ -105,9 +106,8 @@ class SpanGTD(Holder):
         self.period = period or config.write_every or _PERIODS[batch > 1]
         self.tail, self.batch = tail, min(batch, self.period)
         self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
-        widest = widest or config.lanes or (_WIDEST_TILE if batch == 1 else _WIDEST_DEFERRED_TILE)
         policy = np.arange(group.max() + 1) if policy is None else policy
-        self._widest = widest
+        self._widest = widest or config.lanes  # 0: chosen
         self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
         self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
@@ -125,7 +125,9 @@ class SpanGTD(Holder):
 
     def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
         """Give each demon a lane."""
-        return Arrangement(group, policy, self._widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
+        eager = _WIDEST_OF_MANY if group.size >= _MANY else _WIDEST_TILE
+        widest = self._widest or (eager if self.batch == 1 else _WIDEST_DEFERRED_TILE)
+        return Arrangement(group, policy, widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
     def _allocate(self, n_groups: int) -> arrays.Span:
         """Make the arrays, all zero but the books."""

@@ -38,7 +38,7 @@ class Told(NamedTuple):
     rho: Floats  # (g,): importance sampling ratios
     gamma: Floats  # (g,): continuation at the state reached
     lam: Floats  # (g,): trace decay there
-    c: Floats  # (d,): cumulants; or the channels, (n_channels,), where all demons sum channels and the engine knows which
+    c: Floats  # (d,): cumulants; or the channels, (n_channels,), where the engine knows which channel each demon sums
     z: Floats  # (d,): outcomes
     top: Floats  # (n_channels,): largest |value| of each channel so far
     largest: Floats  # (d,): largest |c| or |z| so far
@@ -119,9 +119,7 @@ def look_through(told: Told) -> int:
 
 
 @kernel
-def inspect(
-    held: Told, observation: Floats, tiles: Integers, n_features: int, action: int, probability: float
-) -> int:
+def inspect(held: Told, observation: Floats, tiles: Integers, n_features: int, action: int, probability: float) -> int:
     """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
 
     Args:

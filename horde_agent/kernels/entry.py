@@ -30,8 +30,8 @@ def entry_of(kernel_: Any, *arguments: Any) -> Any:
     """
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return kernel_
-    # Starts the threads, and makes known where they are asked: a parallel loop read from the cache, as part of the kernel
-    # that calls it, would call nothing.
+    # Starts the threads, and makes known where they are: a parallel loop that is read from the cache as part of the
+    # kernel that calls it would call nothing.
     numba.get_num_threads()
     signature = tuple(_typeof(argument) for argument in arguments)
     kernel_.compile(signature)

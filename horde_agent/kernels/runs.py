@@ -145,9 +145,7 @@ def runs_of_row(
 
 
 @inner_kernel
-def list_runs(
-    hand: int, first: int, is_alive: NDArray[np.uint8], work: Work, history: past.History
-) -> int:
+def list_runs(hand: int, first: int, is_alive: NDArray[np.uint8], work: Work, history: past.History) -> int:
     """List the features that were on since `first`, with their runs as places in the table; return how many.
 
     A feature in the carried trace is listed too. A run during which a feature was on twice is listed twice.

@@ -59,7 +59,7 @@ def move_rows_plain(
     n: int,
     lost: Integers,
     n_lost: int,
-    soon: int,  # noqa: ARG001
+    soon: int,
     out: Reals,
 ) -> None:
     """Add the rows of the first n `features` to `out`, and subtract those of the first n_lost `lost`.

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -108,3 +113,28 @@ def test_a_copy_of_a_horde_goes_on_as_the_horde_does(config: dict[str, str], mad
     want = live(horde, 5, 10)
     np.testing.assert_array_equal(live(twin, 5, 10), want)
     assert (want != 0).any()
+
+
+_ASK_FOR_RATIOS = """
+import numpy as np
+from horde_agent.gibbs import GibbsTable
+from horde_agent.policies import Gibbs
+rng, out = np.random.default_rng(0), np.zeros(2_048)
+table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in out], np.arange(2_048))
+table.ratios(np.arange(5), 1, 0.5, out)
+print(table._n_hands, float(out.sum()))
+"""
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter reads nothing from a cache")
+def test_a_process_may_begin_with_a_parallel_loop_from_the_cache(tmp_path: Path) -> None:
+    """What the first one compiled, the second calls before it has asked numba for threads in any other way."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", _ASK_FOR_RATIOS], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert said[0] == said[1]
+    assert said[0].startswith("2 ")

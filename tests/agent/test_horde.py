@@ -11,7 +11,9 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels import lanes
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
+from horde_agent.span import SpanGTD
 from tests.agent.shared import binary
 from tests.oracles.gtd import DenseGTD
 
@@ -103,6 +105,39 @@ def test_a_horde_equals_the_oracle_given_pi_over_b(engine: Any) -> None:
     np.testing.assert_allclose(horde.mspbe_vector(), (oracle.m * oracle.w).sum(axis=1), atol=1e-12)
     largest = oracle.max_e.max()
     assert horde.max_trace == pytest.approx(largest) if engine == "plain" else largest < horde.max_trace < 2 * largest
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_what_never_changes_is_told_once_and_after_each_end(mode: Any) -> None:
+    """Constant outcomes, channels alone, and terminations, where gamma is 0 for a step: as in the plain engine."""
+    questions = [ask(f"{i}", ConstantAction(i % 2, N_ACTIONS), Channel(i % 3), 0.9, outcome=float(i)) for i in range(6)]
+    hordes = [make(questions, replace(F64, engine="plain")), make(questions, mode=mode)]
+    rng, behaviour, largest = np.random.default_rng(3), StickyRandom(N_ACTIONS), 0.0
+    for t in range(150):
+        state = rng.random(N_CHANNELS), rng.choice(N_FEATURES, N_ACTIVE, replace=False)
+        action, b = behaviour.draw(rng)
+        for horde in hordes:
+            if t % 40 == 0:
+                horde.begin(*state)
+            else:
+                horde.learn(action, b, *state, terminated=t % 40 == 39)
+        largest = max(largest, np.abs(hordes[0].td_error).max())
+    plain, fast = hordes
+    np.testing.assert_allclose(fast.weights()[0], plain.weights()[0], atol=1e-11)
+    np.testing.assert_allclose(fast.td_error, plain.td_error, atol=1e-10)
+    assert largest > 3.0  # an outcome was told, in full where gamma was 0
+
+
+def test_the_bound_follows_the_largest_that_a_channel_ever_was() -> None:
+    """1,000 times the largest |c|, over 1 - gamma: raised by a large value that is long gone, of that channel alone."""
+    horde = make([ask("0", cumulant=Channel(0)), ask("1", cumulant=Channel(1), continuation=0.5)])
+    horde.begin(np.zeros(N_CHANNELS), np.arange(N_ACTIVE))
+    for values in ([0.5, 0.1, 0.0], [-2.0, 0.1, 9.0], [0.1, 0.1, 0.1]):
+        horde.learn(0, 1.0, np.array(values), np.arange(N_ACTIVE))
+    np.testing.assert_allclose(horde._told.bound, [1e3 * 2.0 / 0.2, 1e3 * 0.1 / 0.5])
+    engine = horde._engine
+    assert isinstance(engine, SpanGTD)
+    np.testing.assert_allclose(engine._span.lanes[lanes.BOUND, engine.layout.lane], horde._told.bound)
 
 
 def test_a_cumulant_may_be_what_another_demon_predicts() -> None:

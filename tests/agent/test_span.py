@@ -403,3 +403,13 @@ def test_features_that_come_in_any_number_and_order() -> None:
         engine.learn(tiles, Signals(rho, 0.9 * one, 0.8 * one, c, z))
         oracle.learn(binary(tiles, 6), rho, 0.9 * one, 0.8 * one, c, z)
     compare(engine, oracle, 1e-12, "after 200")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_begin_with_a_cache_line(dtype: Any) -> None:
+    """Else each of a row's vectors lies across two lines: a fifth to a third slower, measured."""
+    engine = SpanGTD(np.arange(40), 30, 0.1, 0.01, LearnerConfig(dtype=dtype))
+    engine.begin(np.arange(3), np.full(40, 0.9), np.full(40, 0.9))
+    span = engine._span
+    for array in (*span.memory[:3], *span.past[:3], span.lanes, span.work.table):
+        assert array.ctypes.data % 64 == 0
