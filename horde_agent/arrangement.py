@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TILES_OF_A_FAMILY = 4
-_MOST_FAMILIES = 32
+_MOST_FAMILIES = 64  # one for each step between writings
 _LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 
 
