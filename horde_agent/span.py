@@ -41,6 +41,13 @@ _NOBODY = np.zeros(0, dtype=np.int64)
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
 
 
+def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
+    """Return the most lanes of a tile, unless they are set."""
+    if is_deferred:
+        return _WIDEST_DEFERRED_TILE
+    return _WIDEST_OF_MANY if n_demons >= _MANY else _WIDEST_TILE
+
+
 def _most_threads() -> int:
     """Return how many threads there may be at once."""
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -125,8 +132,7 @@ class SpanGTD(Holder):
 
     def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
         """Give each demon a lane."""
-        eager = _WIDEST_OF_MANY if group.size >= _MANY else _WIDEST_TILE
-        widest = self._widest or (eager if self.batch == 1 else _WIDEST_DEFERRED_TILE)
+        widest = self._widest or widest_tile(group.size, is_deferred=self.batch > 1)
         return Arrangement(group, policy, widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
     def _allocate(self, n_groups: int) -> arrays.Span:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import parallel_kernel
 from horde_agent.kernels.vectors import move_rows
+from horde_agent.span import aligned_zeros
 
 Step = Callable[[int], object]
 
@@ -113,15 +114,24 @@ def timed(step: Step, t: int) -> float:
 def read_rows(
     data: NDArray[Any], width: int, order: NDArray[np.int64], none: NDArray[np.int64], sums: NDArray[Any]
 ) -> None:
-    """Add up rows in an order, each thread its share, by the kernel with which the engine reads rows of weights."""
-    n = order.shape[0]
-    for hand in prange(sums.shape[0]):
-        mine = order[hand * n // sums.shape[0] : (hand + 1) * n // sums.shape[0]]
-        move_rows(data, 0, width, mine, mine.shape[0], none, 0, 0, sums[hand])
+    """Add up all rows, tile by tile, in an order within each, by the kernel with which the engine reads weights.
+
+    As the engine does, a thread asks for rows of the tile that it takes next while it adds up those of this one.
+    """
+    n_hands, tile = sums.shape[0], order.size * width
+    n_tiles = data.shape[0] // tile
+    for part in range(order.shape[0]):
+        for hand in prange(n_hands):
+            for b in range(hand, n_tiles, n_hands):
+                soon = n_hands * tile if b + n_hands < n_tiles else 0
+                move_rows(data, b * tile, width, order[part], order.shape[1], none, 0, soon, sums[hand])
 
 
 def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:
     """Return the GB/s at which rows are read in random order from so much memory: the best of five sweeps.
+
+    A sweep passes through the memory four times, in tiles of 1,024 rows, and reads a random quarter of each tile's rows
+    every time.
 
     Args:
         n_bytes: Size of the memory read.
@@ -130,10 +140,13 @@ def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_byt
         row_bytes: Size of a row, a multiple of 64: as much as an engine reads of a feature at once.
     """
     width = row_bytes // 4
-    n_rows = max(64, n_bytes // row_bytes)
-    data, sums = np.ones(n_rows * width, dtype=np.float32), np.zeros((n_threads, width), dtype=np.float32)
-    order = rng.permutation(n_rows)
-    none = order[:0]
+    n_of_tile = min(1_024, max(4, n_bytes // row_bytes // n_threads // 4 * 4))
+    n_tiles = max(n_threads, n_bytes // row_bytes // n_of_tile)
+    data = aligned_zeros((n_tiles * n_of_tile * width,), np.dtype(np.float32))
+    data[:] = 1  # so that there is memory behind it
+    sums = np.zeros((n_threads, width), dtype=np.float32)
+    order = np.sort(rng.permutation(n_of_tile).reshape(4, -1), axis=1)
+    none = order[0, :0]
     read_rows(data, width, order, none, sums)
     best = min(timed(lambda _: read_rows(data, width, order, none, sums), 0) for _ in range(5))
     return 4e-9 * data.size / best

@@ -15,7 +15,7 @@ import numpy as np
 
 from horde_agent.bench.measure import bandwidth
 from horde_agent.bench.workload import N_ACTIONS, Stream
-from horde_agent.span import SpanGTD
+from horde_agent.span import SpanGTD, widest_tile
 
 BATCH = 64  # steps that a deferred Horde takes at once
 _LONGEST_WAIT = 3  # periods after which something owed is written
@@ -125,7 +125,8 @@ def roofline(
 ) -> tuple[list[Row], dict[str, float]]:
     """Return a row for each size and mode that was measured, and the bandwidths measured for them, by name.
 
-    The limit is that of reading rows in random order out of as much memory as is touched between two writings.
+    The limit is that of reading rows in random order, as an engine does, out of as much memory as is touched between
+    two writings.
     """
     rows, found = [], {}
     share_touched = n_touched(stream, period(is_deferred=False)) / stream.n_features
@@ -133,7 +134,7 @@ def roofline(
         for who, times in competitors.items() if section.split()[0] in ("w1", "w2", "w10k", "w50k", "max") else ():
             if not isinstance(times, dict) or "numbers_kept" not in times or "every-step" in who:
                 continue
-            moved, row_bytes = _moved(section, who, stream, times["numbers_kept"])
+            moved, row_bytes = _moved(section, who, stream, times["numbers_kept"], times["n_demons"])
             itemsize = 8 if "float64" in who else 4
             touched = share_touched * 2 * itemsize * stream.n_features * times["n_demons"]
             n_bytes = int(min(max(touched, _SMALLEST), _LARGEST)) // row_bytes * row_bytes
@@ -147,11 +148,13 @@ def roofline(
     return rows, found
 
 
-def _moved(section: str, who: str, stream: Stream, n_kept: float) -> tuple[Moved, int]:
+def _moved(section: str, who: str, stream: Stream, n_kept: float, n_demons: int) -> tuple[Moved, int]:
     """Return what a demon's step moves, and the size of a tile's row."""
     itemsize = 8 if "float64" in who else 4
     if section == "w1":
         return followed_bytes(stream, itemsize)._replace(past=itemsize * n_kept), 80 * itemsize
-    if "deferred" in who:
-        return deferred_bytes(stream, itemsize)._replace(past=itemsize * n_kept / BATCH), 64 * itemsize
-    return eager_bytes(stream, itemsize)._replace(past=itemsize * n_kept), 128 * itemsize
+    is_deferred = "deferred" in who
+    row_bytes = widest_tile(n_demons, is_deferred=is_deferred) * itemsize
+    if is_deferred:
+        return deferred_bytes(stream, itemsize)._replace(past=itemsize * n_kept / BATCH), row_bytes
+    return eager_bytes(stream, itemsize)._replace(past=itemsize * n_kept), row_bytes
