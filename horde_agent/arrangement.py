@@ -27,6 +27,7 @@ class Arrangement:
         start: Tile b is the lanes start[b]..start[b + 1], shape (n_tiles + 1,).
         family: Of each tile, shape (n_tiles,): a policy with tiles of its own is a family, the others' tiles a few.
         first: Family f is the tiles first[f]..first[f + 1], shape (n_families + 1,).
+        is_mixed: Of each family, 1 where its tiles are of several policies, uint8 of shape (n_families,).
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class Arrangement:
         for p in np.unique(policy_of[~is_small]):
             pieces += _even(order[policy_of[order] == p], widest)
             sizes_of_families.append(len(pieces) - sum(sizes_of_families))
+        n_pure = len(sizes_of_families)
         others = _even(order[is_small[order]], widest)
         n_families = min(_MOST_FAMILIES, -(-len(others) // of_a_family))
         sizes_of_families += [len(f) for f in np.array_split(np.arange(len(others)), max(n_families, 1)) if f.size]
         pieces += others
+        self.is_mixed = (np.arange(len(sizes_of_families)) >= n_pure).astype(np.uint8)
         self.family = np.repeat(np.arange(len(sizes_of_families)), sizes_of_families)
         self.first = np.concatenate([[0], np.cumsum(sizes_of_families)]).astype(np.int64)
         widths = [-(-members.size // _LANE_UNIT) * _LANE_UNIT for members in pieces]

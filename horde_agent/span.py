@@ -156,6 +156,7 @@ class SpanGTD(Holder):
             layout.start,
             layout.family,
             layout.first,
+            layout.is_mixed,
         )
         memory = arrays.Memory(
             theta=zeros(n * lanes),

@@ -61,6 +61,7 @@ class Tiles(NamedTuple):
     start: Integers  # (T + 1,): tile b is lanes start[b]..start[b + 1]
     family: Integers  # (T,): family of each tile
     first: Integers  # (families + 1,): family f is tiles first[f]..first[f + 1]
+    is_mixed: NDArray[np.uint8]  # (families,): 1 where its tiles are of several policies
 
 
 class Memory(NamedTuple):

@@ -47,12 +47,14 @@ _ONE, _ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @inner_kernel
 def number_times(
-    first_tile: int, last_tile: int, hand: int, past_: Past, work: Work, history: past.History
+    first_tile: int, last_tile: int, hand: int, is_mixed: bool, past_: Past, work: Work, history: past.History
 ) -> tuple[int, int]:
     """Number the times at which some tiles have a coefficient: place[t - first] is the number of those before t.
 
     A tile that writes may be ahead of others of its family, which have yet to take the steps in the slots. These may
-    give each of the slots' times a coefficient.
+    give each of the slots' times a coefficient. And others may have written already: which of their times are found is
+    a matter of chance, which must change no bit. Tiles of one policy learn at the same times, but for tails, which come
+    before a writer's own. In a mixed family all times are numbered.
 
     Returns:
         The first time, and how many there are.
@@ -63,7 +65,7 @@ def number_times(
     for b in range(first_tile, last_tile):
         first = min(first, oldest_of(b, past_, now))
     for i in range(now - first + 2):
-        place[i] = in_slots - first <= i <= now - first
+        place[i] = i <= now - first and (is_mixed or i >= in_slots - first)
     for b in range(first_tile, last_tile):
         book = past_.book[b]
         for k in range(book[N_KEPT]):
@@ -180,13 +182,14 @@ def list_of(b: int, hand: int, span: Span, is_alive: NDArray[np.uint8]) -> tuple
     """
     listed, now, family = span.work.listed[hand], span.history.clock[past.NOW], span.tiles.family[b]
     if is_alive.shape[0] > 0:
-        first, n_times = number_times(b, b + 1, hand, span.past, span.work, span.history)
+        first, n_times = number_times(b, b + 1, hand, np.bool_(False), span.past, span.work, span.history)
         listed[FAMILY] = -1
         return first, n_times, list_runs(hand, first, is_alive, span.work, span.history)
     if listed[FAMILY] != family or listed[WHEN] != now:
         of_family = span.tiles.first
+        is_mixed = span.tiles.is_mixed[family] != 0
         first, n_times = number_times(
-            of_family[family], of_family[family + 1], hand, span.past, span.work, span.history
+            of_family[family], of_family[family + 1], hand, is_mixed, span.past, span.work, span.history
         )
         listed[FAMILY], listed[WHEN], listed[FIRST], listed[N_TIMES] = family, now, first, n_times
         listed[N_FEATURES] = list_runs(hand, first, is_alive, span.work, span.history)

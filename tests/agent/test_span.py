@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent.arrangement import Arrangement
+from horde_agent.kernels import arrays
 from horde_agent.learner import GTDLambda, LearnerConfig, Signals
 from horde_agent.span import SpanGTD
 from tests.agent.shared import RandomStream, binary, random_stream
@@ -413,3 +414,36 @@ def test_rows_begin_with_a_cache_line(dtype: Any) -> None:
     span = engine._span
     for array in (*span.memory[:3], *span.past[:3], span.lanes, span.work.table):
         assert array.ctypes.data % 64 == 0
+
+
+def test_a_tile_is_asked_for_ahead_where_it_is_as_wide() -> None:
+    """A policy's 70 demons in two tiles of 48 lanes, ten others in one of 16; and three tiles alike, by two threads."""
+    unlike = Arrangement(np.r_[np.zeros(70, dtype=np.int64), np.arange(1, 11)], np.arange(11), 64)
+    assert np.diff(unlike.start).tolist() == [48, 48, 16]
+    assert unlike.way_to(1).tolist() == [48, 0, 0]
+    assert Arrangement(np.arange(40), np.arange(40), 16).way_to(2).tolist() == [32, 0, 0]
+    assert unlike.way_to(16).tolist() == [0, 0, 0]
+
+
+def test_what_a_tile_writes_does_not_depend_on_how_far_its_family_is() -> None:
+    """Tiles of a family list their runs together while others of it write: to the bit, it must not matter who is first.
+
+    Four tiles of policies that are followed at different times; the books of all but one are then closed.
+    """
+    n_groups, n, rng = 64, 40, np.random.default_rng(2)
+    config = LearnerConfig(w_rule="importance-weighted", vector_mspbe=False)
+    engine = SpanGTD(np.arange(n_groups), n, 0.05, 0.01, config, widest=16, period=64)
+    zero, gamma = np.zeros(n_groups), np.full(n_groups, 0.9)
+    engine.begin(rng.choice(n, 6, replace=False), gamma, gamma)
+    for _ in range(40):
+        rho = np.repeat(rng.random(4) < 0.4, 16) * rng.uniform(0.5, 2.0, n_groups)
+        engine.learn(rng.choice(n, 6, replace=False), Signals(rho, gamma, gamma, rng.normal(size=n_groups), zero))
+    assert engine.layout.n_tiles == 4
+    before = [rows.copy() for rows in engine._read(1)]
+    book = engine._span.past.book
+    for tile in (0, 2, 3):
+        book[tile, [arrays.N_KEPT, arrays.N_OWED, arrays.N_SPENT]] = 0
+    engine._span.work.listed[:] = -1
+    for one, other in zip(before, engine._read(1), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.abs(before[0]).max() > 0.01
