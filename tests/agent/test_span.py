@@ -408,7 +408,7 @@ def test_features_that_come_in_any_number_and_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_begin_with_a_cache_line(dtype: Any) -> None:
-    """Else each of a row's vectors lies across two lines: a fifth to a third slower, measured."""
+    """Else each of a row's vectors lies across two lines: a fifth slower with 10,000 demons, measured."""
     engine = SpanGTD(np.arange(40), 30, 0.1, 0.01, LearnerConfig(dtype=dtype))
     engine.begin(np.arange(3), np.full(40, 0.9), np.full(40, 0.9))
     span = engine._span
