@@ -92,7 +92,7 @@ def take_tails(past: Past, old: Arrangement, into: Past, new: Arrangement, moved
     """Take along the tails of the traces, where nothing is owed any more.
 
     Each tail is an unbroken run of steps up to the last one. A tile keeps as many as the longest that comes to it; a
-    lane whose own is shorter has rho = 0 before, which is what an ended trace looks like.
+    lane whose own is shorter has c = 0 before, which is what an ended trace looks like.
     """
     was, book = past.book, into.book
     for move in moved:
@@ -102,5 +102,5 @@ def take_tails(past: Past, old: Arrangement, into: Past, new: Arrangement, moved
         into.times[tile, 0, :n] = np.arange(now - n, now)
     for move in moved:
         n, n_here = int(was[move.source, arrays.N_KEPT]), int(book[move.tile, arrays.N_KEPT])
-        rows = rows_of(into.trace, new, move.tile)[2 * (n_here - n) : 2 * n_here]
-        rows[:, move.here] = rows_of(past.trace, old, move.source)[: 2 * n, move.there]
+        rows = rows_of(into.trace, new, move.tile)[n_here - n : n_here]
+        rows[:, move.here] = rows_of(past.trace, old, move.source)[:n, move.there]

@@ -166,9 +166,10 @@ class SpanGTD(Holder):
             is_alive=np.zeros((0, n), dtype=np.uint8),
         )
         past = arrays.Past(
-            trace=zeros(2 * kept * lanes),
+            trace=zeros(kept * lanes),
             owed=zeros(2 * self.period * lanes),
             spent=zeros(self.period * lanes),
+            ratios=zeros(2 * self.period * lanes),
             times=integers(tiles, 2, kept),
             m_steps=np.zeros((tiles, self.period)),
             dropped=np.zeros((dropped.N_BOUNDS, lanes)),
@@ -439,13 +440,10 @@ class SpanGTD(Holder):
         b = int(np.searchsorted(self.layout.start, lane, side="right")) - 1
         kept = [of_lane.ALPHA, of_lane.ALPHA_W, of_lane.BOUND, of_lane.MAX_E]
         keep = self._span.lanes[kept, lane].copy()
-        for rows in (
-            *self._rows(b),
-            self._past_rows(self._span.past.trace, b),
-            self._past_rows(self._span.past.owed, b),
-        ):
+        past = self._span.past
+        of_past = [self._past_rows(numbers, b) for numbers in (past.trace, past.owed, past.spent, past.ratios)]
+        for rows in (*self._rows(b), *of_past):
             rows[:, lane - int(self.layout.start[b])] = 0
-        self._past_rows(self._span.past.spent, b)[:, lane - int(self.layout.start[b])] = 0
         self._span.lanes[:, lane] = 0
         self._span.lanes[kept[2:], lane] = keep[2:]
         for told in self._span.tiles[:3]:
@@ -543,9 +541,9 @@ class SpanGTD(Holder):
 
     @property
     def n_numbers_kept(self) -> float:
-        """Numbers of its past that a demon's step looks at: rho and g of each step kept, delta and h owed, q spent."""
+        """Numbers of its past that a demon's step looks at: c of each step kept, d and h owed, q spent."""
         n_kept, n_owed, n_spent = self._span.past.book[:, [arrays.N_KEPT, arrays.N_OWED, arrays.N_SPENT]].T
-        return float(np.average(2 * n_kept + 2 * n_owed + n_spent, weights=np.diff(self.layout.start)))
+        return float(np.average(n_kept + 2 * n_owed + n_spent, weights=np.diff(self.layout.start)))
 
     def tail_bounds(self) -> TailBounds:
         """Return what dropping the tails of traces may have changed so far; nothing changes."""

@@ -120,7 +120,7 @@ def steps_of_lanes(*, is_left_out: bool) -> Callable[[Reals], None]:
     def take(rows: Reals, numbers: Reals, past: Reals) -> None:
         for _ in range(_ROUNDS):
             for start in range(0, _LANES, _WIDTH):
-                vectors.take_busy_step(rows, start, _WIDTH, numbers, past, 0, past, 0, past, 0)
+                vectors.take_busy_step(rows, start, _WIDTH, numbers, past, 0, past, 0, past, 0, past)
 
     def without(at: Any, number: Any) -> None:
         formula(_Without(at), number)

@@ -70,16 +70,17 @@ class Memory(NamedTuple):
     theta: Reals  # (n L,)
     w: Reals  # (n L,)
     m: Reals  # (n L,): the vector MSPBE trace over its common scale, or (0,) where it is not kept
-    carried: Reals  # (places, n widest tile): traces at the last writing
+    carried: Reals  # (places, n widest tile): g_{t+1} e_t at the last writing
     is_alive: NDArray[np.uint8]  # (places, n): the features in a carried trace
 
 
 class Past(NamedTuple):
     """What each demon keeps of its past: C steps, K of them owed. Tile b's numbers are C (or K) times its lanes."""
 
-    trace: Reals  # (2 C L,): rho_k, then g_k
-    owed: Reals  # (2 K L,): delta_k, then h_k
+    trace: Reals  # (C L,): c_k = rho_k g_{k+1}
+    owed: Reals  # (2 K L,): d_k = rho_k delta_k, then h_k
     spent: Reals  # (K L,): q_k
+    ratios: Reals  # (2 K L,): rho_k, then g_k, of the steps owed: only `dropped.py` asks for them
     times: Integers  # (T, 2, C): of the steps kept, and of the steps spent
     m_steps: Floats  # (T, K): 1 / (tau scale) at each step owed
     dropped: Floats  # (N_BOUNDS, L): what the tails that were dropped may have changed, see `dropped.py`

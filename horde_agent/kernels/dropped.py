@@ -47,7 +47,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.held import look_into
-from horde_agent.kernels.lanes import ALPHA, ALPHA_W
+from horde_agent.kernels.lanes import ALPHA, ALPHA_W, GAMMA_T, LAM_T, RHO_T
 from horde_agent.kernels.lanes import TOP as TOP_NOW
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def account(b: int, span: Span, dropped: Floats) -> None:
     if not lost_anything(dropped, start, stop):
         return
     most, norm = largest_of(span.history)
-    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    ratios = pairs_of(past_.ratios, start, stop, past_.m_steps.shape[1])
     owed = pairs_of(past_.owed, start, stop, past_.m_steps.shape[1])
     spent = rows_of(past_.spent, start, stop, past_.m_steps.shape[1])
     alpha, alpha_w, here = span.lanes[ALPHA, start:stop], span.lanes[ALPHA_W, start:stop], dropped[:, start:stop]
@@ -95,15 +95,14 @@ def account(b: int, span: Span, dropped: Floats) -> None:
     for k in range(book[N_OWED]):
         while j + 1 < book[N_SPENT] and past_.times[b, 1, j] != past_.times[b, 0, first + k]:
             j += 1
-        rho, decay = trace[first + k, 0], trace[first + k, 1]
-        account_step(rho, decay, owed[k, 0], spent[j], alpha, alpha_w, most, norm, here)
+        account_step(ratios[k, 0], ratios[k, 1], owed[k, 0], spent[j], alpha, alpha_w, most, norm, here)
 
 
 @inner_kernel
 def account_step(
     rho: Reals,
     decay: Reals,
-    delta: Reals,
+    d: Reals,
     spent: Reals,
     alpha: Reals,
     alpha_w: Reals,
@@ -111,20 +110,19 @@ def account_step(
     norm: int,
     dropped: Floats,
 ) -> None:
-    """Move the bounds of some lanes on by one step; `decay` is g."""
+    """Move the bounds of some lanes on by one step; `decay` is g, `d` is rho delta."""
     lost, leak, top, moved = dropped[LOST], dropped[LEAK], dropped[TOP], dropped[MOVED]
     leaked, growth = dropped[LEAKED], dropped[GROWTH]
     for i in range(lost.shape[0]):
-        ratio, error, rate = np.float64(rho[i]), abs(np.float64(delta[i])), np.float64(alpha_w[i])
-        remains = ratio * decay[i]
-        top[i] = ratio * most + remains * top[i]
-        lost[i] *= remains
-        leak[i] *= remains
-        moved[i] += error * lost[i]
+        ratio, moves, rate = np.float64(rho[i]), abs(np.float64(d[i])), np.float64(alpha_w[i])
+        beta, reached = decay[i] * lost[i], most + decay[i] * top[i]  # over rho
+        lost[i], top[i] = ratio * beta, ratio * reached
+        leak[i] *= ratio * decay[i]
+        moved[i] += moves * beta
         leaked[i] += leak[i]
         kappa = norm * top[i] * max(3 * np.float64(alpha[i]), 2 * rate) + max(0.0, rate * ratio * norm - 2)
         growth[i] += kappa if moved[i] > 0 else 0.0
-        leak[i] += rate * norm * lost[i] * (error * top[i] + abs(np.float64(spent[i])))
+        leak[i] += rate * norm * (moves * beta * top[i] + lost[i] * abs(np.float64(spent[i])))
 
 
 @inner_kernel
@@ -134,21 +132,22 @@ def lose_tail(b: int, n_tail: int, span: Span) -> None:
     n, lost, sums = past_.book[b, N_KEPT], past_.dropped[LOST, start:stop], past_.dropped[SCRATCH, start:stop]
     if past_.book[b, WAS_BUSY] == 0 or n_tail == n:
         return
-    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    trace, rho_t = rows_of(past_.trace, start, stop, past_.times.shape[2]), span.lanes[RHO_T, start:stop]
     sums[:] = 0
-    for k in range(n):
-        rho, decay, enters = trace[k, 0], trace[k, 1], np.float64(k < n - n_tail)
+    for k in range(n - 1):
+        c, enters = trace[k], np.float64(k < n - n_tail)
         for i in range(sums.shape[0]):
-            sums[i] = rho[i] * (enters + decay[i] * sums[i])
+            sums[i] = c[i] * (enters + sums[i])
     for i in range(sums.shape[0]):
-        lost[i] += sums[i]
+        lost[i] += rho_t[i] * ((n_tail == 0) + sums[i])
 
 
 @inner_kernel
 def lose_rows(b: int, features: Integers, e: Reals, drop_below: float, span: Span) -> None:
     """Note which rows of a carried trace will be dropped: those of `features` below `drop_below` in every lane.
 
-    Entries of different features do not add up in |eps|: their largest counts, and their length over sqrt(N).
+    Entries of different features do not add up in |eps|: their largest counts, and their length over sqrt(N). What is
+    carried is g_{t+1} e_t.
     """
     dropped, start, width = span.past.dropped, span.tiles.start[b], e.shape[1]
     lost, largest = dropped[LOST, start : start + width], dropped[SCRATCH, start : start + width]
@@ -163,7 +162,9 @@ def lose_rows(b: int, features: Integers, e: Reals, drop_below: float, span: Spa
                 largest[i] = max(largest[i], row[i])
                 square[i] += np.float64(row[i]) * row[i]
     for i in range(width):
-        lost[i] += max(largest[i], np.sqrt(square[i] / max(norm, 1)))
+        g = np.float64(span.lanes[GAMMA_T, start + i]) * span.lanes[LAM_T, start + i]
+        if g > 0:
+            lost[i] += max(largest[i], np.sqrt(square[i] / max(norm, 1))) / g
 
 
 @inner_kernel

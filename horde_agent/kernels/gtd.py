@@ -431,10 +431,12 @@ def account(start: int, stop: int, lanes: Reals, rules: Rules, work: Work) -> No
     if not rules.every_step:
         for i in range(start, stop):
             lanes[Q, i] *= lanes[RHO_T, i]
+    for i in range(start, stop):
+        lanes[SPENT, i] = lanes[RHO_T, i] * lanes[DELTA, i]
     bounds.account_step(
         lanes[RHO_T, start:stop],
         lanes[DECAY, start:stop],
-        lanes[DELTA, start:stop],
+        lanes[SPENT, start:stop],
         lanes[Q, start:stop],
         lanes[ALPHA, start:stop],
         lanes[ALPHA_W, start:stop],

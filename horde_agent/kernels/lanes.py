@@ -29,7 +29,7 @@ BASE_E = 16  # e.phi at the present, e as carried
 SUM = 17  # sum delta_k x_k at the present
 SPENT = 18  # sum q_k G(k, now)
 TURNED = 19  # sum h_k G(k + 1, now)
-X_TP1 = 20  # e_{t-1}.phi_{t+1}
+DECAYED = 20  # g_t e_{t-1}.phi_{t+1}
 RHO_T = 21
 GAMMA_TP1 = 22
 LAM_TP1 = 23
@@ -38,7 +38,7 @@ SICK = 25  # 1 once a number was not finite, or a weight past its bound
 N_ROWS = 26
 
 # What a step leaves behind: rows in other arrays.
-TO_RHO, TO_DECAY, TO_DELTA, TO_H, TO_Q = 26, 27, 28, 29, 30
+TO_KEPT, TO_D, TO_H, TO_Q, TO_RHO, TO_DECAY = 26, 27, 28, 29, 30, 31
 
 # The same for all lanes of a tile: places in `numbers`.
 NORM = 0  # |phi_t|^2
@@ -61,6 +61,8 @@ def busy_step(at: Any, number: Any) -> None:
         e_t.w_{t+1}   = e_t.w_t + alpha_w (delta |e_t|^2 - q e_t.phi_t)
         |e_t|^2       = rho^2 (|phi_t|^2 + 2 g e_{t-1}.phi_t + g^2 |e_{t-1}|^2)
         e_t.phi_{t+1} = rho (phi_t.phi_{t+1} + g e_{t-1}.phi_{t+1})
+
+    What a step leaves behind for the steps to come is c = rho_t g_{t+1} and d = rho_t delta_t, with h and q.
     """
     rho, gamma, q = at[RHO_T], at[GAMMA_TP1], at[Q]
     v, delta, is_sound = _td_error(at)
@@ -69,7 +71,7 @@ def busy_step(at: Any, number: Any) -> None:
     y = rho * (q + g * at[Y])
     z = rho * rho * (number[NORM] + g * (at[X] * 2.0 + g * at[Z]))
     e_phi = rho * (number[NORM] + g * at[X])
-    x = rho * (number[ON] + g * at[X_TP1])
+    x = rho * (number[ON] + at[DECAYED])
     h = gamma * (1.0 - lam) * y
     spent = q * (number[EVERY_STEP] + (1.0 - number[EVERY_STEP]) * rho)
     top = rho * (number[MOST] + g * at[TOP])
@@ -83,7 +85,8 @@ def busy_step(at: Any, number: Any) -> None:
     at[SPENT] = at[SPENT] + spent * number[ON]
     at[S] = at[S] + number[ONE_OVER_TAU] * (delta * y - at[S])
     at[GAMMA_T], at[LAM_T] = gamma, lam
-    at[TO_RHO], at[TO_DECAY], at[TO_DELTA], at[TO_H], at[TO_Q] = rho, g, delta, h, spent
+    at[TO_KEPT], at[TO_D], at[TO_H], at[TO_Q] = rho * (gamma * lam), rho * delta, h, spent
+    at[TO_RHO], at[TO_DECAY] = rho, g
 
 
 def idle_step(at: Any, number: Any) -> None:

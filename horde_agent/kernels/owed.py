@@ -39,7 +39,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
-from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, GAMMA_T, LAM_T, SPENT, SUM, TURNED, V
+from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, SPENT, SUM, TURNED, V
 from horde_agent.kernels.runs import list_of
 from horde_agent.kernels.vectors import move_rows, write_runs
 
@@ -60,44 +60,46 @@ def sum_afresh(rows: Reals, origin: int, width: int, tiles: Integers, out: Reals
 def tabulate(b: int, hand: int, first: int, lane: int, table: Reals, has_m: bool, has_e: bool, span: Span) -> None:
     """Write the table of some lanes: entry k is the sum of the coefficients of the vectors before the k-th.
 
-    The coefficient of phi_k in theta is alpha (s_k - h_{k-1}), with s_k = rho_k (delta_k + g_{k+1} s_{k+1}) from the
-    end; in w it is alpha_w (s_k - q_k), in m s_k with delta_k times its step, in e the product of what follows.
+    The coefficient of phi_k in theta is alpha (s_k - h_{k-1}), with s_k = d_k + c_k s_{k+1} from the end; in w it is
+    alpha_w (s_k - q_k), in m s_k with d_k times its step, in the decayed trace c_k and the product of what follows.
     What arrives before the first step kept is for the carried trace: rows REACH, REACH_M and LEFT of `scratch`.
     """
     past_, work, lanes, start, stop = span.past, span.work, span.lanes, span.tiles.start[b], span.tiles.start[b + 1]
     book, place, o, width = past_.book[b], work.paper[hand, PLACE], lane - start, table.shape[2]
-    trace = pairs_of(past_.trace, start, stop, past_.times.shape[2])
+    trace = rows_of(past_.trace, start, stop, past_.times.shape[2])
     owed = pairs_of(past_.owed, start, stop, past_.m_steps.shape[1])
     alpha, alpha_w = lanes[ALPHA, lane : lane + width], lanes[ALPHA_W, lane : lane + width]
     reach, reach_m = work.scratch[hand, REACH, :width], work.scratch[hand, REACH_M, :width]
     left = work.scratch[hand, LEFT, :width]
-    table[:], reach[:], reach_m[:], left[:] = 0, 0, 0, book[WAS_BUSY]
+    table[:], reach[:], reach_m[:], left[:] = 0, 0, 0, 1
     last = table.shape[1] - 1
     for k in range(book[N_KEPT] - 1, -1, -1):
         row, at = table[1 + place[past_.times[b, 0, k] - first]], k - book[N_KEPT] + book[N_OWED]
-        rho, decay = trace[k, 0, o : o + width], trace[k, 1, o : o + width]
-        if at >= 0:
-            after, m_step = table[1 + place[past_.times[b, 0, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
-            delta, h = owed[at, 0, o : o + width], owed[at, 1, o : o + width]
-            for i in range(width):
-                reach[i] += delta[i]
-                reach_m[i] += delta[i] * m_step
-                after[i] -= alpha[i] * h[i]
+        c = trace[k, o : o + width]
         for i in range(width):
-            s = rho[i] * reach[i]
-            row[TO_THETA, i] += alpha[i] * s
-            row[TO_W, i] += alpha_w[i] * s
-            reach[i] = decay[i] * s
+            reach[i] *= c[i]
         if has_m:
             for i in range(width):
-                s = rho[i] * reach_m[i]
-                row[TO_M, i] += s
-                reach_m[i] = decay[i] * s
+                reach_m[i] *= c[i]
+        if at >= 0:
+            after, m_step = table[1 + place[past_.times[b, 0, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
+            d, h = owed[at, 0, o : o + width], owed[at, 1, o : o + width]
+            for i in range(width):
+                reach[i] += d[i]
+                after[i] -= alpha[i] * h[i]
+            if has_m:
+                for i in range(width):
+                    reach_m[i] += d[i] * m_step
+        for i in range(width):
+            row[TO_THETA, i] += alpha[i] * reach[i]
+            row[TO_W, i] += alpha_w[i] * reach[i]
+        if has_m:
+            for i in range(width):
+                row[TO_M, i] += reach_m[i]
         if has_e:
             for i in range(width):
-                s = rho[i] * left[i]
-                row[last, i] += s
-                left[i] = decay[i] * s
+                left[i] *= c[i]
+                row[last, i] += left[i]
     spend(b, hand, first, lane, table, span)
     for k in range(1, table.shape[0]):
         for kind in range(table.shape[1]):
@@ -189,13 +191,13 @@ def renew_carried(
 def tail_of(b: int, span: Span, hand: int, drop_below: float) -> int:
     """Return how many steps of a tile's trace still matter.
 
-    Beside the 1 of an active feature, what lies before step k weighs at most g_{t+1} (prod of rho g after k) top_k,
-    with top_k = rho_k (1 + g_k top_{k-1}) the sum of its coefficients. Under "clipped", g_{t+1} rho_t <= gamma lambda:
-    this can only shrink as time goes on, so what is dropped once is below `drop_below` for good. Under "plain" it may
-    grow, and only what is exactly 0 is dropped.
+    Beside the 1 of an active feature, what lies before step k weighs at most (product of c after k) top_k, with
+    top_k = c_k (1 + top_{k-1}) the sum of its coefficients. Under "clipped", c <= gamma lambda: this can only shrink as
+    time goes on, so what is dropped once is below `drop_below` for good. Under "plain" it may grow, and only what is
+    exactly 0 is dropped.
     """
-    past_, lanes, work, start, stop = span.past, span.lanes, span.work, span.tiles.start[b], span.tiles.start[b + 1]
-    book, trace, n_tail = past_.book[b], pairs_of(past_.trace, start, stop, past_.times.shape[2]), 0
+    past_, work, start, stop = span.past, span.work, span.tiles.start[b], span.tiles.start[b + 1]
+    book, trace, n_tail = past_.book[b], rows_of(past_.trace, start, stop, past_.times.shape[2]), 0
     n = book[N_KEPT]
     if book[WAS_BUSY] == 0:
         return 0
@@ -205,16 +207,15 @@ def tail_of(b: int, span: Span, hand: int, drop_below: float) -> int:
         top[0] = 0
         for k in range(n):
             for i in range(width):
-                top[k + 1, i] = trace[k, 0, o + i] * (1 + trace[k, 1, o + i] * top[k, i])
+                top[k + 1, i] = trace[k, o + i] * (1 + top[k, i])
         reach = work.scratch[hand, REACH, :width]
-        for i in range(width):
-            reach[i] = lanes[GAMMA_T, lane + i] * lanes[LAM_T, lane + i]
+        reach[:] = 1
         k, is_needed = n - 1, True
         while k >= 0 and is_needed:
             is_needed = False
             for i in range(width):
                 is_needed |= reach[i] * top[k + 1, i] > drop_below
-                reach[i] *= trace[k, 0, o + i] * trace[k, 1, o + i]
+                reach[i] *= trace[k, o + i]
             k -= is_needed
         n_tail = max(n_tail, int(n - 1 - k))
     return n_tail
@@ -224,11 +225,11 @@ def tail_of(b: int, span: Span, hand: int, drop_below: float) -> int:
 def keep_tail(b: int, n_tail: int, span: Span) -> None:
     """Keep a tile's last steps as its tail; nothing is owed any more."""
     past_, book, start, stop = span.past, span.past.book[b], span.tiles.start[b], span.tiles.start[b + 1]
-    trace, n_before = pairs_of(past_.trace, start, stop, past_.times.shape[2]), book[N_KEPT] - n_tail
+    trace, n_before = rows_of(past_.trace, start, stop, past_.times.shape[2]), book[N_KEPT] - n_tail
     if n_before > 0:
         for k in range(n_tail):
             for i in range(stop - start):
-                trace[k, 0, i], trace[k, 1, i] = trace[n_before + k, 0, i], trace[n_before + k, 1, i]
+                trace[k, i] = trace[n_before + k, i]
             past_.times[b, 0, k] = past_.times[b, 0, n_before + k]
     book[N_KEPT], book[N_OWED], book[N_SPENT] = n_tail, 0, 0
 

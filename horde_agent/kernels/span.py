@@ -1,21 +1,24 @@
 """GTD(lambda) without stored traces and without dense passes: the arithmetic of one step, in the span of the past.
 
 A trace is a sum of recent feature vectors, e_t = sum_k a_k phi_k, and so is what theta and w have changed by since they
-were last written. All demons share the phi_k; a demon's own are a few numbers per step: rho, the decay
-g = gamma lambda, delta, h = gamma (1 - lambda) e.w and q = phi.w. With the overlaps G(k, j) = phi_k.phi_j (whole
-numbers, `history.py`) one pass over them gives everything that a step asks for, and no weight is written:
+were last written. All demons share the phi_k; a demon's own are a few numbers per step: with rho, the decay
+g = gamma lambda, h = gamma (1 - lambda) e.w and q = phi.w,
 
-    x_k = e_k.phi_j = rho_k (G(k, j) + g_k x_{k-1})
-    theta_t.phi_j = theta_0.phi_j + alpha   (sum delta_k x_k - sum h_k G(k+1, j))
-    w_t.phi_j     = w_0.phi_j     + alpha_w (sum delta_k x_k - sum q_k G(k, j))
+    c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k,   q_k
+
+With the overlaps G(k, j) = phi_k.phi_j (whole numbers, `history.py`) one pass over them gives everything that a step
+asks for, and no weight is written: for u_k = e_k.phi_j / rho_k and v_k = g_{k+1} e_k.phi_j,
+
+    u_k = G(k, j) + v_{k-1},   v_k = c_k u_k
+    theta_t.phi_j = theta_0.phi_j + alpha   (sum d_k u_k - sum h_k G(k+1, j))
+    w_t.phi_j     = w_0.phi_j     + alpha_w (sum d_k u_k - sum q_k G(k, j))
 
 theta_0.phi_j, by the weights as written, moves with the rows of the features that went on and off. e.w, e.e, e.phi obey
 recursions of their own (`learn_lanes`). Every K steps what is owed is written (`owed.py`): a backward pass gives the
 coefficient of each phi_k, and a feature's row changes by the sum of the coefficients over its runs. It is exact: the
 same algebra as `gtd.py`, in another order.
 
-A trace reaches back beyond the last writing: the tile keeps rho and g of those steps (its *tail*) until nothing of them
-is left. Where that takes too long, the tile is made to *carry*: the trace at the last writing is kept in rows of its
+A trace reaches back beyond the last writing: the tile keeps c of those steps (its *tail*) until nothing of them is left. Where that takes too long, the tile is made to *carry*: the trace at the last writing is kept in rows of its
 own.
 
 What a step needs to know lies in slots (`Queue`, `History`), so that a tile may take many steps in one go, its rows in
@@ -73,6 +76,7 @@ from horde_agent.kernels.lanes import (
     BOUND,
     C_TP1,
     CLIPS,
+    DECAYED,
     DECAYS,
     EVERY_STEP,
     GAMMA_T,
@@ -90,7 +94,6 @@ from horde_agent.kernels.lanes import (
     SUM,
     TOP,
     TURNED,
-    X_TP1,
     Q,
     S,
     V,
@@ -134,7 +137,7 @@ def tiles_at(history: History, time: int) -> Integers:
 def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[Reals, ...]) -> None:
     """Add up the past against one feature vector, whose overlaps are given.
 
-    `sums` are four rows over the tile's lanes: x (begun by the caller), sum delta x, sum q G, sum h G.
+    `sums` are four rows over the tile's lanes: v (begun by the caller), sum d u, sum q G, sum h G.
     """
     past_, work, start, stop = span.past, span.work, span.tiles.start[b], span.tiles.start[b + 1]
     book, origin = past_.book[b], span.history.clock[past.ORIGIN]
@@ -148,7 +151,7 @@ def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[
         spent_at[k] = overlap[past_.times[b, 1, k] - origin]
     n_places, period, width = past_.times.shape[2], past_.m_steps.shape[1], stop - start
     owed = 2 * period * start
-    follow(past_.trace, 2 * n_places * start, past_.owed, owed, at, n_kept, n_owed, sums[0], sums[1])
+    follow(past_.trace, n_places * start, past_.owed, owed, at, n_kept, n_owed, sums[0], sums[1])
     weigh(past_.spent, period * start, width, spent_at, book[N_SPENT], sums[2])
     weigh(past_.owed, owed + width, 2 * width, after, n_owed, sums[3])
 
@@ -196,7 +199,7 @@ def find_q(b: int, time: int, span: Span) -> None:
 
 @inner_kernel
 def look_ahead(b: int, hand: int, time: int, span: Span, is_foreseen: bool) -> None:
-    """Move a tile's sums on to phi at `time`, t + 1: BASE, SUM, SPENT, TURNED, and X_TP1 = e_{t-1}.phi_{t+1}."""
+    """Move a tile's sums on to phi at `time`, t + 1: BASE, SUM, SPENT, TURNED, DECAYED = g_t e_{t-1}.phi_{t+1}."""
     lanes, history, memory, book = span.lanes, span.history, span.memory, span.past.book[b]
     start, stop, n = span.tiles.start[b], span.tiles.start[b + 1], memory.is_alive.shape[1]
     width = stop - start
@@ -214,8 +217,8 @@ def add_up(b: int, hand: int, time: int, span: Span) -> None:
     lanes, history, start, stop = span.lanes, span.history, span.tiles.start[b], span.tiles.start[b + 1]
     is_carrying = span.past.book[b, IS_CARRYING]
     for i in range(start, stop):
-        lanes[X_TP1, i] = lanes[BASE_E, i] if is_carrying else 0
-    sums = (lanes[X_TP1, start:stop], lanes[SUM, start:stop], lanes[SPENT, start:stop], lanes[TURNED, start:stop])
+        lanes[DECAYED, i] = lanes[BASE_E, i] if is_carrying else 0
+    sums = (lanes[DECAYED, start:stop], lanes[SUM, start:stop], lanes[SPENT, start:stop], lanes[TURNED, start:stop])
     scan(b, hand, span, history.overlap[past.slot_of(history, time)], sums)
 
 
@@ -273,8 +276,9 @@ def learn_lanes(b: int, hand: int, time: int, span: Span, rules: Rules, is_busy:
     number[EVERY_STEP], number[CLIPS] = rules.every_step, rules.clip_lambda
     to_spent = period * start + min(book[N_SPENT], period - 1) * width
     if is_busy:
-        to_trace, to_owed = 2 * (n_places * start + book[N_KEPT] * width), 2 * (period * start + book[N_OWED] * width)
-        take_busy_step(lanes, start, width, number, past_.trace, to_trace, past_.owed, to_owed, past_.spent, to_spent)
+        to_trace, to_owed = n_places * start + book[N_KEPT] * width, 2 * (period * start + book[N_OWED] * width)
+        trace, owed, spent, ratios = past_.trace, past_.owed, past_.spent, past_.ratios
+        take_busy_step(lanes, start, width, number, trace, to_trace, owed, to_owed, spent, to_spent, ratios)
     else:
         take_idle_step(lanes, start, width, number, past_.spent, to_spent)
 
@@ -283,9 +287,10 @@ def learn_lanes(b: int, hand: int, time: int, span: Span, rules: Rules, is_busy:
 def note(b: int, time: int, span: Span, rules: Rules, is_busy: bool) -> None:
     """Enter the step to `time` into a tile's books."""
     past_, book = span.past, span.past.book[b]
-    book[WAS_BUSY] = is_busy
-    if not is_busy and book[N_OWED] == 0:
-        book[N_KEPT] = 0  # the trace is zero, and nothing leans on its past
+    if is_busy:
+        book[WAS_BUSY] = 1
+    else:
+        end_trace(b, span)
     if is_busy or rules.every_step:
         past_.times[b, 1, book[N_SPENT]] = time - 1
         book[N_SPENT] += 1
@@ -294,6 +299,22 @@ def note(b: int, time: int, span: Span, rules: Rules, is_busy: bool) -> None:
         past_.m_steps[b, book[N_OWED]] = span.queue.m_step[past.slot_of(span.history, time)]
         book[N_KEPT] += 1
         book[N_OWED] += 1
+
+
+@inner_kernel
+def end_trace(b: int, span: Span) -> None:
+    """Let nothing of a tile's trace reach the steps to come: c of the last step kept is 0, and what led up to it ends."""
+    book, memory, start, stop = span.past.book[b], span.memory, span.tiles.start[b], span.tiles.start[b + 1]
+    if book[N_OWED] > 0 and book[WAS_BUSY]:
+        last = span.past.times.shape[2] * start + (book[N_KEPT] - 1) * (stop - start)
+        span.past.trace[last : last + stop - start] = 0
+    elif book[N_OWED] == 0:  # nothing leans on its past
+        book[N_KEPT] = 0
+        if book[IS_CARRYING]:
+            memory.carried[book[CARRIES]] = 0
+            memory.is_alive[book[CARRIES]] = 0
+            book[IS_CARRYING] = 0
+    book[WAS_BUSY] = 0
 
 
 @inner_kernel
@@ -348,9 +369,8 @@ def rest(b: int, span: Span, rules: Rules) -> None:
         lanes[S, i] -= rules.one_over_tau * lanes[S, i]
         lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
         lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
-    book[IS_STALE], book[WAS_BUSY] = 1, 0
-    if book[N_OWED] == 0:
-        book[N_KEPT] = 0
+    book[IS_STALE] = 1
+    end_trace(b, span)
 
 
 # ---- all of them --------------------------------------------------------------------------------------------------
@@ -525,14 +545,11 @@ def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
     past.observe(span.history, tiles_now)
     lanes, time, hand, is_foreseen = span.lanes, span.history.clock[past.NOW], np.int64(0), np.bool_(False)
     for b in range(span.past.book.shape[0]):
-        book = span.past.book[b]
         look_ahead(b, hand, time, span, is_foreseen)
         for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
             lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
             lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
-        book[WAS_BUSY] = 0
-        if book[N_OWED] == 0:
-            book[N_KEPT] = 0
+        end_trace(b, span)
         give_out(b, span)
     gather_up(span, predictions)
 

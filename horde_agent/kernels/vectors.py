@@ -76,17 +76,18 @@ def move_rows_plain(
 
 
 def follow_plain(
-    trace: Reals, first: int, owed: Reals, first_owed: int, overlaps: Reals, n: int, n_owed: int, x: Reals, total: Reals
+    trace: Reals, first: int, owed: Reals, first_owed: int, overlaps: Reals, n: int, n_owed: int, v: Reals, total: Reals
 ) -> None:
-    """Follow x_k = rho_k (G_k + g_k x_{k-1}), and write the sum of delta_k x_k over the last `n_owed`."""
-    width = x.shape[0]
+    """Follow u_k = G_k + v_{k-1}, v_k = c_k u_k, and write the sum of d_k u_k over the last `n_owed`."""
+    width = v.shape[0]
     total[:] = 0
     for k in range(n):
-        at = first + 2 * k * width
-        x[:] = trace[at : at + width] * (overlaps[k] + trace[at + width : at + 2 * width] * x)
+        u = overlaps[k] + v
         if k >= n - n_owed:
             at = first_owed + 2 * (k - n + n_owed) * width
-            total += owed[at : at + width] * x
+            total += owed[at : at + width] * u
+        at = first + k * width
+        v[:] = trace[at : at + width] * u
 
 
 def weigh_plain(rows: Reals, origin: int, stride: int, weights: Reals, n: int, out: Reals) -> None:
@@ -147,19 +148,24 @@ def take_busy_step_plain(
     to_owed: int,
     spent: Reals,
     to_spent: int,
+    ratios: Reals,
 ) -> None:
-    """Let `width` lanes take a step (`lanes.py`), which leaves its rows behind at the places given."""
+    """Let `width` lanes take a step (`lanes.py`), which leaves its rows behind at the places given.
+
+    Those of `ratios` are where those of `owed` are.
+    """
     rows = [row[start : start + width] for row in lanes]
-    for array, at in ((trace, to_trace), (trace, to_trace + width), (owed, to_owed), (owed, to_owed + width)):
+    places = ((trace, to_trace), (owed, to_owed), (owed, to_owed + width), (spent, to_spent))
+    for array, at in (*places, (ratios, to_owed), (ratios, to_owed + width)):
         rows.append(array[at : at + width])
     with np.errstate(all="ignore"):
-        formulas.busy_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
+        formulas.busy_step(_PlainLanes(rows), numbers)
 
 
 def take_idle_step_plain(lanes: Reals, start: int, width: int, numbers: Reals, spent: Reals, to_spent: int) -> None:
     """Let `width` lanes pass a step in which they learn nothing."""
     rows = [row[start : start + width] for row in lanes]
-    rows += [np.empty(width, lanes.dtype)] * 4
+    rows += [np.empty(width, lanes.dtype)] * 3
     with np.errstate(all="ignore"):
         formulas.idle_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
 
@@ -290,39 +296,38 @@ else:
         overlaps: Any,
         n: Any,
         n_owed: Any,
-        x: Any,
+        v: Any,
         total: Any,
     ) -> Any:
         intp = types.intp
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            trace_, first_, owed_, first_owed_, overlaps_, n_, n_owed_, x_, total_ = arguments
+            trace_, first_, owed_, first_owed_, overlaps_, n_, n_owed_, v_, total_ = arguments
             past, debts = data_of(context, b, trace, trace_), data_of(context, b, owed, owed_)
-            g, width_ = data_of(context, b, overlaps, overlaps_), length(context, b, x, x_)
-            x_data, total_data = data_of(context, b, x, x_), data_of(context, b, total, total_)
+            g, width_ = data_of(context, b, overlaps, overlaps_), length(context, b, v, v_)
+            v_data, total_data = data_of(context, b, v, v_), data_of(context, b, total, total_)
             n_tail, pair = b.sub(n_, n_owed_), b.mul(width_, INT64(2))
 
             def body(piece: Piece, lane: Any) -> None:
-                xs, sums = piece.variables(piece.load(x_data, lane)), piece.variables()
+                vs, sums = piece.variables(piece.load(v_data, lane)), piece.variables()
                 for start, stop, is_owed in ((INT64(0), n_tail, False), (n_tail, n_, True)):
                     with cgutils.for_range_slice(b, start, stop, INT64(1), intp=INT64) as (k, _):
                         overlap = piece.spread(item(b, g, k))
-                        at = b.add(b.add(first_, lane), b.mul(k, pair))
-                        rho, decay = piece.load(past, at), piece.load(past, b.add(at, width_))
+                        kept = piece.load(past, b.add(b.add(first_, lane), b.mul(k, width_)))
                         at = b.add(b.add(first_owed_, lane), b.mul(b.sub(k, n_tail), pair))
                         delta = piece.load(debts, at) if is_owed else [None] * piece.n
                         for i in range(piece.n):
-                            value = b.fmul(rho[i], piece.multiply_add(decay[i], b.load(xs[i]), overlap))
-                            b.store(value, xs[i])
+                            u = b.fadd(overlap, b.load(vs[i]))
                             if is_owed:
-                                b.store(piece.multiply_add(delta[i], value, b.load(sums[i])), sums[i])
-                piece.store(piece.values(xs), x_data, lane)
+                                b.store(piece.multiply_add(delta[i], u, b.load(sums[i])), sums[i])
+                            b.store(b.fmul(kept[i], u), vs[i])
+                piece.store(piece.values(vs), v_data, lane)
                 piece.store(piece.values(sums), total_data, lane)
 
             in_pieces(context, b, trace.dtype, width_, _FOLLOWED_AT_ONCE, body)
             return context.get_dummy_value()
 
-        return types.void(trace, intp, owed, intp, overlaps, intp, intp, x, total), generate
+        return types.void(trace, intp, owed, intp, overlaps, intp, intp, v, total), generate
 
     @intrinsic
     def weigh(
@@ -423,20 +428,25 @@ else:
         to_owed: Any,
         spent: Any,
         to_spent: Any,
+        ratios: Any,
     ) -> Any:
         intp = types.intp
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            lanes_, start_, width_, numbers_, trace_, to_trace_, owed_, to_owed_, spent_, to_spent_ = arguments
-            past, debts, q = (data_of(context, b, t, a) for t, a in ((trace, trace_), (owed, owed_), (spent, spent_)))
+            lanes_, start_, width_, numbers_, trace_, to_trace_, owed_, to_owed_, spent_, to_spent_, ratios_ = arguments
+            past, debts, q, known = (
+                data_of(context, b, t, a)
+                for t, a in ((trace, trace_), (owed, owed_), (spent, spent_), (ratios, ratios_))
+            )
+            second = b.add(to_owed_, width_)
             rows = rows_of(context, b, lanes, lanes_, start_)
-            rows += [(past, to_trace_), (past, b.add(to_trace_, width_))]
-            rows += [(debts, to_owed_), (debts, b.add(to_owed_, width_)), (q, to_spent_)]
+            rows += [(past, to_trace_), (debts, to_owed_), (debts, second), (q, to_spent_)]
+            rows += [(known, to_owed_), (known, second)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
             write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.busy_step)
             return context.get_dummy_value()
 
-        return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp), generate
+        return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp, ratios), generate
 
     @intrinsic
     def take_idle_step(
@@ -447,7 +457,7 @@ else:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
             lanes_, start_, width_, numbers_, spent_, to_spent_ = arguments
             rows = rows_of(context, b, lanes, lanes_, start_)
-            rows += [(None, None)] * 4 + [(data_of(context, b, spent, spent_), to_spent_)]
+            rows += [(None, None)] * 3 + [(data_of(context, b, spent, spent_), to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
             write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.idle_step)
             return context.get_dummy_value()

@@ -29,8 +29,8 @@ def _move(rows: Any, origin: Any, stride: Any, gained: Any, n: Any, lost: Any, n
 
 
 @njit
-def _follow(trace: Any, first: Any, owed: Any, at: Any, g: Any, n: Any, n_owed: Any, x: Any, total: Any) -> None:
-    vectors.follow(trace, first, owed, at, g, n, n_owed, x, total)
+def _follow(trace: Any, first: Any, owed: Any, at: Any, g: Any, n: Any, n_owed: Any, v: Any, total: Any) -> None:
+    vectors.follow(trace, first, owed, at, g, n, n_owed, v, total)
 
 
 @njit
@@ -64,8 +64,8 @@ def _list(history: Any, since: Any, switched: Any) -> Any:
 
 
 @njit
-def _busy(rows: Any, start: Any, width: Any, number: Any, trace: Any, owed: Any, spent: Any) -> None:
-    vectors.take_busy_step(rows, start, width, number, trace, 32, owed, 16, spent, 48)
+def _busy(rows: Any, start: Any, width: Any, number: Any, trace: Any, owed: Any, spent: Any, ratios: Any) -> None:
+    vectors.take_busy_step(rows, start, width, number, trace, 32, owed, 16, spent, 48, ratios)
 
 
 @njit
@@ -108,13 +108,13 @@ def test_the_past_is_followed_and_weighed(dtype: Any, width: int) -> None:
     """Four steps of tail, then seven that are owed."""
     rng, n, n_owed = np.random.default_rng(1), 11, 7
     trace, owed = (rng.uniform(0, 1, 7 + 2 * k * width).astype(dtype) for k in (n, n_owed))
-    overlaps, x0 = rng.integers(0, 9, n).astype(dtype), rng.normal(size=width).astype(dtype)
+    overlaps, v0 = rng.integers(0, 9, n).astype(dtype), rng.normal(size=width).astype(dtype)
     found = []
     for follow, weigh in ((_follow, _weigh), (vectors.follow_plain, vectors.weigh_plain)):
-        x, total, out = x0.copy(), np.ones(width, dtype=dtype), np.ones(width, dtype=dtype)
-        follow(trace, 7, owed, 3, overlaps, n, n_owed, x, total)
+        v, total, out = v0.copy(), np.ones(width, dtype=dtype), np.ones(width, dtype=dtype)
+        follow(trace, 7, owed, 3, overlaps, n, n_owed, v, total)
         weigh(owed, 3 + width, 2 * width, overlaps, 6, out)
-        found.append((x, total, out))
+        found.append((v, total, out))
     for got, want in zip(*found, strict=True):
         assert_close(got, want)
 
@@ -189,13 +189,13 @@ def test_lanes_take_their_steps(dtype: Any, numbers: tuple[float, ...]) -> None:
     number = np.array(numbers, dtype=dtype)
     found = []
     for busy, idle in ((_busy, _idle), (None, None)):
-        arrays = [rows.copy(), rows.copy(), *(np.zeros(200, dtype=dtype) for _ in range(4))]
-        learning, resting, trace, owed, spent, decayed = arrays
+        arrays = [rows.copy(), rows.copy(), *(np.zeros(200, dtype=dtype) for _ in range(5))]
+        learning, resting, trace, owed, spent, ratios, decayed = arrays
         if busy is not None and idle is not None:
-            busy(learning, start, width, number, trace, owed, spent)
+            busy(learning, start, width, number, trace, owed, spent, ratios)
             idle(resting, start, width, number, decayed)
         else:
-            vectors.take_busy_step_plain(learning, start, width, number, trace, 32, owed, 16, spent, 48)
+            vectors.take_busy_step_plain(learning, start, width, number, trace, 32, owed, 16, spent, 48, ratios)
             vectors.take_idle_step_plain(resting, start, width, number, decayed, 48)
         found.append(arrays)
     for got, want in zip(*found, strict=True):
