@@ -57,11 +57,11 @@ class SharedHistory:
         slot = self.now % self.arrays.counts.shape[0]
         return self.arrays.tiles[slot, : self.arrays.counts[slot, kernels.N_TILES]]
 
-    def has_room(self, n_active: int) -> bool:
-        """Say whether one more time, with so many active features, fits."""
-        return bool(kernels.has_room(self.arrays, n_active))
+    def has_room(self, n_active: int, n_more: int = 1) -> bool:
+        """Say whether so many more times, with so many active features, fit."""
+        return bool(kernels.has_room(self.arrays, n_active, n_more))
 
-    def make_room(self, n_active: int) -> None:
+    def make_room(self, n_active: int, n_more: int = 1) -> None:
         """Make room for more times, by forgetting or by growing; nobody may still want to learn from a slot."""
         arrays, clock = self.arrays, self.arrays.clock
         if n_active > arrays.tiles.shape[1]:
@@ -71,7 +71,7 @@ class SharedHistory:
                 turned=np.zeros(2 * n_active, dtype=np.int64),
                 bits=_more_planes(arrays.bits, n_active),
             )
-        if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] < self._n_times:
+        if clock[kernels.NOW] + n_more - clock[kernels.ORIGIN] < self._n_times:
             return
         kernels.forget(arrays)
         if clock[kernels.NOW] + 1 - clock[kernels.ORIGIN] > self._n_times // 2:  # else it would soon be full again

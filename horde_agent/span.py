@@ -222,7 +222,7 @@ class SpanGTD(Holder):
     def _make_room(self, n_active: int) -> None:
         """Make room for one more time, with so many active features."""
         self.catch_up()
-        self.history.make_room(n_active)
+        self.history.make_room(n_active, self.batch)
         self._make_paper()
 
     def _make_paper(self) -> None:
@@ -286,6 +286,8 @@ class SpanGTD(Holder):
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
         """
         self._age_m()
+        if self.batch > 1 and not self.n_waiting and not self.history.has_room(tiles.size, self.batch):
+            self._make_room(tiles.size)  # now, lest a batch be broken off in the middle
         found = self._step(tiles, signals, is_settled)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)

@@ -60,10 +60,10 @@ def slot_of(history: History, time: int) -> int:
 
 
 @kernel
-def has_room(history: History, n_active: int) -> bool:
-    """Say whether one more time, with so many active features, fits."""
+def has_room(history: History, n_active: int, n_more: int) -> bool:
+    """Say whether so many more times, with so many active features, fit."""
     clock, n_times = history.clock, history.overlap.shape[1]
-    return bool(clock[NOW] + 1 - clock[ORIGIN] < n_times and n_active <= history.tiles.shape[1])
+    return bool(clock[NOW] + n_more - clock[ORIGIN] < n_times and n_active <= history.tiles.shape[1])
 
 
 @inner_kernel

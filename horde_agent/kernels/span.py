@@ -520,7 +520,7 @@ def step(
     for weights past their bound.
     """
     span = look_into(held).span
-    if not past.has_room(span.history, tiles_tp1.shape[0]):
+    if not past.has_room(span.history, tiles_tp1.shape[0], 1):
         return NO_ROOM
     take_in(span.history, span.queue, look_into(signals), tiles_tp1, m_step, row, is_settled)
     return int(learn(held, entry, n_steps, n_hands, predictions)) if n_steps > 0 else 0
