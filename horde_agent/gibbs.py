@@ -19,7 +19,9 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
 _LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a core's own cache
-_SMALLEST_SHARED = 2048  # policies from which on it pays to share the work among threads
+_SMALLEST_SHARED = 2048  # policies from which on it pays to begin a parallel region for them alone
+_SMALLEST_BLOCK = 128  # policies for which it pays to go through the features that switched once more
+_NEVER = -9  # no time
 _NOWHERE = np.zeros(0)
 
 
@@ -29,6 +31,8 @@ class GibbsTable(Holder):
     Logits are sums of multiples of 2^-24, kept from step to step: probabilities are within 1e-6 of the softmax in
     floats for policies like the paper's, and depend on the present tiles alone. Where a policy's logits could pass 63,
     or a feature is on so often that they could, they are float64 sums from scratch instead, some ten times slower.
+    An engine may ask a table of whole numbers itself, within its own parallel region: it holds `parts`, and writes
+    their state.
 
     Args:
         policies: Gibbs policies of one shape.
@@ -37,6 +41,7 @@ class GibbsTable(Holder):
 
     Attributes:
         in_floats: Whether logits are float64.
+        position: Where each policy's ratio is written.
 
     Raises:
         ValueError: If there is no policy, or they differ in their number of actions or features.
@@ -47,8 +52,8 @@ class GibbsTable(Holder):
         if len(shapes) != 1:
             raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
         ((self.n_actions, self.n_features),) = shapes
-        self._policies, self._position = tuple(policies), np.asarray(position, dtype=np.int64)
-        self._is_in_order = np.array_equal(self._position, np.arange(len(self._policies)))
+        self._policies, self.position = tuple(policies), np.asarray(position, dtype=np.int64)
+        self._is_in_order = np.array_equal(self.position, np.arange(len(self._policies)))
         self._most_repeats = kernels.LARGEST / max(largest_logit(policies), 1e-300)
         self._build(in_floats=in_floats or self._most_repeats < 1)
 
@@ -58,7 +63,7 @@ class GibbsTable(Holder):
         n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         n = len(self._policies)
         n_blocks = -(-n // _LARGEST_BLOCK)
-        if n >= _SMALLEST_SHARED:
+        if n >= n_threads * _SMALLEST_BLOCK:
             n_blocks = -(-n_blocks // n_threads) * n_threads
         first = np.linspace(0, n, n_blocks + 1).astype(np.int64)
         parts = [
@@ -70,7 +75,8 @@ class GibbsTable(Holder):
             first=first,
             start=np.stack([start + begin for (start, _), begin in zip(parts, begins, strict=False)]),
             entry=np.concatenate([entry for _, entry in parts]),
-            position=self._position,
+            position=self.position,
+            most_repeats=np.array([self._most_repeats]),
         )
         self._restart(0)
 
@@ -78,12 +84,14 @@ class GibbsTable(Holder):
         """Begin at tiles that are all number n_features: one at which no policy looks."""
         self._state = kernels.GibbsState(
             logits=np.zeros(self.n_actions * len(self._policies), dtype=self._index.entry.dtype),
+            at=np.full(self._index.first.size - 1, _NEVER),
             tiles=np.full(n_active, self.n_features, dtype=np.int64),
             features=np.zeros((4, max(self.n_features + 1, n_active)), dtype=np.int64),
             low=np.zeros((self._index.first.size - 1, kernels.LANES_AT_ONCE), dtype=np.int32),
             sums=np.zeros((self._index.first.size - 1, 2, kernels.LANES_AT_ONCE), dtype=np.float32),
-            asked=np.zeros(2),
             ratios=np.zeros(len(self._policies)),
+            totals=np.zeros((2, len(self._policies))),
+            asked=np.zeros(2),
         )
         is_shared = len(self._policies) >= _SMALLEST_SHARED
         self._n_hands = int(numba.config.NUMBA_NUM_THREADS) if is_shared else 1  # type: ignore[attr-defined]
@@ -95,6 +103,27 @@ class GibbsTable(Holder):
         take_turns = kernels.take_turns_in_floats if self.in_floats else kernels.take_turns
         self._entry = entry_of(take_turns, self._held, 0, 0, 0, 1)
         return self._held
+
+    @property
+    def parts(self) -> kernels.GibbsParts:
+        """What an engine holds that asks the table itself."""
+        return kernels.GibbsParts(self._index, self._state)
+
+    def become_floats(self) -> None:
+        """Keep float64 logits from now on; the sums of what was handed out stay."""
+        totals = self._state.totals
+        self._build(in_floats=True)
+        self._state.totals[:] = totals
+
+    @property
+    def latest(self) -> Floats:
+        """The ratios that were made last, in the order of the policies."""
+        return self._state.ratios
+
+    @property
+    def totals(self) -> Floats:
+        """Sums of the ratios that were handed out to an engine, and of their squares, shape (2, n_policies)."""
+        return self._state.totals
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`.
@@ -113,8 +142,15 @@ class GibbsTable(Holder):
         held, elsewhere = self._held or self._hold(), _NOWHERE if is_direct else out
         most = kernels.gibbs_ratios(held, self._entry, self._n_hands, tiles, action, probability, elsewhere)
         if most > self._most_repeats and not self.in_floats:
-            self._build(in_floats=True)
+            self.become_floats()
             self.ratios(tiles, action, probability, out)
+
+
+def nobody() -> kernels.GibbsParts:
+    """Return a table without a policy, for an engine that asks none."""
+    table = GibbsTable([Gibbs(1, 1, np.zeros(1, dtype=np.int64), np.zeros(1))], np.zeros(1, dtype=np.int64)).parts
+    index = table.parameters._replace(start=table.parameters.start[:0], most_repeats=np.array([np.inf]))
+    return table._replace(parameters=index)
 
 
 def largest_logit(policies: Sequence[Gibbs]) -> float:

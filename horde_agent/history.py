@@ -57,6 +57,11 @@ class SharedHistory:
         slot = self.now % self.arrays.counts.shape[0]
         return self.arrays.tiles[slot, : self.arrays.counts[slot, kernels.N_TILES]]
 
+    @property
+    def most(self) -> int:
+        """How often a feature is on at present."""
+        return int(self.arrays.counts[self.now % self.arrays.counts.shape[0], kernels.MOST])
+
     def has_room(self, n_active: int, n_more: int = 1) -> bool:
         """Say whether so many more times, with so many active features, fit."""
         return bool(kernels.has_room(self.arrays, n_active, n_more))

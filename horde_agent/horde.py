@@ -22,16 +22,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.gibbs import GibbsTable
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
-from horde_agent.kernels.entry import Holder
-from horde_agent.kernels.gtd import Signals
-from horde_agent.kernels.held import hold
+from horde_agent.kernels.span import TOO_OFTEN
 from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig, TailBounds
 from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 from horde_agent.span import SpanGTD
+from horde_agent.telling import Telling
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
@@ -44,7 +44,7 @@ _RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
-class Horde(Holder):
+class Horde:
     """The demons that answer `questions` from shared tiles.
 
     Args:
@@ -63,9 +63,6 @@ class Horde(Holder):
         ValueError: If there is no question, two have one name, or one does not fit the others or the features.
     """
 
-    NATIVE = ("_told_natively",)
-    _told_natively: Any = None
-
     def __init__(
         self,
         questions: Sequence[GVF],
@@ -82,12 +79,12 @@ class Horde(Holder):
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self._n_cohorts = 0
         self._ask(tuple(questions), np.zeros(len(questions), dtype=np.int64))
-        self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode])
+        self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode], self._table)
         self._rupee = self._new_rupee() if config.rupee_beta0 > 0 else None
         self._held: tuple[NDArray[Any], Tiles] | None = None
         self._reasons: dict[str, str] = {}
-        n_groups = len(self._leaders)
-        self._tell_anew(*np.zeros((2, self.n_demons)), *np.zeros((2, n_groups)))
+        largest, bound = np.zeros((2, self.n_demons))
+        self._tell_anew(largest, bound, np.zeros(len(self._leaders)), np.zeros(self._n_policies))
         self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
 
     def _ask(self, questions: tuple[GVF, ...], cohort: NDArray[np.int64]) -> None:
@@ -109,32 +106,35 @@ class Horde(Holder):
         cumulants = Cumulants(questions, self.n_features)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
         self._cohort, self._group, self._leaders, self._policy = cohort, group, leaders, policy
-        self._policies, self._cumulants = policies, cumulants
+        self._policies, self._cumulants, self._n_policies = policies, cumulants, len(policy_firsts)
+        self._totals_before = np.zeros((checks.N_TOTALS, self._n_policies))
+        self._table = policies.entrust() if self._engine_knows_policies and self.config.rupee_beta0 == 0 else None
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
 
-    def _tell_anew(self, largest: Floats, bound: Floats, longest: Floats, rho: Floats) -> None:
+    def _tell_anew(self, largest: Floats, bound: Floats, longest: Floats, ratios: Floats) -> None:
         """Make the arrays in which the demons are told about each transition; those given are kept up from now on.
 
         Args:
             largest: Largest |c| or |z| of each demon so far.
             bound: |theta| that no answer of a demon can need.
             longest: Largest gamma of each group so far.
-            rho: Of each group in the last step.
+            ratios: Of each policy in the last step.
         """
         states = (self._policies, self._continuation, self._lam, self._outcome)
         self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
-        constant, is_direct = self._policies.constant_action, np.array_equal(self._policy, np.arange(rho.size))
-        ratios = rho if is_direct else np.zeros(constant.size)
+        constant, knows = self._policies.constant_action, self._engine_knows_policies
+        says_nothing = (constant < checks.ON_POLICY).all() and (constant == constant[0]).all()
+        n_counted = 0 if (constant == checks.ELSEWHERE).all() else constant.size
         n_channels, is_by_channel = self._cumulants.n_channels, self._cumulant is not None
         self._told = told = checks.Told(
-            action=constant if (constant != checks.UNKNOWN).any() else constant[:0],
+            action=constant[:0] if says_nothing else constant,
             ratios=ratios,
-            policy=self._policy[:0] if is_direct else self._policy,
+            policy=self._policy[:0] if knows else self._policy,
             group=self._group,
             channel=self._cumulants.channel,
-            rho=rho,
+            rho=ratios if knows else ratios[self._policy],
             gamma=self._continuation.constant.copy(),
             lam=self._lam.constant.copy(),
             c=np.zeros(n_channels if is_by_channel else self.n_demons),
@@ -144,13 +144,17 @@ class Horde(Holder):
             longest=longest,
             bound=bound,
             seen=np.zeros(1, dtype=np.int64),
+            totals=np.zeros((checks.N_TOTALS, n_counted)),
+            n_features=self.n_features,
             is_fixed=not self._asks_functions,
             is_by_channel=is_by_channel,
         )
-        self._signals = Signals(told.rho, told.gamma, told.lam, told.c, told.z)  # the same arrays
-        self._told_natively = None
+        self._telling = Telling(told)
+        self._n_steps = 0  # since then
 
-    def _new_engine(self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int) -> Engine:
+    def _new_engine(
+        self, alpha: float, alpha_w: float, config: LearnerConfig, batch: int, table: GibbsTable | None = None
+    ) -> Engine:
         """Return an engine that knows nothing yet."""
         if _is_plain(config):
             return GTDLambda(self._group, self.n_features, alpha, alpha_w, config)
@@ -163,7 +167,13 @@ class Horde(Holder):
             policy=self._policy,
             batch=batch,
             cumulant=self._cumulant,
+            table=table,
         )
+
+    @property
+    def _engine_knows_policies(self) -> bool:
+        """Whether the engine is told the ratio of each policy; the plain one is told that of each group."""
+        return not _is_plain(self.config)
 
     @property
     def _cumulant(self) -> NDArray[np.int64] | None:
@@ -210,6 +220,8 @@ class Horde(Holder):
         self._set_aside_groups(gamma, "its continuation left [0, 1]")
         self._set_aside_groups(lam, "its lam left [0, 1]")
         self._engine.begin(tiles, gamma, lam)
+        if self._engine.alarm:
+            self._answer_alarm()
         if self._rupee is not None:
             self._rupee.begin(tiles, gamma, lam)
         self._held = (observation, tiles)
@@ -239,11 +251,24 @@ class Horde(Holder):
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         action, probability = self._checked_action(action, probability)
         observation, tiles = self._copied_state(observation, tiles)
-        signals = self._tell(action, probability, observation, tiles, terminated)
-        self._engine.learn(tiles, signals, is_settled=not self._asks_functions)
+        if self._asks_functions:
+            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+            self._ask_functions(observation, tiles)
+        if self._table is not None and not self._n_steps:
+            self._told.ratios[self._table.position] = (
+                1.0  # what counts of those that the engine makes: they are above 0
+            )
+        self._policies.write_ratios(action, probability, *self._held, self._told.ratios)
+        step = (self._telling, observation, tiles, action, probability)
+        found = self._engine.meet(*step, False, terminated)
+        if found:
+            self._attend(found, observation, tiles)
+            self._engine.meet(*step, True, terminated)
+        self._n_steps += 1
         if self._rupee is not None:
-            self._rupee.learn(tiles, signals, self._engine.td_error)
-        self._set_broken_aside()
+            self._rupee.learn(tiles, self._telling.signals(is_last=terminated), self._engine.td_error)
+        if self._engine.alarm:
+            self._answer_alarm()
         self._held = None if terminated else (observation, tiles)
         return self._engine.latest.copy()
 
@@ -255,7 +280,8 @@ class Horde(Holder):
     def catch_up(self) -> None:
         """Take the steps that were only noted so far; in eager mode there are none."""
         self._engine.catch_up()
-        self._set_broken_aside()
+        if self._engine.alarm:
+            self._answer_alarm()
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, float64, shape (n_demons,); nothing changes.
@@ -319,15 +345,18 @@ class Horde(Holder):
         """Go on with other questions; `stays` says which demon each one's was, NEWCOMER where it is new."""
         self.catch_up()
         is_new, group_before, leaders_before = stays == NEWCOMER, self._group, len(self._leaders)
+        rho_before = self._ratios[self._policy]
         self._ask(questions, np.where(is_new, self._n_cohorts, self._cohort[stays]))
         was = np.full(len(self._leaders), leaders_before)  # group that each group was before; a new one's numbers are 0
         was[self._group[~is_new]] = group_before[stays[~is_new]]
-        by_group = (np.append(values, 0.0)[was] for values in (self._told.longest, self._told.rho))
-        by_demon = (np.where(is_new, 0.0, values[stays]) for values in (self._told.largest, self._told.bound))
-        self._tell_anew(*by_demon, *by_group)
+        longest, rho = (np.append(values, 0.0)[was] for values in (self._told.longest, rho_before))
+        largest, bound = (np.where(is_new, 0.0, values[stays]) for values in (self._told.largest, self._told.bound))
+        ratios = np.zeros(self._n_policies)
+        np.maximum.at(ratios, self._policy, rho)
+        self._tell_anew(largest, bound, longest, ratios)
         gamma, lam = self._states_of_newcomers(was == leaders_before)
         states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
-        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes, self._cumulant)
+        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes, self._cumulant, self._table)
         self._engine.rearrange(roster)
         if self._rupee is not None:
             self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
@@ -363,12 +392,39 @@ class Horde(Holder):
     @property
     def rho(self) -> Floats:
         """Importance sampling ratios of the last step, shape (n_demons,)."""
-        return self._told.rho[self._group]
+        self.catch_up()
+        return self._ratios[self._policy[self._group]]
+
+    @property
+    def _ratios(self) -> Floats:
+        """Those of each policy, shape (n_policies,)."""
+        ratios = self._told.ratios.copy()
+        if self._table is not None and self._n_steps:
+            ratios[self._table.position] = self._table.latest
+        return ratios
+
+    def ratio_totals(self) -> Floats:
+        """Return what the ratios added up to since the Horde was made, or demons came or went, shape (3, n_demons).
+
+        The rows are the number of steps with rho > 0, the sum of rho and the sum of its squares.
+        """
+        self.catch_up()
+        return self._totals[:, self._policy[self._group]]
+
+    @property
+    def _totals(self) -> Floats:
+        """Those of each policy, shape (3, n_policies)."""
+        totals, counted = self._totals_before.copy(), self._told.totals
+        totals[:, : counted.shape[1]] += counted
+        if self._table is not None:
+            totals[checks.N_POSITIVE, self._table.position] += self._n_steps
+            totals[checks.SUM :, self._table.position] += self._table.totals
+        return totals
 
     @property
     def n_updated(self) -> int:
-        """Demons with rho > 0 in the last step, those set aside not counted."""
-        return int(self._n_sound[self._told.rho > 0].sum())
+        """Demons with rho > 0 in the last step, those set aside not counted; a Gibbs policy's rho always is."""
+        return int(self._n_sound[self._told.ratios[self._policy] > 0].sum())
 
     @property
     def max_trace(self) -> float:
@@ -452,27 +508,23 @@ class Horde(Holder):
 
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 
-    def _tell(
-        self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, terminated: bool
-    ) -> Signals:
-        """Return the transition's numbers, after setting aside the demons of functions that gave nonsense."""
-        assert self._held is not None
-        if self._asks_functions:
-            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
-            self._ask_functions(observation, tiles)
+    def _attend(self, found: int, observation: NDArray[Any], tiles: Tiles) -> None:
+        """Deal with what was found in a transition: raise, set aside the demons of functions that gave nonsense, ...
+
+        Raises:
+            ValueError: If the state is not sound.
+        """
         told = self._told
-        self._policies.write_ratios(action, probability, *self._held, told.ratios)
-        native = self._told_natively = self._told_natively or hold(told)
-        found = checks.inspect(native, observation, tiles, self.n_features, action, probability)
         if found & checks.STATE_WRONG:
             self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
         if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
-            self._set_aside_groups(told.rho, "its target policy gave no probability")
+            self._set_aside_groups(told.ratios[self._policy], "its target policy gave no probability")
+            for values in (told.ratios, told.rho):
+                np.nan_to_num(values, copy=False, posinf=0.0)
             self._set_aside_groups(told.gamma, "its continuation left [0, 1]")
             self._set_aside_groups(told.lam, "its lam left [0, 1]")
         if found & checks.BOUND_RISES:
             self._engine.set_bounds(told.bound)
-        return self._signals._replace(gamma_tp1=np.zeros_like(told.gamma)) if terminated else self._signals
 
     def _ask_functions(self, observation: NDArray[Any], tiles: Tiles) -> None:
         """Write what functions give, and other demons predict, at the state reached."""
@@ -489,8 +541,14 @@ class Horde(Holder):
             self._set_aside(np.flatnonzero(~np.isfinite(values)[self._group]), reason)
             np.nan_to_num(values, copy=False, posinf=0.0)
 
-    def _set_broken_aside(self) -> None:
-        """Set aside the demons that the engine flagged."""
+    def _answer_alarm(self) -> None:
+        """Take back the policies that the engine cannot ask any more, and set aside the demons that it flagged."""
+        if self._engine.alarm & TOO_OFTEN and self._table is not None:
+            self._engine.dismiss()
+            self._totals_before, ratios = self._totals, self._ratios
+            self._policies.take_back(self._table)
+            self._table = None
+            self._tell_anew(self._told.largest, self._told.bound, self._told.longest, ratios)
         broken = self._engine.newly_broken()
         if broken.size:
             self._set_aside(broken, "its weights passed their bound or became infinite or not a number")

@@ -14,11 +14,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import dropped, gtd
+from horde_agent.kernels import checks, dropped, gtd
 from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold
+from horde_agent.kernels.span import SOMEBODY_IS_SICK
 from horde_agent.roster import Roster
+from horde_agent.telling import Telling
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -149,10 +151,23 @@ class Engine(Protocol):
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
         """Start a stream at `tiles` with traces at zero, and return the predictions there."""
 
-    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, and return the latest predictions.
+    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
+        """Learn from the transition to `tiles`, and return the latest predictions."""
 
-        `is_settled` says that but for rho and the cumulants, the same signals held the same numbers in the last call.
+    def meet(
+        self,
+        telling: Telling,
+        observation: Floats,
+        tiles: Tiles,
+        action: int,
+        probability: float,
+        is_inspected: bool,
+        is_last: bool,
+    ) -> int:
+        """Inspect what the demons are told, unless that was done, and learn from it if there is nothing to say.
+
+        Returns:
+            The findings of `checks.inspect`; where there are any, nothing was learned.
         """
 
     def catch_up(self) -> None:
@@ -176,6 +191,9 @@ class Engine(Protocol):
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""
 
+    def dismiss(self) -> None:
+        """Ask no policies any more: their ratios are told from now on."""
+
     def rearrange(self, roster: Roster) -> None:
         """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
 
@@ -190,6 +208,10 @@ class Engine(Protocol):
 
     def tail_bounds(self) -> TailBounds:
         """Return what dropping the tails of traces may have changed."""
+
+    @property
+    def alarm(self) -> int:
+        """Not 0 where demons are flagged (SOMEBODY_IS_SICK), or policies cannot be asked any more (TOO_OFTEN)."""
 
     @property
     def mspbe_scalar(self) -> Floats:
@@ -342,7 +364,45 @@ class GTDLambda(Holder):
         self.latest = self._of_demons(self._lanes[gtd.V])
         return self.latest
 
-    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:  # noqa: ARG002
+    def meet(
+        self,
+        telling: Telling,
+        observation: Floats,
+        tiles: Tiles,
+        action: int,
+        probability: float,
+        is_inspected: bool,
+        is_last: bool,
+    ) -> int:
+        """Inspect what the demons are told about a transition, and where there is nothing to say, learn from it.
+
+        Args:
+            telling: What they are told, rho for each group. Where it was inspected already, it is not again.
+            observation: Of the state reached, float64, shape (n_channels,).
+            tiles: Of the state reached, int64, shape (n_active,).
+            action: The action taken.
+            probability: b(action).
+            is_inspected: See `telling`.
+            is_last: Says that the stream ends here: all continuations are 0.
+
+        Returns:
+            The findings of `checks.inspect`; where there are any, nothing was learned.
+        """
+        found = 0 if is_inspected else checks.inspect(telling.native, observation, tiles, action, probability)
+        if not found:
+            checks.take_note(telling.native)
+            self.learn(tiles, telling.signals(is_last=is_last))
+        return int(found)
+
+    def dismiss(self) -> None:
+        """Do nothing: all ratios are told."""
+
+    @property
+    def alarm(self) -> int:
+        """SOMEBODY_IS_SICK where demons are flagged, else 0."""
+        return SOMEBODY_IS_SICK * bool(self._work.flags.any())
+
+    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`.
 
         Returns:
@@ -405,8 +465,6 @@ class GTDLambda(Holder):
 
     def newly_broken(self) -> NDArray[np.int64]:
         """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound."""
-        if not self._work.flags.any():
-            return np.zeros(0, dtype=np.int64)
         is_new = (self._work.flags != 0) & (self._work.is_aside == 0)
         self._work.flags.fill(0)
         return np.flatnonzero(is_new[self.layout.lane])

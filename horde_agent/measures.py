@@ -32,6 +32,11 @@ def updates_until_valid(config: LearnerConfig) -> float:
     return 1.0 / rate if rate > 0 else np.inf
 
 
+def effective_sample_size(total: Floats, squares: Floats) -> Floats:
+    """Return (sum rho)^2 / sum rho^2 for each demon, from both sums: t after t on-policy steps, 0 if rho was 0."""
+    return np.asarray(total**2 / np.where(squares > 0, squares, 1.0))
+
+
 class Ratios:
     """What the importance sampling ratios of a stream add up to, for many demons.
 
@@ -57,8 +62,7 @@ class Ratios:
 
     def effective_sample_size(self) -> Floats:
         """Return t mean(rho)^2 / mean(rho^2) after t steps, shape (n_demons,): t on-policy, 0 if rho was 0."""
-        square = np.where(self._square > 0, self._square, 1.0)
-        return np.asarray(self._sum**2 / square)
+        return effective_sample_size(self._sum, self._square)
 
     def is_valid(self, config: LearnerConfig) -> NDArray[np.bool_]:
         """Return whose MSPBE estimates may be read: their w has had time to move; shape (n_demons,)."""

@@ -16,6 +16,7 @@ from horde_agent.kernels import arrays
 
 if TYPE_CHECKING:
     from horde_agent.arrangement import Arrangement
+    from horde_agent.gibbs import GibbsTable
     from horde_agent.kernels.arrays import Past
 
 Floats = NDArray[np.float64]
@@ -36,6 +37,7 @@ class Roster(NamedTuple):
         lam: Trace decay at the present state, shape (n_groups,); read for newcomers.
         alpha, alpha_w: Step sizes of newcomers, already divided by the number of active tiles.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,), or None: each its own.
+        table: Policies that the engine asks itself.
     """
 
     stays: Integers
@@ -46,6 +48,7 @@ class Roster(NamedTuple):
     alpha: float
     alpha_w: float
     cumulant: Integers | None = None
+    table: GibbsTable | None = None
 
     @property
     def is_new(self) -> NDArray[np.bool_]:

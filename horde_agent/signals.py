@@ -63,6 +63,20 @@ class PolicyTable:
         """Whether a policy is asked in Python."""
         return bool(self._others)
 
+    def entrust(self) -> GibbsTable | None:
+        """Return the table of whole numbers, if there is one, to an engine that asks it from now on."""
+        whole = next((table for table in self._tables if not table.in_floats), None)
+        if whole is not None:
+            self._tables.remove(whole)
+            self.constant_action[whole.position] = checks.ELSEWHERE
+        return whole
+
+    def take_back(self, table: GibbsTable) -> None:
+        """Ask a table that was entrusted to an engine, which cannot any more."""
+        table.become_floats()
+        self._tables.append(table)
+        self.constant_action[table.position] = checks.UNKNOWN
+
     def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
         """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); see `write_ratios`."""
         out = np.empty(self._n)

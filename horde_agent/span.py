@@ -16,14 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
+from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import arrays, dropped, span
+from horde_agent.kernels import arrays, checks, dropped, span, transition
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold
+from horde_agent.kernels.policies import GibbsParts
+from horde_agent.kernels.turns import N_TURNS
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
 from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
+from horde_agent.telling import Telling
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -38,6 +42,7 @@ _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread d
 _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 _CACHE_LINE = 64  # bytes
 _NOBODY = np.zeros(0, dtype=np.int64)
+_NO_POLICIES = nobody()
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
 
 
@@ -80,14 +85,20 @@ class SpanGTD(Holder):
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
         drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
             the dtype unless given.
+        table: Policies that the engine asks itself, for the ratios of each step that it `meet`s.
+
+    Attributes:
+        alarm: Not 0 where demons are flagged (`newly_broken`), or the engine cannot ask its policies any more
+            (`dismiss`): SOMEBODY_IS_SICK, TOO_OFTEN.
 
     Raises:
         ValueError: If the trace rule is "capped".
     """
 
-    NATIVE = ("_held", "_entry", "_told")
-    _told: Any = None  # the signals of the latest step in native form: for a Horde, those of each step
+    NATIVE = ("_held", "_entry", "_told", "_told_from")
+    _told: Any = None  # the latest signals in native form
     _told_from: Signals | None = None
+    alarm = 0
 
     def __init__(
         self,
@@ -104,6 +115,7 @@ class SpanGTD(Holder):
         batch: int = 1,
         cumulant: NDArray[np.int64] | None = None,
         drop_below: float | None = None,
+        table: GibbsTable | None = None,
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use GTDLambda for it')
@@ -114,6 +126,7 @@ class SpanGTD(Holder):
         self.tail, self.batch = tail, min(batch, self.period)
         self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
         policy = np.arange(group.max() + 1) if policy is None else policy
+        self._policy, self._table = policy, table
         self._widest = widest or config.lanes  # 0: chosen
         self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
         self.layout = self._arranged(group, policy)
@@ -123,8 +136,7 @@ class SpanGTD(Holder):
         lanes[of_lane.ALPHA, self.layout.lane] = alpha
         lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
         lanes[of_lane.BOUND] = np.inf
-        self._m_scale, self._next_row = 1.0, 0
-        self._is_sick = False
+        self._m_scale, self._m_decay, self._next_row = 1.0, 1.0 - 1.0 / config.mspbe_tau, 0
         self._rules = self._make_rules()
         self._n_places = 0  # of carried traces in use
         self.n_waiting = 0  # steps noted and not yet taken
@@ -149,6 +161,7 @@ class SpanGTD(Holder):
 
         layout = self.layout
         places = arrays.Tiles(
+            np.append(self._policy, -1)[layout.group],
             layout.group.copy(),
             np.append(self._cumulant, -1)[layout.demon],
             layout.demon.copy(),
@@ -180,7 +193,8 @@ class SpanGTD(Holder):
         past.book[:, arrays.W_AT], past.book[:, arrays.CARRIES] = -9, -1
         past.book[:, arrays.SOON] = n * layout.way_to(hands)
         queue = arrays.Queue(
-            rho=zeros(slots, n_groups + 1),
+            rho=zeros(slots, int(self._policy.max()) + 2),
+            taken=np.ones((slots, 2)),
             gamma=zeros(slots + 1, n_groups + 1),
             lam=zeros(slots + 1, n_groups + 1),
             c=zeros(slots, int(self._cumulant.max()) + 2),
@@ -200,6 +214,7 @@ class SpanGTD(Holder):
             masks=np.zeros((hands, arrays.N_MASKS, 0), dtype=np.uint64),
             listed=np.full((hands, arrays.N_LISTED), -1, dtype=np.int64),
             bases=zeros(hands, 2, self.batch * int(np.diff(layout.start).max()) if self.batch > 1 else 0),
+            turns=integers(N_TURNS),
         )
         switched = arrays.Switched(integers(n), integers(2 * n + 2), np.zeros(0, dtype=np.int32))
         numbers = zeros(of_lane.N_ROWS, lanes)
@@ -272,46 +287,87 @@ class SpanGTD(Holder):
         span.begin(self._held or self._hold(), tiles, self.latest)
         self._span.lanes[of_lane.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._span.lanes[of_lane.LAM_T] = np.append(lam, 0.0)[self.layout.group]
+        if self.history.most > self._gibbs.parameters.most_repeats[0]:
+            self.alarm |= span.TOO_OFTEN
         return self.latest
 
-    def learn(self, tiles: Tiles, signals: Signals, *, is_settled: bool = False) -> Floats:
+    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`, or note it where steps are taken in batches.
 
         Args:
             tiles: Active features, shape (n_active,).
-            signals: What the demons are told. Quickest where it is the same object, with other numbers, on each step.
-            is_settled: Says that but for rho and the cumulants, the same object held the same numbers in the last call.
+            signals: What the demons are told, rho for each policy.
 
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
         """
-        self._age_m()
-        if self.batch > 1 and not self.n_waiting and not self.history.has_room(tiles.size, self.batch):
-            self._make_room(tiles.size)  # now, lest a batch be broken off in the middle
-        found = self._step(tiles, signals, is_settled)
+        if signals is not self._told_from:
+            self._told, self._told_from = hold(signals), signals
+        n_steps, latest, m_scale = self._before(tiles)
+        held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
+        hands = self._entry, n_steps, self._n_hands
+        found = transition.step(held, self._told, tiles, m_step, self._next_row, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
-            found = self._step(tiles, signals, is_settled)
+            return self.learn(tiles, signals)
+        self._after(found, n_steps, latest, m_scale)
+        return self.latest
+
+    def meet(
+        self,
+        telling: Telling,
+        observation: Floats,
+        tiles: Tiles,
+        action: int,
+        probability: float,
+        is_inspected: bool,
+        is_last: bool,
+    ) -> int:
+        """Inspect what the demons are told about a transition, and where there is nothing to say, do as `learn`.
+
+        Args:
+            telling: What they are told, rho for each policy. Where it was inspected already, it is not again.
+            observation: Of the state reached, float64, shape (n_channels,).
+            tiles: Of the state reached, int64, shape (n_active,).
+            action: The action taken.
+            probability: b(action).
+            is_inspected: See `telling`.
+            is_last: Says that the stream ends here: all continuations are 0.
+
+        Returns:
+            The findings of `checks.inspect`; where there are any, nothing was learned.
+        """
+        n_steps, latest, m_scale = self._before(tiles)
+        held, told, m_step = self._held or self._hold(), telling.native, 1.0 / (self.config.mspbe_tau * m_scale)
+        what, how = (observation, tiles, action, probability, is_inspected, is_last), (m_step, self._next_row)
+        found = transition.meet(held, told, *what, *how, self._entry, n_steps, self._n_hands, latest)
+        if found == span.NO_ROOM:
+            self._make_room(tiles.size)
+            return self.meet(telling, observation, tiles, action, probability, True, is_last)
+        if found & checks.FINDINGS:
+            return int(found)
+        self._after(found, n_steps, latest, m_scale)
+        return 0
+
+    def _before(self, tiles: Tiles) -> tuple[int, Floats, float]:
+        """Return how many steps are due with the coming one, where their predictions go, and the scale of m then."""
+        if self.batch > 1 and not self.n_waiting and not self.history.has_room(tiles.size, self.batch):
+            self._make_room(tiles.size)  # now, lest a batch be broken off in the middle
+        n_steps = self.n_waiting + 1 if self.n_waiting + 1 >= self.batch else 0
+        latest = np.empty(self.n_demons) if n_steps else self.latest
+        return n_steps, latest, self._m_scale * self._m_decay
+
+    def _after(self, found: int, n_steps: int, latest: Floats, m_scale: float) -> None:
+        """Take note that a step was noted, and taken where it was due."""
+        self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
+        self._m_scale = m_scale
         self._next_row += self._rules.n_rows
         if self._next_row >= self.n_features:
             self._next_row = 0
         if found:
             self._heed(found)
-        return self.latest
-
-    def _step(self, tiles: Tiles, signals: Signals, is_settled: bool) -> int:
-        """Note a step, and take it where it is due with those that wait; return what was found."""
-        if self._told is None or signals is not self._told_from:
-            self._told, self._told_from, is_settled = hold(signals), signals, False
-        n_steps = self.n_waiting + 1 if self.n_waiting + 1 >= self.batch else 0
-        latest = np.empty(self.n_demons) if n_steps else self.latest
-        m_step, held = 1.0 / (self.config.mspbe_tau * self._m_scale), self._held or self._hold()
-        found = span.step(
-            held, self._told, tiles, m_step, self._next_row, is_settled, self._entry, n_steps, self._n_hands, latest
-        )
-        if found != span.NO_ROOM:
-            self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
-        return int(found)
+        if m_scale < _SMALLEST_SCALE:
+            self._multiply_m_out()
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
@@ -326,29 +382,38 @@ class SpanGTD(Holder):
         self._heed(found if n_steps else found & span.SOMEBODY_IS_SICK)
 
     def _heed(self, found: int) -> None:
-        """Remember that somebody is sick, and let those carry their trace whose tail is too long."""
-        self._is_sick |= bool(found & span.SOMEBODY_IS_SICK)
+        """Raise an alarm where somebody must hear of it, and let those carry their trace whose tail is too long."""
+        self.alarm |= int(found) & (span.SOMEBODY_IS_SICK | span.TOO_OFTEN)
         if found & span.SOMEBODY_WANTS_CARRY:
             for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):
                 self._carry(int(b))
 
+    @property
+    def _gibbs(self) -> GibbsParts:
+        """The policies that the engine asks itself."""
+        return _NO_POLICIES if self._table is None else self._table.parts
+
+    def dismiss(self) -> None:
+        """Ask no policies any more: their ratios are told from now on."""
+        self.catch_up()
+        self._table, self._held = None, None
+        self.alarm &= ~span.TOO_OFTEN
+
     def _hold(self) -> Any:
         """Hold all that a step needs in native form."""
-        self._held = hold(arrays.SpanParts(self._arrays, self._rules))
+        self._held = hold(arrays.SpanParts(self._arrays, self._rules, self._gibbs))
         self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
         # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
         n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
         self._n_hands = 1 if n_read < _SMALLEST_SHARED_WORK else _most_threads()
         return self._held
 
-    def _age_m(self) -> None:
-        """Let the common scale of m decay by a step; far from overflow, the two are multiplied out."""
-        self._m_scale *= 1.0 - 1.0 / self.config.mspbe_tau
-        if self._m_scale < _SMALLEST_SCALE:
-            self.catch_up()
-            self._span.memory.m[...] *= self.dtype.type(self._m_scale)
-            self._span.past.m_steps[...] *= self._m_scale
-            self._m_scale = 1.0
+    def _multiply_m_out(self) -> None:
+        """Multiply m by its common scale, which decays instead of it: far from overflow."""
+        self.catch_up()
+        self._span.memory.m[...] *= self.dtype.type(self._m_scale)
+        self._span.past.m_steps[...] *= self._m_scale
+        self._m_scale = 1.0
 
     def _make_rules(self) -> arrays.Rules:
         """Return what distinguishes this engine from another."""
@@ -428,9 +493,10 @@ class SpanGTD(Holder):
 
         Steps that are only noted so far can have flagged nobody yet.
         """
-        if not self._is_sick:
+        if not self.alarm & span.SOMEBODY_IS_SICK:
             return _NOBODY
-        sick, self._is_sick = self._span.lanes[of_lane.SICK], False
+        self.alarm &= ~span.SOMEBODY_IS_SICK
+        sick = self._span.lanes[of_lane.SICK]
         is_new = (sick != 0) & (self._span.work.is_aside == 0)
         sick.fill(0)
         return np.flatnonzero(is_new[self.layout.lane])
@@ -448,7 +514,7 @@ class SpanGTD(Holder):
             rows[:, lane - int(self.layout.start[b])] = 0
         self._span.lanes[:, lane] = 0
         self._span.lanes[kept[2:], lane] = keep[2:]
-        for told in self._span.tiles[:3]:
+        for told in self._span.tiles[:4]:
             told[lane] = -1
         self._span.work.is_aside[lane], self._span.work.predictions[demon], self.latest[demon] = 1, 0.0, 0.0
 
@@ -469,7 +535,7 @@ class SpanGTD(Holder):
         old, before, latest = self.layout, self._span, self.latest
         self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
         self._cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
-        self._told = None
+        self._policy, self._table, self._told_from = roster.policy, roster.table, None
         self._span, self._n_places = self._allocate(int(roster.group.max()) + 1), 0
         self._make_paper()
         moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
@@ -494,7 +560,7 @@ class SpanGTD(Holder):
         lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._span.work.is_aside[staying] = before.work.is_aside[came_from]
         is_aside = self._span.work.is_aside != 0
-        for told in self._span.tiles[:3]:
+        for told in self._span.tiles[:4]:
             told[is_aside] = -1
         book = self._span.past.book
         book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail

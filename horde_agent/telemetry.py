@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from horde_agent.gvf import GVF
-from horde_agent.measures import Ratios, updates_until_valid
+from horde_agent.measures import effective_sample_size, updates_until_valid
 
 if TYPE_CHECKING:
     from horde_agent.horde import Horde
@@ -94,38 +93,33 @@ class MspbeWatch:
     """An observer that knows whose MSPBE estimates may be read: those whose w has had time to move.
 
     Args:
-        horde: The demons; those of one target policy have one ratio, so it is counted once per policy.
+        horde: The demons; its steps count from now on.
 
     Attributes:
         updates_needed: Updates with rho > 0 after which an estimate is valid.
 
     Raises:
-        RuntimeError: When a step is taken in, if demons came or went since the watch was made.
+        RuntimeError: When a life is observed, if demons came or went since the watch was made.
     """
 
     def __init__(self, horde: Horde) -> None:
         self._horde, self._questions = horde, horde.questions
-        self._first, self._policy = _by_policy(horde.questions)
-        self._ratios = Ratios(len(self._first))
+        self._before = horde.ratio_totals()
         self.updates_needed = updates_until_valid(horde.config)
-        self._seen = 0
 
     def __call__(self, moment: Moment) -> None:
         """Observe a life."""
         self.see(moment.life.student)
 
-    def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given it
-        """Take in the latest learning step, if there was one since the last call."""
+    def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given them
+        """Check that the demons are still those that are watched: the Horde counts their steps itself."""
         if self._horde.questions is not self._questions:
             raise RuntimeError("demons were added or removed: make a new MspbeWatch for this Horde")
-        if student.learning_steps != self._seen:
-            self._seen = student.learning_steps
-            self._ratios.update(self._horde.rho[self._first])
 
     @property
     def n_updates(self) -> np.ndarray:
         """Updates with rho > 0, int64 of shape (n_demons,)."""
-        return np.asarray(self._ratios.n_updates[self._policy])
+        return np.asarray(self._horde.ratio_totals()[0] - self._before[0], dtype=np.int64)
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -134,7 +128,7 @@ class MspbeWatch:
 
     def effective_sample_size(self) -> np.ndarray:
         """Return how many on-policy steps the learning steps are worth, shape (n_demons,)."""
-        return np.asarray(self._ratios.effective_sample_size()[self._policy])
+        return effective_sample_size(*(self._horde.ratio_totals() - self._before)[1:])
 
     def facts(self) -> dict[str, float | int | None]:
         """Return what a run's details.json says of the MSPBE estimates."""
@@ -150,13 +144,6 @@ class MspbeWatch:
             "effective_sample_size_mean": float(self.effective_sample_size().mean()),
             **{f"{k}_mean_of_valid": float(v[valid].mean()) if valid.any() else None for k, v in means.items()},
         }
-
-
-def _by_policy(questions: Sequence[GVF]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first question of each target policy, and the policy of each question."""
-    numbers: dict[int, int] = {}
-    policy = np.array([numbers.setdefault(id(q.target_policy), len(numbers)) for q in questions])
-    return np.unique(policy, return_index=True)[1], policy
 
 
 class Progress:

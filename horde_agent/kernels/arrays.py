@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel
 from horde_agent.kernels.history import History
+from horde_agent.kernels.policies import GibbsParts
 
 Reals = NDArray[Any]  # float32 or float64, the engine's dtype
 Floats = NDArray[np.float64]
@@ -54,7 +55,8 @@ LANES_AT_ONCE = 32  # a table of coefficients for so many lanes stays in a core'
 class Tiles(NamedTuple):
     """Who sits where: demons on L lanes in T tiles."""
 
-    group: Integers  # (L,): whose rho, gamma and lambda a lane is told, -1 (nothing happens) if empty or set aside
+    policy: Integers  # (L,): whose rho a lane is told, -1 (nothing happens) if empty or set aside
+    group: Integers  # (L,): whose gamma and lambda, -1 likewise
     cumulant: Integers  # (L,): which of the cumulants a lane is told, -1 likewise
     outcome: Integers  # (L,): whose outcome, -1 likewise
     demon: Integers  # (L,): demon of each lane, -1 where it is empty
@@ -93,7 +95,8 @@ class Queue(NamedTuple):
     The last column is zero: what lanes are told to which nothing happens.
     """
 
-    rho: Reals  # (slots, n_groups + 1)
+    rho: Reals  # (slots, n_policies + 1)
+    taken: Floats  # (slots, 2): the action taken, and the probability with which the behaviour policy took it
     gamma: Reals  # (slots + 1, n_groups + 1): the last row is that of the latest transition
     lam: Reals  # (slots + 1, n_groups + 1)
     c: Reals  # (slots, n_cumulants + 1)
@@ -123,6 +126,7 @@ class Work(NamedTuple):
     masks: NDArray[np.uint64]  # (hands, N_MASKS, n_times / 64)
     listed: Integers  # (hands, N_LISTED)
     bases: Reals  # (hands, 2, batch widest tile): theta.phi and w.phi at each step of a batch, by weights as written
+    turns: Integers  # (N_TURNS,): see `turns.py`
 
 
 class Span(NamedTuple):
@@ -157,6 +161,7 @@ class SpanParts(NamedTuple):
 
     span: Span
     rules: Rules
+    gibbs: GibbsParts  # the policies whose ratios the engine makes itself
 
 
 @inlined

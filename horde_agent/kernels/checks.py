@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inlined, kernel
+from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.held import look_into
 
 Floats = NDArray[np.float64]
@@ -16,9 +16,13 @@ Integers = NDArray[np.int64]
 RHO_BROKEN, GAMMA_BROKEN, LAM_BROKEN = 1, 2, 4  # not finite in some group
 BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all before
 STATE_WRONG = 16  # nothing was written: `first_wrong` says where
+FINDINGS = 31
 
-ON_POLICY, UNKNOWN = -1, -2  # instead of a constant policy's action
+ON_POLICY, UNKNOWN, ELSEWHERE = -1, -2, -3  # instead of a constant policy's action
 NO_CHANNEL = -1
+
+# Rows of `Told.totals`: steps with rho > 0, sum of rho, sum of its squares
+N_POSITIVE, SUM, SQUARES, N_TOTALS = 0, 1, 2, 3
 
 BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # a weight past BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) is wild
 
@@ -28,14 +32,15 @@ class Told(NamedTuple):
 
     Their owner writes what functions of the user's give, before `inspect` writes the rest. What cannot have changed
     since the step before is not looked at: `is_fixed` says that no function is asked, `seen` that there was a step.
+    Ratios that the engine itself makes (ELSEWHERE) are not looked at either, and count as 1 here.
     """
 
-    action: Integers  # (p,): of policies that always take one, or as in `constant_ratios`; (0,) if none is constant
+    action: Integers  # (p,): of policies that always take one, or as in `constant_ratios`; (0,) where that says nothing
     ratios: Floats  # (p,): pi(a_t)/b(a_t)
-    policy: Integers  # (g,): of each group; (0,) where group i has policy i, and `rho` is `ratios`
+    policy: Integers  # (g,): of each group, or (0,) where the engine knows it, and `rho` is `ratios`
     group: Integers  # (d,): of each demon
     channel: Integers  # (d,): that each demon sums, NO_CHANNEL where its cumulant is in `c` already
-    rho: Floats  # (g,): importance sampling ratios
+    rho: Floats  # (g,), or (p,) where it is `ratios`: importance sampling ratios
     gamma: Floats  # (g,): continuation at the state reached
     lam: Floats  # (g,): trace decay there
     c: Floats  # (d,): cumulants; or the channels, (n_channels,), where the engine knows which channel each demon sums
@@ -44,7 +49,9 @@ class Told(NamedTuple):
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): |theta| that no answer can need: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
-    seen: Integers  # (1,): 1 after the first step
+    seen: Integers  # (1,): 1 where all but rho and the cumulants is as in the step before
+    totals: Floats  # (N_TOTALS, p): what a policy's ratios added up to so far; (N_TOTALS, 0) if the engine counts all
+    n_features: int
     is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
     is_by_channel: bool  # `c` holds the channels
 
@@ -54,7 +61,8 @@ def constant_ratios(constant_action: Integers, action: int, probability: float, 
     """Write pi(action)/b(action) of the policies that always take one action, and 1 for the behaviour policy itself.
 
     Args:
-        constant_action: The action of each policy, ON_POLICY, or UNKNOWN where nothing is written, (n_policies,).
+        constant_action: The action of each policy, ON_POLICY, or UNKNOWN or ELSEWHERE where nothing is written,
+            shape (n_policies,).
         action: The action taken.
         probability: b(action).
         ratios: Changed in place, shape (n_policies,).
@@ -62,7 +70,7 @@ def constant_ratios(constant_action: Integers, action: int, probability: float, 
     for i in range(ratios.shape[0]):
         if constant_action[i] == ON_POLICY:
             ratios[i] = 1.0
-        elif constant_action[i] != UNKNOWN:
+        elif constant_action[i] >= 0:
             ratios[i] = 1.0 / probability if constant_action[i] == action else 0.0
 
 
@@ -106,6 +114,7 @@ def look_through(told: Told) -> int:
     n_rho, n_gamma, n_lam, n_longer, n_larger = 0, 0, 0, 0, 0
     for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
         n_rho += not np.isfinite(rho[g])
+    for g in range(gamma.shape[0]):
         n_gamma += not np.isfinite(gamma[g])
         n_lam += not np.isfinite(lam[g])
         n_longer += gamma[g] > longest[g]  # NaN is not
@@ -119,35 +128,6 @@ def look_through(told: Told) -> int:
 
 
 @kernel
-def inspect(held: Told, observation: Floats, tiles: Integers, n_features: int, action: int, probability: float) -> int:
-    """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
-
-    Args:
-        held: What they are told; ratios of constant policies, rho, channels and bounds are written.
-        observation: Of the state reached, shape (n_channels,).
-        tiles: Of the state reached, shape (n_active,).
-        n_features: Tiles must lie below.
-        action: The action taken.
-        probability: b(action).
-    """
-    if first_wrong(observation, tiles, n_features) != -1:
-        return STATE_WRONG
-    told = look_into(held)
-    if told.action.shape[0] > 0:
-        constant_ratios(told.action, action, probability, told.ratios)
-    rho, ratios, policy = told.rho, told.ratios, told.policy
-    for g in range(policy.shape[0]):
-        rho[g] = ratios[policy[g]]
-    found = BOUND_RISES * read_channels(told, observation)
-    if not (told.is_fixed and told.seen[0]):
-        found |= look_through(told)
-    told.seen[0] = 1
-    if found & BOUND_RISES:
-        raise_bounds(told, observation)
-    return int(found)
-
-
-@kernel
 def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
     """Return where a state is wrong: k for a value k that is not finite, -2 - k for a tile k out of range, else -1."""
     for i in range(observation.shape[0]):
@@ -157,3 +137,55 @@ def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
         if tiles[k] < 0 or tiles[k] >= n_features:
             return -2 - k
     return -1
+
+
+@inner_kernel
+def add_up(told: Told) -> None:
+    """Add the ratios to the totals: those that an engine makes are added up there."""
+    action, ratios, totals = told.action, told.ratios, told.totals
+    for p in range(totals.shape[1]):
+        counts = action.shape[0] == 0 or action[p] != ELSEWHERE
+        totals[N_POSITIVE, p] += counts and ratios[p] > 0
+        totals[SUM, p] += counts * ratios[p]
+        totals[SQUARES, p] += counts * ratios[p] * ratios[p]
+
+
+@inner_kernel
+def complete(told: Told, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
+    """Complete what the demons are told, if the state reached is sound, and return the findings: see `inspect`."""
+    if first_wrong(observation, tiles, told.n_features) != -1:
+        return STATE_WRONG
+    if told.action.shape[0] > 0:
+        constant_ratios(told.action, action, probability, told.ratios)
+    rho, ratios, policy = told.rho, told.ratios, told.policy
+    for g in range(policy.shape[0]):
+        rho[g] = ratios[policy[g]]
+    found = BOUND_RISES * read_channels(told, observation)
+    if not (told.is_fixed and told.seen[0]):
+        found |= look_through(told)
+    if found & BOUND_RISES:
+        raise_bounds(told, observation)
+    return int(found)
+
+
+@kernel
+def inspect(held: Told, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
+    """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
+
+    Args:
+        held: What they are told; ratios of constant policies, rho, channels and bounds are written.
+        observation: Of the state reached, shape (n_channels,).
+        tiles: Of the state reached, shape (n_active,).
+        action: The action taken.
+        probability: b(action).
+    """
+    told = look_into(held)
+    return int(complete(told, observation, tiles, action, probability))
+
+
+@kernel
+def take_note(held: Told) -> None:
+    """Note that a step was learned from that was inspected: add up its ratios."""
+    told = look_into(held)
+    told.seen[0] = 1
+    add_up(told)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
 from horde_agent.kernels.entry import share_out
 from horde_agent.kernels.held import look_into
@@ -52,18 +53,21 @@ class GibbsIndex(NamedTuple):
     start: Integers  # (n_blocks, n_features + 2): entries start[b, f]..start[b, f + 1] belong to feature f
     entry: Numbers  # (n_entries, 2): place, action * (policies in the block) + policy in the block; value
     position: Integers  # (n_policies,): where the caller wants each ratio
+    most_repeats: Floats  # (1,): a feature that is on more often may need logits past LARGEST
 
 
 class GibbsState(NamedTuple):
     """What is kept from step to step, and scratch paper."""
 
-    logits: Numbers  # (n_actions n_policies,): u_a.phi at `tiles`; each block's by action, then policy
-    tiles: Integers  # (n_active,)
+    logits: Numbers  # (n_actions n_policies,): u_a.phi; each block's by action, then policy
+    at: Integers  # (n_blocks,): time of the feature vector that they are about, for `follow_logits`
+    tiles: Integers  # (n_active,): features at which they are, and the next two, for `gibbs_ratios`
     features: Integers  # (4, at least n_features + 1 and n_active): rows PHI, BALANCE, GAINED, LOST
     low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE)
     sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE)
-    asked: Floats  # (2,): the action taken, and with which probability
-    ratios: Floats  # (n_policies,): pi(action) / probability
+    ratios: Floats  # (n_policies,): pi(action) / probability, the latest
+    totals: Floats  # (2, n_policies): sum of the ratios that were handed out, and of their squares
+    asked: Floats  # (2,): the action taken, and with which probability, for `gibbs_ratios`
 
 
 class GibbsParts(NamedTuple):
@@ -121,15 +125,34 @@ def logits_of(b: int, index: GibbsIndex, state: GibbsState) -> Numbers:
 
 
 @inner_kernel
-def move_logits(b: int, index: GibbsIndex, state: GibbsState, n_gained: int, n_lost: int, afresh: bool) -> None:
-    """Bring a block's logits to the present tiles."""
+def sum_logits(b: int, index: GibbsIndex, state: GibbsState, tiles: Integers, n: int) -> None:
+    """Write a block's logits at the first n `tiles`, from scratch."""
     logits = logits_of(b, index, state)
-    if afresh:
-        logits[:] = 0
-        add_features(b, index, state.tiles, state.tiles.shape[0], 1, logits)
-    else:
-        add_features(b, index, state.features[GAINED], n_gained, 1, logits)
-        add_features(b, index, state.features[LOST], n_lost, -1, logits)
+    logits[:] = 0
+    add_features(b, index, tiles, n, 1, logits)
+
+
+@inner_kernel
+def move_logits(
+    b: int, index: GibbsIndex, state: GibbsState, gained: Integers, n_gained: int, lost: Integers, n_lost: int
+) -> None:
+    """Move a block's logits on by the features that went on and off."""
+    logits = logits_of(b, index, state)
+    add_features(b, index, gained, n_gained, 1, logits)
+    add_features(b, index, lost, n_lost, -1, logits)
+
+
+@inner_kernel
+def follow_logits(b: int, time: int, index: GibbsIndex, state: GibbsState, history: past.History) -> None:
+    """Bring a block's logits to the feature vector at a time that is in the history's slots."""
+    slot = past.slot_of(history, time)
+    n_tiles, n_gained, n_lost = history.counts[slot, past.N_TILES : past.N_LOST + 1]
+    if state.at[b] == time - 1 and n_gained + n_lost < n_tiles:
+        changed = history.changed[slot]
+        move_logits(b, index, state, changed[past.GAINED], n_gained, changed[past.LOST], n_lost)
+    elif state.at[b] != time:
+        sum_logits(b, index, state, history.tiles[slot], n_tiles)
+    state.at[b] = time
 
 
 @inner_kernel
@@ -168,9 +191,9 @@ def exp_of_minus(difference: np.int32) -> Any:
 
 
 @inner_kernel
-def fixed_ratios(b: int, index: GibbsIndex, state: GibbsState) -> None:
-    """Write pi(action)/b(action) of a block's policies, from logits in whole numbers."""
-    logits, action, probability, rho = logits_of(b, index, state), int(state.asked[0]), state.asked[1], state.ratios
+def fixed_ratios(b: int, asked: float, probability: float, index: GibbsIndex, state: GibbsState) -> None:
+    """Write pi(action)/b(action) of a block's policies, from logits in whole numbers, for the action asked about."""
+    logits, action, rho = logits_of(b, index, state), int(asked), state.ratios
     first, width = index.first[b], index.first[b + 1] - index.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
@@ -211,23 +234,39 @@ def float_ratios(b: int, index: GibbsIndex, state: GibbsState) -> None:
         rho[first + i] = np.exp(low - logits[action * width + i]) / total / probability
 
 
+@inner_kernel
+def hand_out(b: int, index: GibbsIndex, state: GibbsState, rho: Numbers) -> None:
+    """Write a block's ratios to their positions, and add them up."""
+    first, last = index.first[b], index.first[b + 1]
+    ratios, position = state.ratios[first:last], index.position[first:last]
+    total, squares = state.totals[0, first:last], state.totals[1, first:last]
+    for i in range(last - first):
+        rho[position[i]] = ratios[i]
+    for i in range(last - first):
+        total[i] += ratios[i]
+        squares[i] += ratios[i] * ratios[i]
+
+
 @entry_kernel
 def take_turns(held: GibbsParts, hand: int, n_gained: int, n_lost: int, n_hands: int) -> None:
     """Move a hand's blocks on by the features that switched, and write their ratios."""
     parts = look_into(held)
     index, state = parts.parameters, parts.state
     for b in range(hand, index.start.shape[0], n_hands):
-        move_logits(b, index, state, n_gained, n_lost, n_gained + n_lost > state.tiles.shape[0])
-        fixed_ratios(b, index, state)
+        if n_gained + n_lost < state.tiles.shape[0]:
+            move_logits(b, index, state, state.features[GAINED], n_gained, state.features[LOST], n_lost)
+        else:
+            sum_logits(b, index, state, state.tiles, state.tiles.shape[0])
+        fixed_ratios(b, state.asked[0], state.asked[1], index, state)
 
 
 @entry_kernel
-def take_turns_in_floats(held: GibbsParts, hand: int, n_gained: int, n_lost: int, n_hands: int) -> None:
+def take_turns_in_floats(held: GibbsParts, hand: int, _n_gained: int, _n_lost: int, n_hands: int) -> None:
     """Do as `take_turns` in float64, from scratch on each step: sums that were only corrected would drift."""
-    parts, is_afresh = look_into(held), True
+    parts = look_into(held)
     index, state = parts.parameters, parts.state
     for b in range(hand, index.start.shape[0], n_hands):
-        move_logits(b, index, state, n_gained, n_lost, is_afresh)
+        sum_logits(b, index, state, state.tiles, state.tiles.shape[0])
         float_ratios(b, index, state)
 
 

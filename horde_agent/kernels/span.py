@@ -18,8 +18,8 @@ recursions of their own (`learn_lanes`). Every K steps what is owed is written (
 coefficient of each phi_k, and a feature's row changes by the sum of the coefficients over its runs. It is exact: the
 same algebra as `gtd.py`, in another order.
 
-A trace reaches back beyond the last writing: the tile keeps c of those steps (its *tail*) until nothing of them is left. Where that takes too long, the tile is made to *carry*: the trace at the last writing is kept in rows of its
-own.
+A trace reaches back beyond the last writing: the tile keeps c of those steps (its *tail*) until nothing of them is
+left. Where that takes too long, the tile is made to *carry*: the trace at the last writing is kept in rows of its own.
 
 What a step needs to know lies in slots (`Queue`, `History`), so that a tile may take many steps in one go, its rows in
 a core's own cache (*deferred*), or each step when it comes (*eager*): the same kernels, the loops the other way round.
@@ -53,7 +53,6 @@ from horde_agent.kernels.arrays import (
     W_AT,
     WANTS_CARRY,
     WAS_BUSY,
-    Queue,
     Reals,
     Rules,
     Span,
@@ -64,7 +63,6 @@ from horde_agent.kernels.arrays import (
 )
 from horde_agent.kernels.batch import list_switched, sum_rows
 from horde_agent.kernels.entry import share_out
-from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import look_into
 from horde_agent.kernels.history import History
 from horde_agent.kernels.lanes import (
@@ -102,13 +100,17 @@ from horde_agent.kernels.lanes import (
     Z,
 )
 from horde_agent.kernels.owed import settle, sum_afresh, write_owed
+from horde_agent.kernels.policies import GibbsParts, fixed_ratios, follow_logits, hand_out
+from horde_agent.kernels.turns import begin_turns, finish, take_next, wait_for_all
 from horde_agent.kernels.vectors import follow, move_rows, take_busy_step, take_idle_step, weigh
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# What a step returns, added up. Without room for one more time, nothing was done.
-SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY, NO_ROOM = 1, 2, 4
+# What a step returns, added up, beside the findings of `checks.py`.
+SOMEBODY_IS_SICK, SOMEBODY_WANTS_CARRY = 32, 64
+TOO_OFTEN = 128  # a feature is on so often that the policies' logits are no whole numbers any more
+NO_ROOM = 256  # for one more time: nothing was done
 
 
 # ---- sums over rows and over the past -----------------------------------------------------------------------------
@@ -163,17 +165,17 @@ def scan(b: int, hand: int, span: Span, overlap: NDArray[np.int32], sums: tuple[
 def tell(b: int, slot: int, span: Span) -> bool:
     """Spread the signals over a tile's lanes, and say whether rho > 0 for any."""
     start, stop, lanes, queue, tiles = span.tiles.start[b], span.tiles.start[b + 1], span.lanes, span.queue, span.tiles
-    group, cumulant = tiles.group[start:stop], tiles.cumulant[start:stop]  # -1: the last column, zero
+    policy, cumulant = tiles.policy[start:stop], tiles.cumulant[start:stop]  # -1: the last column, zero
     rho, c, width, n_positive = queue.rho[slot], queue.c[slot], stop - start, 0
     rho_t, c_tp1 = lanes[RHO_T, start:stop], lanes[C_TP1, start:stop]
     for i in range(width):  # one thing at a time: numba makes vectors of such loops alone
-        rho_t[i] = rho[group[i]]
+        rho_t[i] = rho[policy[i]]
     for i in range(width):
         c_tp1[i] = c[cumulant[i]]
     for i in range(width):
         n_positive += rho_t[i] > 0
     if queue.varies[slot, STATE]:
-        gamma, lam = queue.gamma[slot], queue.lam[slot]
+        gamma, lam, group = queue.gamma[slot], queue.lam[slot], tiles.group[start:stop]
         for i in range(width):
             lanes[GAMMA_TP1, start + i], lanes[LAM_TP1, start + i] = gamma[group[i]], lam[group[i]]
     if queue.varies[slot, OUTCOME]:
@@ -303,7 +305,7 @@ def note(b: int, time: int, span: Span, rules: Rules, is_busy: bool) -> None:
 
 @inner_kernel
 def end_trace(b: int, span: Span) -> None:
-    """Let nothing of a tile's trace reach the steps to come: c of the last step kept is 0, and what led up to it ends."""
+    """Let nothing of a tile's trace reach the steps to come: c of the last step kept becomes 0."""
     book, memory, start, stop = span.past.book[b], span.memory, span.tiles.start[b], span.tiles.start[b + 1]
     if book[N_OWED] > 0 and book[WAS_BUSY]:
         last = span.past.times.shape[2] * start + (book[N_KEPT] - 1) * (stop - start)
@@ -376,56 +378,6 @@ def rest(b: int, span: Span, rules: Rules) -> None:
 # ---- all of them --------------------------------------------------------------------------------------------------
 
 
-@inner_kernel
-def take_in(
-    history: History,
-    queue: Queue,
-    signals: Signals,
-    tiles_tp1: Integers,
-    m_step: float,
-    row: int,
-    is_settled: bool,
-) -> None:
-    """Move the present on to `tiles_tp1`, and keep what the demons are told about the way there.
-
-    Where that is settled but for rho and the cumulants, the rest is what it was one step before.
-    """
-    past.observe(history, tiles_tp1)
-    slot = past.slot_of(history, history.clock[past.NOW])
-    rho, c, latest = queue.rho[slot], queue.c[slot], queue.varies.shape[0] - 1
-    for g in range(signals.rho_t.shape[0]):
-        rho[g] = signals.rho_t[g]
-    for i in range(signals.c_tp1.shape[0]):
-        c[i] = signals.c_tp1[i]
-    queue.m_step[slot], queue.row[slot] = m_step, row
-    if is_settled and not queue.varies[latest, OUTCOME]:
-        queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = 0, 0
-    else:
-        take_in_states(queue, slot, signals)
-    queue.varies[latest, OUTCOME] = queue.varies[slot, OUTCOME]
-
-
-@inner_kernel
-def take_in_states(queue: Queue, slot: int, signals: Signals) -> None:
-    """Keep the continuations, trace decays and outcomes, and note whether the first two differ from those before."""
-    gamma, lam, z = queue.gamma[slot], queue.lam[slot], queue.z[slot]
-    gamma_before, lam_before = queue.gamma[queue.gamma.shape[0] - 1], queue.lam[queue.lam.shape[0] - 1]
-    n, n_same, n_outcomes = signals.rho_t.shape[0], 0, 0
-    for g in range(n):  # several short loops, since numba makes vectors of such alone
-        gamma[g] = signals.gamma_tp1[g]
-    for g in range(n):
-        lam[g] = signals.lam_tp1[g]
-    for g in range(n):
-        n_same += (gamma[g] == gamma_before[g]) & (lam[g] == lam_before[g])
-    for i in range(signals.z_tp1.shape[0]):
-        z[i] = signals.z_tp1[i]
-        n_outcomes += signals.z_tp1[i] != 0
-    if n_same < n:
-        for g in range(n):
-            gamma_before[g], lam_before[g] = gamma[g], lam[g]
-    queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = n_same < n, n_outcomes > 0
-
-
 @inlined
 def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Rules) -> None:
     """Let one tile take the last `n_steps` steps, and write what it owes where that is due."""
@@ -472,14 +424,33 @@ def gather_up(span: Span, predictions: Floats) -> int:
     return SOMEBODY_IS_SICK * (n_sick > 0) + SOMEBODY_WANTS_CARRY * (n_long > 0)
 
 
+@inlined
+def make_ratios(n_steps: int, span: Span, gibbs: GibbsParts) -> None:
+    """Make the ratios of Gibbs policies for the last `n_steps` steps: blocks are jobs that hands take as they come."""
+    turns, history, queue = span.work.turns, span.history, span.queue
+    n_blocks, since = gibbs.parameters.start.shape[0], history.clock[past.NOW] - n_steps
+    b = take_next(turns)
+    while b < n_blocks:
+        for time in range(since, since + n_steps):
+            follow_logits(b, time, gibbs.parameters, gibbs.state, history)
+            slot = past.slot_of(history, time + 1)
+            fixed_ratios(b, queue.taken[slot, 0], queue.taken[slot, 1], gibbs.parameters, gibbs.state)
+            hand_out(b, gibbs.parameters, gibbs.state, queue.rho[slot])
+        finish(turns)
+        b = take_next(turns)
+    wait_for_all(turns, n_blocks)
+
+
 @entry_kernel
 def take_turns(held: SpanParts, hand: int, n_steps: int, n_switched: int, n_hands: int) -> None:
-    """Let a hand's tiles take the last `n_steps` steps; tiles are dealt to the hands in turn.
+    """Let a hand's tiles take the last `n_steps` steps, once all have their ratios; tiles are dealt in turn.
 
     No sum crosses a lane, so the result is the same, bit for bit, for any number of hands.
     """
     parts = look_into(held)
     span, rules = parts.span, parts.rules
+    if n_steps > 0:
+        make_ratios(n_steps, span, parts.gibbs)
     for b in range(hand, span.tiles.start.shape[0] - 1, n_hands):
         live(b, hand, n_steps, n_switched, span, rules)
 
@@ -497,33 +468,9 @@ def learn(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: 
     Without a step, tiles whose LIMIT is passed write what they owe. `entry` is where `take_turns` begins.
     """
     span = look_into(held).span
+    begin_turns(span.work.turns)
     share_out(entry, held, n_steps, switches_of(span.history, span.switched, n_steps), n_hands)
     return int(gather_up(span, predictions))
-
-
-@kernel
-def step(
-    held: SpanParts,
-    signals: Signals,
-    tiles_tp1: Integers,
-    m_step: float,
-    row: int,
-    is_settled: bool,
-    entry: int,
-    n_steps: int,
-    n_hands: int,
-    predictions: Floats,
-) -> int:
-    """Take in the transition to `tiles_tp1`, then let all demons take the last `n_steps` steps, if any: see `learn`.
-
-    `signals` are held; see `take_in` for what is settled. `row` is the first of the rows of theta to be looked through
-    for weights past their bound.
-    """
-    span = look_into(held).span
-    if not past.has_room(span.history, tiles_tp1.shape[0], 1):
-        return NO_ROOM
-    take_in(span.history, span.queue, look_into(signals), tiles_tp1, m_step, row, is_settled)
-    return int(learn(held, entry, n_steps, n_hands, predictions)) if n_steps > 0 else 0
 
 
 @kernel
