@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as kernels
+from horde_agent.memory import aligned_zeros
 
 Tiles = NDArray[np.int64]
 
@@ -28,13 +29,13 @@ class SharedHistory:
 
     def __init__(self, n_features: int, n_slots: int = 2, n_times: int = _FIRST_TIMES) -> None:
         self.arrays = kernels.History(
-            features=np.zeros((2, n_features), dtype=np.int32),
+            features=np.zeros((n_features, 2), dtype=np.int32),
             bits=np.zeros((0, n_features, n_times // 32), dtype=np.uint32),
             overlap=np.zeros((n_slots, n_times), dtype=np.int32),
             tiles=np.zeros((n_slots, 0), dtype=np.int64),
             changed=np.zeros((n_slots, 2, 0), dtype=np.int64),
             counts=np.zeros((n_slots, kernels.N_COUNTS), dtype=np.int64),
-            turned=np.zeros(0, dtype=np.int64),
+            turned=np.zeros(2, dtype=np.int64),
             clock=np.zeros(kernels.N_CLOCK, dtype=np.int64),
         )
         self.arrays.clock[kernels.NOW] = -1
@@ -73,7 +74,7 @@ class SharedHistory:
             self.arrays = arrays = arrays._replace(
                 tiles=_widened(arrays.tiles, n_active),
                 changed=_widened(arrays.changed, n_active),
-                turned=np.zeros(2 * n_active, dtype=np.int64),
+                turned=np.zeros(2 * n_active + 2, dtype=np.int64),
                 bits=_more_planes(arrays.bits, n_active),
             )
         if clock[kernels.NOW] + n_more - clock[kernels.ORIGIN] < self._n_times:
@@ -94,13 +95,13 @@ class SharedHistory:
 
 def _more_planes(bits: NDArray[np.uint32], most: int) -> NDArray[np.uint32]:
     """Return a copy with planes enough for a feature that is on `most` times; pages not in use cost nothing."""
-    out = np.zeros((int(most).bit_length(), *bits.shape[1:]), dtype=np.uint32)
+    out = aligned_zeros((int(most).bit_length(), *bits.shape[1:]), bits.dtype)
     out[: bits.shape[0]] = bits[: out.shape[0]]
     return out
 
 
 def _widened(array: NDArray[Any], n: int) -> NDArray[Any]:
     """Return a copy whose last dimension is n, the new entries zero."""
-    out = np.zeros((*array.shape[:-1], n), dtype=array.dtype)
+    out = aligned_zeros((*array.shape[:-1], n), array.dtype)
     out[..., : array.shape[-1]] = array
     return out

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import checks, dropped, gtd
+from horde_agent.kernels import bounds, checks, dropped, gtd
 from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import hold
@@ -356,7 +356,7 @@ class GTDLambda(Holder):
             Predictions of all demons there, float64, shape (n_demons,).
         """
         gtd.clear_all(self._places, self._memory)
-        self._work.dropped[: dropped.TOP + 1] = 0
+        self._work.dropped[: bounds.TOP + 1] = 0
         self._lanes[gtd.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
         self._lanes[gtd.LAM_T] = np.append(lam, 0.0)[self.layout.group]
         self._predict(tiles, self._lanes[gtd.V])
@@ -540,7 +540,7 @@ class GTDLambda(Holder):
 
     def tail_bounds(self) -> TailBounds:
         """Return what dropping small entries of the traces may have changed so far."""
-        sums = self._work.dropped[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane]
+        sums = self._work.dropped[bounds.MOVED : bounds.GROWTH + 1, self.layout.lane]
         rates = self._of_demons(self._lanes[gtd.ALPHA]), self._of_demons(self._lanes[gtd.ALPHA_W])
         most, n_active = self._work.largest.tolist()
         return TailBounds.of(sums, *rates, most, most * n_active)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
 from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import arrays, checks, dropped, span, transition
+from horde_agent.kernels import arrays, bounds, checks, dropped, span, transition
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd import Signals
@@ -26,8 +26,9 @@ from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
 from horde_agent.kernels.turns import N_TURNS
 from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
+from horde_agent.memory import aligned_zeros
 from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
-from horde_agent.telling import Telling
+from horde_agent.telling import Telling, nothing_told
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -40,7 +41,6 @@ _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
 _SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
 # What is dropped of a trace, beside the 1 of an active feature: as in the plain engine.
 _DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
-_CACHE_LINE = 64  # bytes
 _NOBODY = np.zeros(0, dtype=np.int64)
 _NO_POLICIES = nobody()
 _SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
@@ -56,14 +56,6 @@ def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
 def _most_threads() -> int:
     """Return how many threads there may be at once."""
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-
-def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Reals:
-    """Return zeros that begin with a cache line: a row that does not takes one more of them, and each vector two."""
-    n_bytes = int(np.prod(shape)) * dtype.itemsize
-    raw = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
-    skipped = -raw.ctypes.data % _CACHE_LINE
-    return raw[skipped : skipped + n_bytes].view(dtype).reshape(shape)
 
 
 class SpanGTD(Holder):
@@ -126,7 +118,7 @@ class SpanGTD(Holder):
         self.tail, self.batch = tail, min(batch, self.period)
         self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
         policy = np.arange(group.max() + 1) if policy is None else policy
-        self._policy, self._table = policy, table
+        self._policy, self._table, self._completed = policy, table, nothing_told()
         self._widest = widest or config.lanes  # 0: chosen
         self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
         self.layout = self._arranged(group, policy)
@@ -338,9 +330,11 @@ class SpanGTD(Holder):
             The findings of `checks.inspect`; where there are any, nothing was learned.
         """
         n_steps, latest, m_scale = self._before(tiles)
-        held, told, m_step = self._held or self._hold(), telling.native, 1.0 / (self.config.mspbe_tau * m_scale)
+        if telling.told is not self._completed:
+            self._completed, self._held = telling.told, None
+        held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
         what, how = (observation, tiles, action, probability, is_inspected, is_last), (m_step, self._next_row)
-        found = transition.meet(held, told, *what, *how, self._entry, n_steps, self._n_hands, latest)
+        found = transition.meet(held, *what, *how, self._entry, n_steps, self._n_hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
             return self.meet(telling, observation, tiles, action, probability, True, is_last)
@@ -401,7 +395,7 @@ class SpanGTD(Holder):
 
     def _hold(self) -> Any:
         """Hold all that a step needs in native form."""
-        self._held = hold(arrays.SpanParts(self._arrays, self._rules, self._gibbs))
+        self._held = hold(arrays.SpanParts(self._arrays, self._rules, self._gibbs, self._completed))
         self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
         # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
         n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
@@ -619,7 +613,7 @@ class SpanGTD(Holder):
         sums = self._span.past.dropped.copy()
         most, norm = dropped.read_bounds(self._held or self._hold(), sums)
         rates = self._of_demons(self._span.lanes[of_lane.ALPHA]), self._of_demons(self._span.lanes[of_lane.ALPHA_W])
-        return TailBounds.of(sums[dropped.MOVED : dropped.GROWTH + 1, self.layout.lane], *rates, most, norm)
+        return TailBounds.of(sums[bounds.MOVED : bounds.GROWTH + 1, self.layout.lane], *rates, most, norm)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,).

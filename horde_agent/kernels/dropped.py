@@ -46,22 +46,15 @@ from horde_agent.kernels.arrays import (
     pairs_of,
     rows_of,
 )
+from horde_agent.kernels.bounds import LEAK, LOST, MOVED, TOP
 from horde_agent.kernels.held import look_into
 from horde_agent.kernels.lanes import ALPHA, ALPHA_W, GAMMA_T, LAM_T, RHO_T
 from horde_agent.kernels.lanes import TOP as TOP_NOW
+from horde_agent.kernels.vectors import move_bounds
 
 Floats = NDArray[np.float64]
 
-# One number per lane: rows of the array `dropped`, shape (N_BOUNDS, L).
-LOST = 0  # beta at the last writing
-LEAK = 1  # eta there, with the change of w
-TOP = 2  # T there
-MOVED = 3  # sum |delta| beta
-LEAKED = 4  # sum eta
-GROWTH = 5  # sum kappa, since the first loss
-SCRATCH = 6
-SQUARE = 7  # scratch, too
-N_BOUNDS = 8
+SCRATCH, SQUARE, N_BOUNDS = 6, 7, 8  # further rows of the array `dropped`, shape (N_BOUNDS, L): see `bounds.py`
 
 
 @inner_kernel
@@ -90,39 +83,12 @@ def account(b: int, span: Span, dropped: Floats) -> None:
     ratios = pairs_of(past_.ratios, start, stop, past_.m_steps.shape[1])
     owed = pairs_of(past_.owed, start, stop, past_.m_steps.shape[1])
     spent = rows_of(past_.spent, start, stop, past_.m_steps.shape[1])
-    alpha, alpha_w, here = span.lanes[ALPHA, start:stop], span.lanes[ALPHA_W, start:stop], dropped[:, start:stop]
+    alpha, alpha_w = span.lanes[ALPHA, start:stop], span.lanes[ALPHA_W, start:stop]
     first, j = book[N_KEPT] - book[N_OWED], 0
     for k in range(book[N_OWED]):
         while j + 1 < book[N_SPENT] and past_.times[b, 1, j] != past_.times[b, 0, first + k]:
             j += 1
-        account_step(ratios[k, 0], ratios[k, 1], owed[k, 0], spent[j], alpha, alpha_w, most, norm, here)
-
-
-@inner_kernel
-def account_step(
-    rho: Reals,
-    decay: Reals,
-    d: Reals,
-    spent: Reals,
-    alpha: Reals,
-    alpha_w: Reals,
-    most: int,
-    norm: int,
-    dropped: Floats,
-) -> None:
-    """Move the bounds of some lanes on by one step; `decay` is g, `d` is rho delta."""
-    lost, leak, top, moved = dropped[LOST], dropped[LEAK], dropped[TOP], dropped[MOVED]
-    leaked, growth = dropped[LEAKED], dropped[GROWTH]
-    for i in range(lost.shape[0]):
-        ratio, moves, rate = np.float64(rho[i]), abs(np.float64(d[i])), np.float64(alpha_w[i])
-        beta, reached = decay[i] * lost[i], most + decay[i] * top[i]  # over rho
-        lost[i], top[i] = ratio * beta, ratio * reached
-        leak[i] *= ratio * decay[i]
-        moved[i] += moves * beta
-        leaked[i] += leak[i]
-        kappa = norm * top[i] * max(3 * np.float64(alpha[i]), 2 * rate) + max(0.0, rate * ratio * norm - 2)
-        growth[i] += kappa if moved[i] > 0 else 0.0
-        leak[i] += rate * norm * (moves * beta * top[i] + lost[i] * abs(np.float64(spent[i])))
+        move_bounds(dropped, start, ratios[k, 0], ratios[k, 1], owed[k, 0], spent[j], alpha, alpha_w, most, norm)
 
 
 @inner_kernel

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import dropped as bounds
+from horde_agent.kernels import bounds, dropped
 from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
 from horde_agent.kernels.entry import share_out
 from horde_agent.kernels.held import look_into
+from horde_agent.kernels.vectors import move_bounds
 
 Reals = NDArray[Any]  # float32 or float64, the learner's dtype
 Floats = NDArray[np.float64]
@@ -397,7 +398,7 @@ def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: flo
     """Let the features whose trace fell below `drop_below` in every lane leave the block's list; `e` as in `move_w`."""
     live, n_kept, start, stop = memory.live[b], 0, places.start[b], places.start[b + 1]
     lost = work.dropped[:, start:stop]
-    lost[bounds.SCRATCH], lost[bounds.SQUARE] = 0, 0
+    lost[dropped.SCRATCH], lost[dropped.SQUARE] = 0, 0
     for k in range(memory.n_live[b]):
         f, i = live[k], 0
         while i < e.shape[1] and e[f, i] < drop_below:
@@ -412,7 +413,7 @@ def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: flo
     memory.n_live[b] = n_kept
     norm = work.largest[0] * work.largest[1]
     for i in range(stop - start):
-        lost[bounds.LOST, i] += max(lost[bounds.SCRATCH, i], np.sqrt(lost[bounds.SQUARE, i] / max(norm, 1)))
+        lost[bounds.LOST, i] += max(lost[dropped.SCRATCH, i], np.sqrt(lost[dropped.SQUARE, i] / max(norm, 1)))
 
 
 @inner_kernel
@@ -420,8 +421,8 @@ def lose(e: Reals, w: Reals, lost: Floats) -> None:
     """Note that an entry of the trace is dropped, of each lane of a block."""
     for i in range(w.shape[0]):
         entry = np.float64(e[min(i, e.shape[0] - 1)])
-        lost[bounds.SCRATCH, i] = max(lost[bounds.SCRATCH, i], entry)
-        lost[bounds.SQUARE, i] += entry * entry
+        lost[dropped.SCRATCH, i] = max(lost[dropped.SCRATCH, i], entry)
+        lost[dropped.SQUARE, i] += entry * entry
         lost[bounds.LEAK, i] += entry * abs(np.float64(w[i]))
 
 
@@ -433,7 +434,9 @@ def account(start: int, stop: int, lanes: Reals, rules: Rules, work: Work) -> No
             lanes[Q, i] *= lanes[RHO_T, i]
     for i in range(start, stop):
         lanes[SPENT, i] = lanes[RHO_T, i] * lanes[DELTA, i]
-    bounds.account_step(
+    move_bounds(
+        work.dropped,
+        start,
         lanes[RHO_T, start:stop],
         lanes[DECAY, start:stop],
         lanes[SPENT, start:stop],
@@ -442,7 +445,6 @@ def account(start: int, stop: int, lanes: Reals, rules: Rules, work: Work) -> No
         lanes[ALPHA_W, start:stop],
         work.largest[0],
         work.largest[0] * work.largest[1],
-        work.dropped[:, start:stop],
     )
 
 

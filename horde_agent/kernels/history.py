@@ -30,7 +30,7 @@ OLDEST = 2  # the past before this time is needed by nobody
 PLANES = 3  # of the bits that are in use
 N_CLOCK = 4
 
-PHI, BALANCE = 0, 1  # rows of `features`
+PHI, BALANCE = 0, 1  # columns of `features`
 GAINED, LOST = 0, 1
 
 # Columns of `counts`
@@ -43,13 +43,13 @@ N_COUNTS = 5
 class History(NamedTuple):
     """The past of n features since `clock[ORIGIN]`, and the last few times."""
 
-    features: NDArray[np.int32]  # (2, n): phi_now, and scratch that is zero between calls
+    features: NDArray[np.int32]  # (n, 2): phi_now, and scratch that is zero between calls
     bits: NDArray[np.uint32]  # (planes, n, n_times / 32): each feature's past values, zero after NOW, in PLANES planes
     overlap: NDArray[np.int32]  # (slots, n_times): row of time t holds G(ORIGIN + i, t)
     tiles: Integers  # (slots, most active): active features
     changed: Integers  # (slots, 2, most active): features that went on and off at that time
     counts: Integers  # (slots, N_COUNTS)
-    turned: Integers  # (2 most active,): scratch
+    turned: Integers  # (2 most active + 2,): scratch
     clock: Integers  # (N_CLOCK,)
 
 
@@ -72,20 +72,20 @@ def list_changes(history: History, old: Integers, new: Integers) -> int:
 
     Tiles are compared place by place first: a tile coder keeps each tiling's place, and most tiles stay.
     """
-    balance, turned, n = history.features[BALANCE], history.turned, 0
+    features, turned, n = history.features, history.turned, 0
     n_both = min(old.shape[0], new.shape[0])
-    for i in range(n_both):
-        if old[i] != new[i]:
-            balance[old[i]] -= 1
-            balance[new[i]] += 1
-            turned[n], turned[n + 1] = old[i], new[i]
-            n += 2
+    for i in range(n_both):  # without a branch: which tiles changed cannot be foretold
+        turned[n], turned[n + 1] = old[i], new[i]
+        n += 2 * (old[i] != new[i])
+    for j in range(0, n, 2):
+        features[turned[j], BALANCE] -= 1
+        features[turned[j + 1], BALANCE] += 1
     for i in range(n_both, old.shape[0]):
-        balance[old[i]] -= 1
+        features[old[i], BALANCE] -= 1
         turned[n] = old[i]
         n += 1
     for i in range(n_both, new.shape[0]):
-        balance[new[i]] += 1
+        features[new[i], BALANCE] += 1
         turned[n] = new[i]
         n += 1
     return n
@@ -97,14 +97,14 @@ def turn(history: History, slot: int, n: int, norm: int) -> int:
 
     One that changes by two is listed twice.
     """
-    phi, balance, turned = history.features[PHI], history.features[BALANCE], history.turned
+    features, turned = history.features, history.turned
     gained, lost, n_gained, n_lost = history.changed[slot, GAINED], history.changed[slot, LOST], 0, 0
     for j in range(n):
         f = turned[j]
-        more = balance[f]
-        norm += more * (2 * phi[f] + more)
-        phi[f] += more
-        balance[f] = 0
+        more = features[f, BALANCE]
+        norm += more * (2 * features[f, PHI] + more)
+        features[f, PHI] += more
+        features[f, BALANCE] = 0
         for _ in range(more):
             gained[n_gained] = f
             n_gained += 1
@@ -118,7 +118,7 @@ def turn(history: History, slot: int, n: int, norm: int) -> int:
 @inner_kernel
 def observe(history: History, tiles: Integers) -> None:
     """Move the present on by one time, to the feature vector at `tiles`."""
-    clock, counts, phi = history.clock, history.counts, history.features[PHI]
+    clock, counts = history.clock, history.counts
     before, slot = slot_of(history, clock[NOW]), slot_of(history, clock[NOW] + 1)
     old = history.tiles[before, : counts[before, N_TILES]]
     norm = turn(history, slot, list_changes(history, old, tiles), counts[before, NORM])
@@ -126,7 +126,7 @@ def observe(history: History, tiles: Integers) -> None:
     most = min(1, tiles.shape[0])
     if norm > tiles.shape[0]:  # a feature is on more than once
         for i in range(tiles.shape[0]):
-            most = max(most, phi[tiles[i]])
+            most = max(most, history.features[tiles[i], PHI])
     while most >> clock[PLANES] > 0:
         clock[PLANES] += 1
     counts[slot, N_TILES], counts[slot, NORM], counts[slot, MOST] = tiles.shape[0], norm, most
@@ -155,12 +155,12 @@ def move_overlaps(history: History, before: int, slot: int) -> None:
 @inner_kernel
 def remember(history: History, tiles: Integers) -> None:
     """Enter the present into the bits."""
-    at, bits, phi = history.clock[NOW] - history.clock[ORIGIN], history.bits, history.features[PHI]
+    at, bits, features = history.clock[NOW] - history.clock[ORIGIN], history.bits, history.features
     word, bit = at // 32, np.uint32(np.uint32(1) << np.uint32(at % 32))
     for p in range(history.clock[PLANES]):
         plane = bits[p]
         for i in range(tiles.shape[0]):
-            if (phi[tiles[i]] >> p) & 1:
+            if (features[tiles[i], PHI] >> p) & 1:
                 plane[tiles[i], word] |= bit
 
 

@@ -118,6 +118,12 @@ def item(builder: Any, data: Any, i: Any) -> Any:
     return builder.sext(value, INT64) if isinstance(value.type, ir.IntType) and value.type.width < 64 else value
 
 
+def items(context: Any, builder: Any, array_type: Any, array: Any, n: int) -> list[Any]:
+    """Return the first n elements of an array."""
+    data = data_of(context, builder, array_type, array)
+    return [item(builder, data, INT64(i)) for i in range(n)]
+
+
 def in_pieces(context: Any, builder: Any, dtype: Any, width: Any, at_once: int, body: Any) -> None:
     """Write the code of `body(piece, first lane)` for the wide pieces of a width, then for its narrower ones."""
     widest = at_once // (4 if dtype == types.float32 else 8)
@@ -170,20 +176,24 @@ class _VectorLanes:
 
     def __init__(self, builder: Any, real: Any, places: list[tuple[Any, Any]]) -> None:
         self._builder, self._places, self._vector = builder, places, ir.VectorType(real, _Number.N)
-        self._size = 4 if isinstance(real, ir.FloatType) else 8
 
-    def _pointer(self, row: int) -> Any:
+    def _pointer(self, row: int) -> tuple[Any, int]:
+        """Return where a row's vector is, and the bytes of one of its numbers."""
         data, at = self._places[row]
-        return self._builder.bitcast(self._builder.gep(data, [at]), self._vector.as_pointer())
+        real = data.type.pointee
+        place = self._builder.bitcast(self._builder.gep(data, [at]), ir.VectorType(real, _Number.N).as_pointer())
+        return place, 4 if isinstance(real, ir.FloatType) else 8
 
     def __getitem__(self, row: int) -> _Number:
-        value = self._builder.load(self._pointer(row))
-        value.align = self._size
-        return _Number(self._builder, value)
+        pointer, size = self._pointer(row)
+        value = self._builder.load(pointer)
+        value.align = size
+        return _Number(self._builder, value if value.type == self._vector else self._builder.fpext(value, self._vector))
 
     def __setitem__(self, row: int, number: Any) -> None:
         value = number.value if isinstance(number, _Number) else ir.Constant(self._vector, [number] * _Number.N)
-        self._builder.store(value, self._pointer(row)).align = self._size
+        pointer, size = self._pointer(row)
+        self._builder.store(value, pointer).align = size
 
     def maximum(self, a: _Number, b: Any) -> _Number:
         """Return the larger of both; `b` where `a` is not a number."""
@@ -200,14 +210,16 @@ class _VectorLanes:
         return _Number(self._builder, self._builder.fcmp_ordered("==", zero, zero))
 
 
-def write_step(builder: Any, real: Any, width: Any, rows: list[tuple[Any, Any]], numbers: Any, formula: Any) -> None:
+def write_step(
+    builder: Any, real: Any, width: Any, rows: list[tuple[Any, Any]], numbers: list[Any], formula: Any
+) -> None:
     """Write the code of a formula, over `width` lanes: the first lane of each row is given."""
     zero = INT32(0)
     nothing = ir.Constant(ir.VectorType(real, _Number.N), ir.Undefined)
     spread = ir.Constant(ir.VectorType(INT32, _Number.N), [0] * _Number.N)
     everywhere = []
-    for i in range(formulas.N_NUMBERS):
-        first = builder.insert_element(nothing, item(builder, numbers, INT64(i)), zero)
+    for number in numbers:
+        first = builder.insert_element(nothing, number, zero)
         everywhere.append(_Number(builder, builder.shuffle_vector(first, nothing, spread)))
     with cgutils.for_range_slice(builder, INT64(0), width, INT64(_Number.N), intp=INT64) as (lane, _):
         places = [(data, builder.add(at, lane)) if data else (None, None) for data, at in rows]

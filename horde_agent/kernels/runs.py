@@ -147,6 +147,15 @@ def runs_of_row(
 
 
 @inner_kernel
+def is_dark(row: NDArray[np.uint32], first_word: int, last_word: int) -> bool:
+    """Say whether no bit is set in some words of a row, as in those of most features."""
+    bits = np.uint32(0)
+    for word in range(first_word, last_word + 1):
+        bits |= row[word]
+    return bool(bits == 0)
+
+
+@inner_kernel
 def list_runs(hand: int, first: int, is_alive: NDArray[np.uint8], work: Work, history: past.History) -> int:
     """List the features that were on since `first`, with their runs as places in the table; return how many.
 
@@ -160,6 +169,8 @@ def list_runs(hand: int, first: int, is_alive: NDArray[np.uint8], work: Work, hi
     for f in range(history.bits.shape[1]):
         first_run[n_listed] = n_ends // 2
         for p in range(clock[past.PLANES]):
+            if is_dark(history.bits[p, f], start // 32, (start + n - 1) // 32):
+                continue
             since = n_ends
             n_ends = runs_of_row(history.bits[p, f], start // 64, start, n, place, masks, runs, n_ends)
             for _ in range((1 << p) - 1):

@@ -12,7 +12,7 @@ from horde_agent.kernels import history as past
 from horde_agent.kernels import span
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.arrays import OUTCOME, STATE, Queue, SpanParts
-from horde_agent.kernels.checks import Told, add_up, complete
+from horde_agent.kernels.checks import add_up, complete
 from horde_agent.kernels.gtd import Signals
 from horde_agent.kernels.held import look_into
 from horde_agent.kernels.history import History
@@ -110,7 +110,6 @@ def step(
 @kernel
 def meet(
     held: SpanParts,
-    held_told: Told,
     observation: Floats,
     tiles_tp1: Integers,
     action: int,
@@ -128,7 +127,7 @@ def meet(
 
     Where it was inspected already, it is not again. `is_last` says that the stream ends here: all continuations are 0.
     """
-    of_engine, told = look_into(held).span, look_into(held_told)
+    of_engine, told = look_into(held).span, look_into(held).told
     history, queue, n_varies = of_engine.history, of_engine.queue, of_engine.queue.varies.shape[0]
     if not is_inspected:
         found = complete(told, observation, tiles_tp1, action, probability)

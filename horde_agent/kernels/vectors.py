@@ -20,7 +20,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from horde_agent.kernels import bounds
 from horde_agent.kernels import lanes as formulas
+from horde_agent.kernels.lanes import N_NUMBERS
 from horde_agent.kernels.llvm import (
     INT16,
     INT32,
@@ -32,6 +34,7 @@ from horde_agent.kernels.llvm import (
     in_pieces,
     in_steps,
     item,
+    items,
     length,
     llvm_function,
     rows_of,
@@ -170,6 +173,25 @@ def take_idle_step_plain(lanes: Reals, start: int, width: int, numbers: Reals, s
         formulas.idle_step(_PlainLanes([*rows, spent[to_spent : to_spent + width]]), numbers)
 
 
+def move_bounds_plain(
+    dropped: NDArray[np.float64],
+    start: int,
+    rho: Reals,
+    decay: Reals,
+    d: Reals,
+    spent: Reals,
+    alpha: Reals,
+    alpha_w: Reals,
+    most: int,
+    norm: int,
+) -> None:
+    """Move the bounds of some lanes on by one step (`bounds.py`)."""
+    rows = [row[start : start + rho.shape[0]] for row in dropped[: bounds.RHO]]
+    rows += [row.astype(np.float64) for row in (rho, decay, d, spent, alpha, alpha_w)]
+    with np.errstate(all="ignore"):
+        bounds.bounds_step(_PlainLanes(rows), (float(most), float(norm)))
+
+
 def add_switched_rows_plain(
     rows: Reals,
     origin: int,
@@ -242,6 +264,7 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     write_runs: Any = write_runs_plain
     take_busy_step: Any = take_busy_step_plain
     take_idle_step: Any = take_idle_step_plain
+    move_bounds: Any = move_bounds_plain
     add_switched_rows: Any = add_switched_rows_plain
     add_bits: Any = add_bits_plain
     lowest_bit: Any = lowest_bit_plain
@@ -443,7 +466,7 @@ else:
             rows += [(past, to_trace_), (debts, to_owed_), (debts, second), (q, to_spent_)]
             rows += [(known, to_owed_), (known, second)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.busy_step)
+            write_step(b, real, width_, rows, items(context, b, numbers, numbers_, N_NUMBERS), formulas.busy_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, trace, intp, owed, intp, spent, intp, ratios), generate
@@ -459,10 +482,36 @@ else:
             rows = rows_of(context, b, lanes, lanes_, start_)
             rows += [(None, None)] * 3 + [(data_of(context, b, spent, spent_), to_spent_)]
             real = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
-            write_step(b, real, width_, rows, data_of(context, b, numbers, numbers_), formulas.idle_step)
+            write_step(b, real, width_, rows, items(context, b, numbers, numbers_, N_NUMBERS), formulas.idle_step)
             return context.get_dummy_value()
 
         return types.void(lanes, intp, intp, numbers, spent, intp), generate
+
+    @intrinsic
+    def move_bounds(
+        typing_context: Any,
+        dropped: Any,
+        start: Any,
+        rho: Any,
+        decay: Any,
+        d: Any,
+        spent: Any,
+        alpha: Any,
+        alpha_w: Any,
+        most: Any,
+        norm: Any,
+    ) -> Any:
+        intp, of_lanes = types.intp, (rho, decay, d, spent, alpha, alpha_w)
+
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            dropped_, start_, *rows_, most_, norm_ = arguments
+            rows = rows_of(context, b, dropped, dropped_, start_)[: bounds.RHO]
+            rows += [(data_of(context, b, t, a), INT64(0)) for t, a in zip(of_lanes, rows_, strict=True)]
+            numbers = [b.sitofp(number, ir.DoubleType()) for number in (most_, norm_)]
+            write_step(b, ir.DoubleType(), length(context, b, rho, rows_[0]), rows, numbers, bounds.bounds_step)
+            return context.get_dummy_value()
+
+        return types.void(dropped, intp, *of_lanes, intp, intp), generate
 
     @intrinsic
     def add_switched_rows(
