@@ -38,6 +38,7 @@ class GibbsTable(Holder):
         policies: Gibbs policies of one shape.
         position: Where each policy's ratio is written, shape (n_policies,).
         in_floats: Keep float64 logits in any case: exact to its rounding, and as quick for a few policies.
+        shares: Blocks in which even a few policies are cut, where an engine's threads share them.
 
     Attributes:
         in_floats: Whether logits are float64.
@@ -47,11 +48,14 @@ class GibbsTable(Holder):
         ValueError: If there is no policy, or they differ in their number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False) -> None:
+    def __init__(
+        self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False, shares: int = 1
+    ) -> None:
         shapes = {(p.n_actions, p.n_features) for p in policies}
         if len(shapes) != 1:
             raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
         ((self.n_actions, self.n_features),) = shapes
+        self._shares = shares
         self._policies, self.position = tuple(policies), np.asarray(position, dtype=np.int64)
         self._is_in_order = np.array_equal(self.position, np.arange(len(self._policies)))
         self._most_repeats = kernels.LARGEST / max(largest_logit(policies), 1e-300)
@@ -63,8 +67,10 @@ class GibbsTable(Holder):
         n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         n = len(self._policies)
         n_blocks = -(-n // _LARGEST_BLOCK)
-        if n >= n_threads * _SMALLEST_BLOCK:
+        if n >= _SMALLEST_SHARED:
             n_blocks = -(-n_blocks // n_threads) * n_threads
+        elif n >= self._shares * _SMALLEST_BLOCK:
+            n_blocks = self._shares
         first = np.linspace(0, n, n_blocks + 1).astype(np.int64)
         parts = [
             _block(self._policies[i:j], self.n_actions, self.n_features, in_floats=in_floats)

@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -77,6 +78,8 @@ class Horde:
         self.config, self.n_features, self.n_active = config, n_features, n_active
         if not 1 <= n_active <= n_features:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
+        # In a batch threads share the policies; in a step one has enough to do with what is observed.
+        self._shares = 1 if mode == "eager" else int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self._n_cohorts = 0
         self._ask(tuple(questions), np.zeros(len(questions), dtype=np.int64))
         self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode], self._table)
@@ -102,7 +105,7 @@ class Horde:
         group, firsts = number(keys)
         leaders = [questions[i] for i in firsts]
         policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
-        policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], self.n_features)
+        policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], self.n_features, self._shares)
         cumulants = Cumulants(questions, self.n_features)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
         self._cohort, self._group, self._leaders, self._policy = cohort, group, leaders, policy

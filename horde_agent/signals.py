@@ -31,6 +31,7 @@ class PolicyTable:
     Args:
         policies: Distinct policies.
         n_features: Number of features, which a Gibbs policy must agree with.
+        shares: See `GibbsTable`.
 
     Attributes:
         n_actions: Number of actions, 0 where no policy says.
@@ -41,7 +42,7 @@ class PolicyTable:
         ValueError: If the policies disagree about the number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Policy], n_features: int) -> None:
+    def __init__(self, policies: Sequence[Policy], n_features: int, shares: int = 1) -> None:
         counts = {p.n_actions for p in policies if not isinstance(p, Behaviour)}
         if len(counts) > 1:
             raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
@@ -56,7 +57,7 @@ class PolicyTable:
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
-        self._tables = _gibbs_tables(gibbs, at[2])
+        self._tables = _gibbs_tables(gibbs, at[2], shares)
 
     @property
     def has_functions(self) -> bool:
@@ -103,12 +104,17 @@ class PolicyTable:
             out[i] = p / probability if 0.0 <= p <= 1.0 else np.nan
 
 
-def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
+def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], shares: int) -> list[GibbsTable]:
     """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
     in_floats = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
     in_floats |= len(policies) < _FEW_POLICIES
     return [
-        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
+        GibbsTable(
+            [p for p, chosen in zip(policies, mask, strict=True) if chosen],
+            position[mask],
+            in_floats=floats,
+            shares=shares,
+        )
         for floats, mask in ((False, ~in_floats), (True, in_floats))
         if mask.any()
     ]

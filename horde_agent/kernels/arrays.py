@@ -163,9 +163,7 @@ class SpanParts(NamedTuple):
     span: Span
     rules: Rules
     gibbs: GibbsParts  # the policies whose ratios the engine makes itself
-    told: (
-        Told  # what `transition.meet` completes; a hold of its own would cost it half a microsecond
-    )
+    told: Told  # what `transition.meet` completes; a hold of its own would cost it half a microsecond
 
 
 @inlined

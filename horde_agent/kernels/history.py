@@ -28,7 +28,9 @@ NOW = 0  # time of the present feature vector, -1 before the first
 ORIGIN = 1  # time of bit 0, a multiple of 32
 OLDEST = 2  # the past before this time is needed by nobody
 PLANES = 3  # of the bits that are in use
-N_CLOCK = 4
+IS_RECEIVED = 4  # 1: the next slot has a feature vector that is yet to be observed
+DUE = 5  # time up to which demons are to learn
+N_CLOCK = 6
 
 PHI, BALANCE = 0, 1  # columns of `features`
 GAINED, LOST = 0, 1
@@ -116,23 +118,32 @@ def turn(history: History, slot: int, n: int, norm: int) -> int:
 
 
 @inner_kernel
-def observe(history: History, tiles: Integers) -> None:
-    """Move the present on by one time, to the feature vector at `tiles`."""
+def receive(history: History, tiles: Integers) -> int:
+    """Take in the feature vector at `tiles`, which is to be observed; return its slot."""
+    slot = slot_of(history, history.clock[NOW] + 1)
+    new = history.tiles[slot]
+    for i in range(tiles.shape[0]):
+        new[i] = tiles[i]
+    history.counts[slot, N_TILES], history.clock[IS_RECEIVED] = tiles.shape[0], 1
+    return int(slot)
+
+
+@inner_kernel
+def observe(history: History) -> None:
+    """Move the present on by one time, to the feature vector that was received."""
     clock, counts = history.clock, history.counts
     before, slot = slot_of(history, clock[NOW]), slot_of(history, clock[NOW] + 1)
-    old = history.tiles[before, : counts[before, N_TILES]]
+    old, tiles = history.tiles[before, : counts[before, N_TILES]], history.tiles[slot, : counts[slot, N_TILES]]
     norm = turn(history, slot, list_changes(history, old, tiles), counts[before, NORM])
     clock[NOW] += 1
+    clock[IS_RECEIVED] = 0
     most = min(1, tiles.shape[0])
     if norm > tiles.shape[0]:  # a feature is on more than once
         for i in range(tiles.shape[0]):
             most = max(most, history.features[tiles[i], PHI])
     while most >> clock[PLANES] > 0:
         clock[PLANES] += 1
-    counts[slot, N_TILES], counts[slot, NORM], counts[slot, MOST] = tiles.shape[0], norm, most
-    new = history.tiles[slot]
-    for i in range(tiles.shape[0]):
-        new[i] = tiles[i]
+    counts[slot, NORM], counts[slot, MOST] = norm, most
     move_overlaps(history, before, slot)
     remember(history, tiles)
     history.overlap[slot, clock[NOW] - clock[ORIGIN]] = norm

@@ -30,7 +30,7 @@ Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 UNIT = 2.0**-24  # of a logit in whole numbers
 LARGEST = 63.0  # |logit|: so that the difference of two, too, is an int32
 LANES_AT_ONCE = 256  # policies whose probabilities are found in one sweep, in a core's first cache
-_AHEAD = 4  # features whose entries are asked for before they are needed
+_AHEAD = 8  # features whose entries are asked for before they are needed
 
 # Rows of `GibbsState.features`
 PHI = 0  # how often each feature is among the present tiles
@@ -111,6 +111,7 @@ def add_features(b: int, index: GibbsIndex, features: Integers, n: int, sign: in
     """Add (sign 1) or subtract (sign -1) the entries of n features."""
     start, entry = index.start[b], index.entry
     for k in range(n):
+        prefetch(start, features[min(k + 2 * _AHEAD, n - 1)])
         soon = min(start[features[min(k + _AHEAD, n - 1)]], entry.shape[0] - 1)
         prefetch(entry[soon], 0)
         for i in range(start[features[k]], start[features[k] + 1]):

@@ -425,40 +425,56 @@ def gather_up(span: Span, predictions: Floats) -> int:
 
 
 @inlined
-def make_ratios(n_steps: int, span: Span, gibbs: GibbsParts) -> None:
-    """Make the ratios of Gibbs policies for the last `n_steps` steps: blocks are jobs that hands take as they come."""
-    turns, history, queue = span.work.turns, span.history, span.queue
-    n_blocks, since = gibbs.parameters.start.shape[0], history.clock[past.NOW] - n_steps
-    b = take_next(turns)
-    while b < n_blocks:
-        for time in range(since, since + n_steps):
-            follow_logits(b, time, gibbs.parameters, gibbs.state, history)
-            slot = past.slot_of(history, time + 1)
-            fixed_ratios(b, queue.taken[slot, 0], queue.taken[slot, 1], gibbs.parameters, gibbs.state)
-            hand_out(b, gibbs.parameters, gibbs.state, queue.rho[slot])
+def prepare(n_steps: int, is_received: int, span: Span, gibbs: GibbsParts) -> None:
+    """Make the ratios of Gibbs policies for the steps that are due, a block a job, and observe what is received, if so.
+
+    The ratios for a step are those at the feature vector before it, so that these jobs do not wait for each other.
+    """
+    turns, history, n_blocks = span.work.turns, span.history, gibbs.parameters.start.shape[0]
+    n_jobs, due = n_blocks + is_received, history.clock[past.DUE]
+    job = take_next(turns)
+    while job < n_jobs:
+        if job < n_blocks:
+            make_ratios(job, due - n_steps, n_steps, span, gibbs)
+        else:
+            past.observe(history)
         finish(turns)
-        b = take_next(turns)
-    wait_for_all(turns, n_blocks)
+        job = take_next(turns)
+    wait_for_all(turns, n_jobs)
+
+
+@inner_kernel
+def make_ratios(b: int, since: int, n_steps: int, span: Span, gibbs: GibbsParts) -> None:
+    """Make a block's ratios for the `n_steps` steps after time `since`."""
+    history, queue = span.history, span.queue
+    for time in range(since, since + n_steps):
+        follow_logits(b, time, gibbs.parameters, gibbs.state, history)
+        slot = past.slot_of(history, time + 1)
+        fixed_ratios(b, queue.taken[slot, 0], queue.taken[slot, 1], gibbs.parameters, gibbs.state)
+        hand_out(b, gibbs.parameters, gibbs.state, queue.rho[slot])
 
 
 @entry_kernel
 def take_turns(held: SpanParts, hand: int, n_steps: int, n_switched: int, n_hands: int) -> None:
     """Let a hand's tiles take the last `n_steps` steps, once all have their ratios; tiles are dealt in turn.
 
-    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands.
+    No sum crosses a lane, so the result is the same, bit for bit, for any number of hands. `n_switched` is how many
+    features switch in a batch; for a single step, whether its feature vector is yet to be observed.
     """
     parts = look_into(held)
     span, rules = parts.span, parts.rules
     if n_steps > 0:
-        make_ratios(n_steps, span, parts.gibbs)
+        prepare(n_steps, n_switched if n_steps == 1 else 0, span, parts.gibbs)
     for b in range(hand, span.tiles.start.shape[0] - 1, n_hands):
         live(b, hand, n_steps, n_switched, span, rules)
 
 
 @inner_kernel
 def switches_of(history: History, switched: Switched, n_steps: int) -> int:
-    """List what switches in a batch of several steps, and return how many features do."""
-    return int(list_switched(history, history.clock[past.NOW] - n_steps, switched)) if n_steps > 1 else 0
+    """List what switches in a batch of several steps, and return how many features do; else see `take_turns`."""
+    if n_steps <= 1:
+        return int(history.clock[past.IS_RECEIVED])
+    return int(list_switched(history, history.clock[past.NOW] - n_steps, switched))
 
 
 @kernel
@@ -468,6 +484,8 @@ def learn(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: 
     Without a step, tiles whose LIMIT is passed write what they owe. `entry` is where `take_turns` begins.
     """
     span = look_into(held).span
+    clock = span.history.clock
+    clock[past.DUE] = clock[past.NOW] + clock[past.IS_RECEIVED]
     begin_turns(span.work.turns)
     share_out(entry, held, n_steps, switches_of(span.history, span.switched, n_steps), n_hands)
     return int(gather_up(span, predictions))
@@ -489,7 +507,8 @@ def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
     What is owed stays owed: the trace's next decay will be 0. No trace may be carried.
     """
     span = look_into(held).span
-    past.observe(span.history, tiles_now)
+    past.receive(span.history, tiles_now)
+    past.observe(span.history)
     lanes, time, hand, is_foreseen = span.lanes, span.history.clock[past.NOW], np.int64(0), np.bool_(False)
     for b in range(span.past.book.shape[0]):
         look_ahead(b, hand, time, span, is_foreseen)

@@ -33,9 +33,8 @@ def take_in(
     m_step: float,
     row: int,
 ) -> int:
-    """Move the present on to `tiles_tp1`, and keep what is new about the way there on each step; return its slot."""
-    past.observe(history, tiles_tp1)
-    slot = past.slot_of(history, history.clock[past.NOW])
+    """Receive `tiles_tp1`, and keep what is new about the way there on each step; return its slot."""
+    slot = past.receive(history, tiles_tp1)
     rho, c = queue.rho[slot], queue.c[slot]
     for p in range(rho_t.shape[0]):
         rho[p] = rho_t[p]
@@ -72,14 +71,18 @@ def take_in_states(queue: Queue, slot: int, gamma_tp1: Floats, lam_tp1: Floats, 
 
 @inlined
 def take_on(held: SpanParts, entry: int, n_steps: int, n_hands: int, predictions: Floats) -> int:
-    """Let all demons take the last `n_steps` steps, if any, and say as well whether a feature is on too often."""
+    """Observe what was received, and let all demons take the last `n_steps` steps, if any.
+
+    Where that is one, observing is a job beside the policies'. Returned is, too, whether a feature is on too often.
+    """
     parts = look_into(held)
-    history = parts.span.history
-    most = history.counts[past.slot_of(history, history.clock[past.NOW]), past.MOST]
-    found = span.TOO_OFTEN * (most > parts.gibbs.parameters.most_repeats[0])
+    history, found = parts.span.history, 0
+    if n_steps != 1:
+        past.observe(history)
     if n_steps > 0:
-        found |= span.learn(held, entry, n_steps, n_hands, predictions)
-    return int(found)
+        found = span.learn(held, entry, n_steps, n_hands, predictions)
+    most = history.counts[past.slot_of(history, history.clock[past.NOW]), past.MOST]
+    return int(found | span.TOO_OFTEN * (most > parts.gibbs.parameters.most_repeats[0]))
 
 
 @kernel

@@ -55,7 +55,8 @@ def _sum(rows: Any, origin: Any, width: Any, switched: Any, n_steps: Any, now: A
 
 @njit
 def _observe(history: Any, tiles: Any) -> None:
-    past.observe(history, tiles)
+    past.receive(history, tiles)
+    past.observe(history)
 
 
 @njit
