@@ -61,7 +61,8 @@ class LearnerConfig:
         vector_mspbe: Whether the vector estimate is kept (a third number per weight).
         rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
             kept. Keeping it costs as much again as learning.
-        check_every: Every weight is held against its bound once in so many learning steps.
+        check_every: In the plain engine, every weight is held against its bound once in so many learning steps; in the
+            other whenever it is written.
         write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
         lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, 512 of 8,192
             demons and more, or 64 in batches. Results depend on both by rounding alone.

@@ -128,7 +128,7 @@ class SpanGTD(Holder):
         lanes[of_lane.ALPHA, self.layout.lane] = alpha
         lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
         lanes[of_lane.BOUND] = np.inf
-        self._m_scale, self._m_decay, self._next_row = 1.0, 1.0 - 1.0 / config.mspbe_tau, 0
+        self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
         self._rules = self._make_rules()
         self._n_places = 0  # of carried traces in use
         self.n_waiting = 0  # steps noted and not yet taken
@@ -193,7 +193,6 @@ class SpanGTD(Holder):
             z=zeros(slots, self.n_demons + 1),
             varies=np.zeros((slots + 1, 2), dtype=np.uint8),
             m_step=np.zeros(slots),
-            row=integers(slots),
         )
         queue.gamma[-1] = np.nan  # so that the first transition's differ
         work = arrays.Work(
@@ -298,7 +297,7 @@ class SpanGTD(Holder):
         n_steps, latest, m_scale = self._before(tiles)
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
         hands = self._entry, n_steps, self._n_hands
-        found = transition.step(held, self._told, tiles, m_step, self._next_row, *hands, latest)
+        found = transition.step(held, self._told, tiles, m_step, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
             return self.learn(tiles, signals)
@@ -333,8 +332,8 @@ class SpanGTD(Holder):
         if telling.told is not self._completed:
             self._completed, self._held = telling.told, None
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        what, how = (observation, tiles, action, probability, is_inspected, is_last), (m_step, self._next_row)
-        found = transition.meet(held, *what, *how, self._entry, n_steps, self._n_hands, latest)
+        what, hands = (observation, tiles, action, probability, is_inspected, is_last), (n_steps, self._n_hands)
+        found = transition.meet(held, *what, m_step, self._entry, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
             return self.meet(telling, observation, tiles, action, probability, True, is_last)
@@ -355,9 +354,6 @@ class SpanGTD(Holder):
         """Take note that a step was noted, and taken where it was due."""
         self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
         self._m_scale = m_scale
-        self._next_row += self._rules.n_rows
-        if self._next_row >= self.n_features:
-            self._next_row = 0
         if found:
             self._heed(found)
         if m_scale < _SMALLEST_SCALE:
@@ -421,7 +417,6 @@ class SpanGTD(Holder):
             keep_at_most=self.tail,
             limit=self._limit,
             longest_wait=3 * self.period,
-            n_rows=-(-self.n_features // self.config.check_every),
         )
 
     # ---- writing, carrying ------------------------------------------------------------------------------------------
@@ -671,7 +666,8 @@ class SpanGTD(Holder):
         is_alive = self._span.memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
         flat = [r.ravel() for r in rows]  # views
         if self.history.now >= 0:  # else nothing is owed
-            span.read_tile(b, self._held or self._hold(), tuple(flat), is_alive)
+            no_bound, nobody = np.full(width, np.inf, self.dtype), np.zeros(width, self.dtype)
+            span.read_tile(b, self._held or self._hold(), tuple(flat), is_alive, no_bound, nobody)
         return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:

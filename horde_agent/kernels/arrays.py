@@ -104,7 +104,6 @@ class Queue(NamedTuple):
     z: Reals  # (slots, n_demons + 1)
     varies: NDArray[np.uint8]  # (slots + 1, 2): whether gamma or lambda differ from those before, an outcome from 0
     m_step: Floats  # (slots,)
-    row: Integers  # (slots,): first of the rows of theta that are looked through
 
 
 class Switched(NamedTuple):
@@ -154,7 +153,6 @@ class Rules(NamedTuple):
     keep_at_most: int  # steps of tail
     limit: int  # written when so many steps are in `spent`
     longest_wait: int  # steps after which something owed is written
-    n_rows: int  # so many rows of theta are looked through per step for weights past their bound
 
 
 class SpanParts(NamedTuple):

@@ -75,7 +75,7 @@ class Signals(NamedTuple):
     """What the demons are told about one transition.
 
     Attributes:
-        rho_t: pi(a_t)/b(a_t), shape (n_groups,).
+        rho_t: pi(a_t)/b(a_t), shape (n_groups,); for the span engine that of each policy, shape (n_policies,).
         gamma_tp1: Continuation at the state reached, shape (n_groups,).
         lam_tp1: Trace decay at the state reached, before any clipping by rho, shape (n_groups,).
         c_tp1: Cumulant, shape (n_demons,).

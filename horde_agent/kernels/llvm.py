@@ -36,7 +36,7 @@ class Piece:
         self.per_vector = 64 // self.size
         self.n = lanes // self.per_vector
         self.vector = ir.VectorType(self.real, self.per_vector)
-        self.zero = ir.Constant(self.vector, [0.0] * self.per_vector)
+        self.zero, self.one = (ir.Constant(self.vector, [x] * self.per_vector) for x in (0.0, 1.0))
 
     def load(self, data: Any, at: Any) -> list[Any]:
         """Return the lanes that begin at an element of an array."""
@@ -79,6 +79,13 @@ class Piece:
         name = f"llvm.fma.v{self.per_vector}f{8 * self.size}"
         of_type = ir.FunctionType(self.vector, [self.vector] * 3)
         return self.builder.call(llvm_function(self.builder.module, of_type, name), [a, b, c])
+
+    def absolute(self, a: Any) -> Any:
+        """Return |a|."""
+        of_type = ir.FunctionType(self.vector, [self.vector])
+        return self.builder.call(
+            llvm_function(self.builder.module, of_type, f"llvm.fabs.v{self.per_vector}f{8 * self.size}"), [a]
+        )
 
     def prefetch(self, data: Any, at: Any, near: int = _NEAREST) -> None:
         """Ask for the cache lines of some lanes, without waiting: into all caches, or those that are no nearer."""

@@ -39,7 +39,7 @@ from horde_agent.kernels.arrays import (
     rows_of,
 )
 from horde_agent.kernels.dropped import account, lose_rows, lose_tail, stand_at_present
-from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, SPENT, SUM, TURNED, V
+from horde_agent.kernels.lanes import ALPHA, ALPHA_W, BASE, BASE_E, BASE_W, BOUND, SICK, SPENT, SUM, TURNED, V
 from horde_agent.kernels.runs import list_of
 from horde_agent.kernels.vectors import move_rows, write_runs
 
@@ -139,10 +139,20 @@ def spread(
 
 
 @inner_kernel
-def write_owed(b: int, hand: int, span: Span, origin: int, into: tuple[Reals, ...], is_alive: NDArray[np.uint8]) -> int:
+def write_owed(
+    b: int,
+    hand: int,
+    span: Span,
+    origin: int,
+    into: tuple[Reals, ...],
+    is_alive: NDArray[np.uint8],
+    bound: Reals,
+    sick: Reals,
+) -> int:
     """Add what a tile owes to rows of theta, w, m and e given, and return the features listed.
 
-    The rows are flat, from `origin` on (e's from 0). Without m, or e, where these are empty.
+    The rows are flat, from `origin` on (e's from 0). Without m, or e, where these are empty. Lanes whose theta is then
+    past its bound are flagged in `sick`.
     """
     theta, w, m, e = into
     work, start, stop = span.work, span.tiles.start[b], span.tiles.start[b + 1]
@@ -154,14 +164,18 @@ def write_owed(b: int, hand: int, span: Span, origin: int, into: tuple[Reals, ..
         width, o = min(LANES_AT_ONCE, stop - lane), lane - start
         flat = work.table[hand, : (n_times + 1) * n_kinds * width]
         table, at = flat.reshape(n_times + 1, n_kinds, width), origin + o
+        most, ill = bound[o : o + width], sick[o : o + width]
         tabulate(b, hand, first, lane, table, has_m, has_e, span)
         if has_e:
             spread(hand, n_listed, lane, o, stride, width, at, span, into)
-            write_runs((e,), o, stride, flat, n_kinds - 1, n_kinds, width, features, first_run, n_listed, runs)
+            last = n_kinds - 1
+            write_runs((e,), o, stride, flat, last, n_kinds, width, features, first_run, n_listed, runs, most, ill)
         if has_m:
-            write_runs((theta, w, m), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
+            kinds = (theta, w, m)
+            write_runs(kinds, at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs, most, ill)
         else:
-            write_runs((theta, w), at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs)
+            pair = (theta, w)
+            write_runs(pair, at, stride, flat, 0, n_kinds, width, features, first_run, n_listed, runs, most, ill)
     return int(n_listed)
 
 
@@ -247,16 +261,17 @@ def settle(b: int, hand: int, span: Span, rules: Rules) -> None:
     history, lanes, now = span.history, span.lanes, span.history.clock[past.NOW]
     slot = past.slot_of(history, now)
     tiles_now = history.tiles[slot, : history.counts[slot, past.N_TILES]]
+    bound, sick = lanes[BOUND, start:stop], lanes[SICK, start:stop]
     account(b, span, span.past.dropped)
     if book[CARRIES] >= 0:
         e, is_alive = carried[book[CARRIES]], span.memory.is_alive[book[CARRIES]]
-        n_listed = write_owed(b, hand, span, n * start, (theta, w, m, e), is_alive)
+        n_listed = write_owed(b, hand, span, n * start, (theta, w, m, e), is_alive, bound, sick)
         rows = e[: n * (stop - start)].reshape(n, stop - start)
         book[IS_CARRYING] = renew_carried(b, hand, n_listed, rows, is_alive, rules.drop_carried, span)
         sum_afresh(e, np.int64(0), stop - start, tiles_now, lanes[BASE_E, start:stop])
         keep_tail(b, np.int64(0), span)
     else:
-        write_owed(b, hand, span, n * start, (theta, w, m, theta[:0]), span.work.is_aside[:0])
+        write_owed(b, hand, span, n * start, (theta, w, m, theta[:0]), span.work.is_aside[:0], bound, sick)
         n_tail = tail_of(b, span, hand, rules.drop_below)
         book[WANTS_CARRY] = n_tail > rules.keep_at_most
         lose_tail(b, n_tail, span)

@@ -106,6 +106,8 @@ def mask_words(n: int, offset: int, place: Integers, masks: Words) -> None:
 @inner_kernel
 def filled(here: np.uint64, word: int, masks: Words) -> np.uint64:
     """Return a word whose bits at times without a coefficient are those of the time before; the leading ones are 0."""
+    if masks[0, word] == 0:  # all times have a coefficient
+        return here
     here &= masks[NUMBERED, word]
     for k in range(N_FILLS):
         here |= masks[k, word] & np.uint64(here << np.uint64(1 << k))

@@ -59,7 +59,6 @@ from horde_agent.kernels.arrays import (
     SpanParts,
     Switched,
     oldest_of,
-    rows_of,
 )
 from horde_agent.kernels.batch import list_switched, sum_rows
 from horde_agent.kernels.entry import share_out
@@ -319,21 +318,6 @@ def end_trace(b: int, span: Span) -> None:
     book[WAS_BUSY] = 0
 
 
-@inner_kernel
-def look_for_unbounded(b: int, first: int, n_rows: int, span: Span) -> None:
-    """Flag lanes whose theta passes its bound in some rows."""
-    lanes, start, stop, n = span.lanes, span.tiles.start[b], span.tiles.start[b + 1], span.memory.is_alive.shape[1]
-    theta, bound = rows_of(span.memory.theta, start, stop, n), lanes[BOUND, start:stop]
-    for f in range(first, min(first + n_rows, n)):
-        row, n_within = theta[f], 0
-        for i in range(row.shape[0]):
-            n_within += abs(row[i]) <= bound[i]  # NaN is not
-        if n_within < row.shape[0]:
-            for i in range(row.shape[0]):
-                if not abs(row[i]) <= bound[i]:
-                    lanes[SICK, start + i] = 1
-
-
 @inlined
 def learn_tile(b: int, hand: int, time: int, step: int, span: Span, rules: Rules, is_asked: bool) -> None:
     """Let one tile learn from the transition to `time`: `step` of a batch whose bases are foreseen, or -1.
@@ -382,8 +366,6 @@ def rest(b: int, span: Span, rules: Rules) -> None:
 def live(b: int, hand: int, n_steps: int, n_switched: int, span: Span, rules: Rules) -> None:
     """Let one tile take the last `n_steps` steps, and write what it owes where that is due."""
     now = span.history.clock[past.NOW]
-    first = past.slot_of(span.history, now - n_steps + 1)
-    look_for_unbounded(b, span.queue.row[first], n_steps * rules.n_rows, span)
     if n_steps > 1:
         foresee(b, hand, n_steps, n_switched, span)
     for k in range(n_steps):
@@ -521,9 +503,11 @@ def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
 
 
 @kernel
-def read_tile(b: int, held: SpanParts, into: tuple[Any, ...], is_alive: NDArray[np.uint8]) -> None:
+def read_tile(
+    b: int, held: SpanParts, into: tuple[Any, ...], is_alive: NDArray[np.uint8], bound: Reals, sick: Reals
+) -> None:
     """Add what a tile owes to flat copies of its rows of theta, w, m and e, so that reading changes nothing."""
-    write_owed(b, np.int64(0), look_into(held).span, np.int64(0), into, is_alive)
+    write_owed(b, np.int64(0), look_into(held).span, np.int64(0), into, is_alive, bound, sick)
 
 
 @kernel

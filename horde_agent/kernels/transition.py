@@ -31,7 +31,6 @@ def take_in(
     action: int,
     probability: float,
     m_step: float,
-    row: int,
 ) -> int:
     """Receive `tiles_tp1`, and keep what is new about the way there on each step; return its slot."""
     slot = past.receive(history, tiles_tp1)
@@ -41,7 +40,7 @@ def take_in(
     for i in range(c_tp1.shape[0]):
         c[i] = c_tp1[i]
     queue.taken[slot, 0], queue.taken[slot, 1] = action, probability
-    queue.m_step[slot], queue.row[slot] = m_step, row
+    queue.m_step[slot] = m_step
     return int(slot)
 
 
@@ -91,7 +90,6 @@ def step(
     signals: Signals,
     tiles_tp1: Integers,
     m_step: float,
-    row: int,
     entry: int,
     n_steps: int,
     n_hands: int,
@@ -99,13 +97,13 @@ def step(
 ) -> int:
     """Take in the transition to `tiles_tp1`, then let all demons take the last `n_steps` steps, if any: see `learn`.
 
-    `signals` are held. `row` is the first of the rows of theta to be looked through for weights past their bound.
+    `signals` are held.
     """
     of_engine, told = look_into(held).span, look_into(signals)
     history, queue = of_engine.history, of_engine.queue
     if not past.has_room(history, tiles_tp1.shape[0], 1):
         return span.NO_ROOM
-    slot = take_in(history, queue, told.rho_t, told.c_tp1, tiles_tp1, 0, 1.0, m_step, row)
+    slot = take_in(history, queue, told.rho_t, told.c_tp1, tiles_tp1, 0, 1.0, m_step)
     take_in_states(queue, slot, told.gamma_tp1, told.lam_tp1, told.z_tp1, np.bool_(False))
     return int(take_on(held, entry, n_steps, n_hands, predictions))
 
@@ -120,7 +118,6 @@ def meet(
     is_inspected: bool,
     is_last: bool,
     m_step: float,
-    row: int,
     entry: int,
     n_steps: int,
     n_hands: int,
@@ -138,7 +135,7 @@ def meet(
             return int(found)
     if not past.has_room(history, tiles_tp1.shape[0], 1):
         return span.NO_ROOM
-    slot = take_in(history, queue, told.rho, told.c, tiles_tp1, action, probability, m_step, row)
+    slot = take_in(history, queue, told.rho, told.c, tiles_tp1, action, probability, m_step)
     if told.is_fixed and told.seen[0] and not is_last and not queue.varies[n_varies - 1, OUTCOME]:
         queue.varies[slot, STATE], queue.varies[slot, OUTCOME] = 0, 0
     else:

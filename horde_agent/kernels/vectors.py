@@ -113,8 +113,13 @@ def write_runs_plain(
     first_run: Integers,
     n_features: int,
     runs: NDArray[np.int32],
+    bound: Reals,
+    sick: Reals,
 ) -> None:
-    """Add to each feature's row of each kind what the table, (times, n_kinds, width), gained over its runs."""
+    """Add to each feature's row of each kind what the table, (times, n_kinds, width), gained over its runs.
+
+    Where there are several kinds, a lane of the first that is then past its bound, or NaN, is flagged in `sick`.
+    """
     for j in range(n_features):
         at = origin + features[j] * stride
         for kind in range(len(kinds)):
@@ -123,6 +128,9 @@ def write_runs_plain(
                 since = (runs[2 * r] * n_kinds + first_kind + kind) * width
                 until = (runs[2 * r + 1] * n_kinds + first_kind + kind) * width
                 row += table[until : until + width] - table[since : since + width]
+            if kind == 0 and len(kinds) > 1:
+                with np.errstate(invalid="ignore"):
+                    sick[~(np.abs(row) <= bound)] = 1
 
 
 class _PlainLanes:
@@ -396,13 +404,17 @@ else:
         first_run: Any,
         n_features: Any,
         runs: Any,
+        bound: Any,
+        sick: Any,
     ) -> Any:
         intp = types.intp
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            kinds_, origin_, stride_, table_, first_kind_, n_kinds_, width_, features_, first_run_, n_, runs_ = (
+            kinds_, origin_, stride_, table_, first_kind_, n_kinds_, width_, features_, first_run_, n_, *more_ = (
                 arguments
             )
+            runs_, bound_, sick_ = more_
+            limits, flags = data_of(context, b, bound, bound_), data_of(context, b, sick, sick_)
             arrays = [data_of(context, b, kinds.dtype, b.extract_value(kinds_, i)) for i in range(kinds.count)]
             sums, names, firsts, ends = (
                 data_of(context, b, t, a)
@@ -414,6 +426,7 @@ else:
                     rows = [b.add(b.add(b.mul(k, n_kinds_), first_kind_), INT64(i)) for i in range(kinds.count)]
                     return [b.add(b.mul(row, width_), lane) for row in rows]
 
+                most, flagged = piece.load(limits, lane), piece.variables(piece.load(flags, lane))
                 with cgutils.for_range_slice(b, INT64(0), n_, INT64(1), intp=INT64) as (j, _):
                     at = b.add(b.add(origin_, lane), b.mul(item(b, names, j), stride_))
                     soon = b.add(b.add(origin_, lane), b.mul(item(b, names, ahead(b, j, n_)), stride_))
@@ -429,14 +442,20 @@ else:
                                 gains[i], piece.load(sums, until[i]), piece.load(sums, since[i]), strict=True
                             ):
                                 b.store(b.fadd(b.load(gain), b.fsub(high, low)), gain)
-                    for array, gain in zip(arrays, gains, strict=True):
+                    for kind, (array, gain) in enumerate(zip(arrays, gains, strict=True)):
                         row = [b.fadd(v, g) for v, g in zip(piece.load(array, at), piece.values(gain), strict=True)]
                         piece.store(row, array, at)
+                        if kind == 0 and len(arrays) > 1:
+                            for value, limit, flag in zip(row, most, flagged, strict=True):
+                                is_within = b.fcmp_ordered("<=", piece.absolute(value), limit)  # NaN is not
+                                b.store(b.select(is_within, b.load(flag), piece.one), flag)
+                piece.store(piece.values(flagged), flags, lane)
 
             in_pieces(context, b, table.dtype, width_, _WRITTEN_AT_ONCE, body)
             return context.get_dummy_value()
 
-        return types.void(kinds, intp, intp, table, intp, intp, intp, features, first_run, intp, runs), generate
+        whole = intp, intp, table, intp, intp, intp, features, first_run, intp, runs, bound, sick
+        return types.void(kinds, *whole), generate
 
     @intrinsic
     def take_busy_step(

@@ -28,7 +28,8 @@ ALPHA = 0.01
 class Cast:
     """An engine and the oracle over one stream, whose demons are a changing choice of the stream's groups.
 
-    Each demon asks about the stream's group `who[i]`; its cumulant and outcome are the group's own.
+    Each demon asks about the stream's group `who[i]`; its cumulant and outcome are the group's own. The span engine is
+    told the rho of each policy, the stream's groups, and the plain one that of each group of demons.
     """
 
     def __init__(self, config: LearnerConfig, seed: int, n_steps: int, rho: list[float], **options: Any) -> None:
@@ -61,11 +62,12 @@ class Cast:
     def live(self, n_steps: int) -> None:
         """Learn from the next transitions."""
         s, who = self.stream, self.who
+        policies = self.leader if self.config.engine == "plain" else np.arange(self.leader.max() + 1)
         for _ in range(n_steps):
             told = s.signals(self.t)
             self.t += 1
             own = told._replace(
-                rho_t=told.rho_t[self.leader],
+                rho_t=told.rho_t[policies],
                 gamma_tp1=told.gamma_tp1[self.leader],
                 lam_tp1=told.lam_tp1[self.leader],
                 c_tp1=told.c_tp1[who],

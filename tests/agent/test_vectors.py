@@ -39,8 +39,20 @@ def _weigh(rows: Any, origin: Any, stride: Any, weights: Any, n: Any, out: Any) 
 
 
 @njit
-def _write(a: Any, b: Any, origin: Any, stride: Any, table: Any, width: Any, f: Any, first: Any, runs: Any) -> None:
-    vectors.write_runs((a, b), origin, stride, table, 1, 3, width, f, first, f.shape[0], runs)
+def _write(
+    a: Any,
+    b: Any,
+    origin: Any,
+    stride: Any,
+    table: Any,
+    width: Any,
+    f: Any,
+    first: Any,
+    runs: Any,
+    bound: Any,
+    sick: Any,
+) -> None:
+    vectors.write_runs((a, b), origin, stride, table, 1, 3, width, f, first, f.shape[0], runs, bound, sick)
 
 
 @njit
@@ -130,8 +142,13 @@ def test_runs_are_written_as_differences_of_a_table(dtype: Any, width: int) -> N
     runs = np.array([0, 3, 2, 11, 4, 5, 6, 9], dtype=np.int32)
     rows = [rng.normal(size=origin + 9 * stride).astype(dtype) for _ in range(2)]
     got, want = [[r.copy() for r in rows] for _ in range(2)]
-    _write(*got, origin, stride, table, width, features, first, runs)
-    vectors.write_runs_plain(tuple(want), origin, stride, table, 1, 3, width, features, first, 3, runs)
+    bound, found, wanted = np.full(width, 2.5, dtype), np.zeros(width, dtype), np.zeros(width, dtype)
+    table[5 * width], bound[2] = np.nan, np.inf
+    _write(*got, origin, stride, table, width, features, first, runs, bound, found)
+    vectors.write_runs_plain(tuple(want), origin, stride, table, 1, 3, width, features, first, 3, runs, bound, wanted)
+    np.testing.assert_array_equal(found, wanted)
+    assert 0 < found.sum() < width
+    assert found[2] == 0
     for a, b, before in zip(got, want, rows, strict=True):
         assert_close(a, b)
         np.testing.assert_array_equal(a[origin + 2 * stride :][:width], before[origin + 2 * stride :][:width])
