@@ -258,9 +258,7 @@ class Horde:
             self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
             self._ask_functions(observation, tiles)
         if self._table is not None and not self._n_steps:
-            self._told.ratios[self._table.position] = (
-                1.0  # what counts of those that the engine makes: they are above 0
-            )
+            self._told.ratios[self._table.position] = 1.0  # the engine makes them: here, that they are above 0
         self._policies.write_ratios(action, probability, *self._held, self._told.ratios)
         step = (self._telling, observation, tiles, action, probability)
         found = self._engine.meet(*step, False, terminated)
@@ -512,7 +510,7 @@ class Horde:
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 
     def _attend(self, found: int, observation: NDArray[Any], tiles: Tiles) -> None:
-        """Deal with what was found in a transition: raise, set aside the demons of functions that gave nonsense, ...
+        """Deal with what was found: refuse the state, set aside demons whose functions gave nonsense, raise bounds.
 
         Raises:
             ValueError: If the state is not sound.
