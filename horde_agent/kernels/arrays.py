@@ -50,7 +50,7 @@ N_FILLS, LEADING, NUMBERED, N_MASKS = 6, 6, 7, 8
 # Columns of `Work.listed`: whose runs a hand has listed, and when; their first time; how many times and features.
 FAMILY, WHEN, FIRST, N_TIMES, N_FEATURES, N_LISTED = 0, 1, 2, 3, 4, 5
 
-LANES_AT_ONCE = 32  # a table of coefficients for so many lanes stays in a core's own cache
+LANES_AT_ONCE = 64  # a table of coefficients for so many lanes stays in a core's own cache
 
 
 class Tiles(NamedTuple):

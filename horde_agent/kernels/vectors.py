@@ -46,7 +46,7 @@ Reals = NDArray[Any]
 Integers = NDArray[np.int64]
 
 # Bytes that pass at once: as much as the registers hold with all that goes with it.
-_ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE, _SWITCHED_AT_ONCE = 512, 256, 128, 256
+_ROWS_AT_ONCE, _FOLLOWED_AT_ONCE, _WRITTEN_AT_ONCE, _SWITCHED_AT_ONCE = 512, 256, 256, 256
 _SUMS = 16  # overlaps that are counted at once
 _MASK, _COUNTS = ir.VectorType(ir.IntType(1), _SUMS), ir.VectorType(INT32, _SUMS)
 
