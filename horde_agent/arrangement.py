@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-TILES_OF_A_FAMILY = 4
+TILES_OF_A_FAMILY = 8  # which list their runs once for each hand
 _MOST_FAMILIES = 64  # one for each step between writings
 _LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 

@@ -18,7 +18,7 @@ from horde_agent.memory import aligned_zeros
 
 Step = Callable[[int], object]
 
-_FIRST_OF_YARDSTICK, _CHUNK_OF_SLOW = 16, 48  # steps
+_FIRST_OF_YARDSTICK, _CHUNK_OF_YARDSTICK, _CHUNK_OF_SLOW, _WARM_UP_OF_YARDSTICK = 16, 136, 48, 8  # steps
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 
 
@@ -28,7 +28,7 @@ class Effort(NamedTuple):
     first: int  # steps that do not count: arrays grow, kernels are compiled
     chunk: int  # steps of each later chunk
     n_chunks: int
-    warm_up: int  # first steps of a chunk, with cold caches, that do not count
+    warm_up: int  # first steps of a chunk that do not count: the caches hold what the competitor before it left there
 
     @property
     def n_steps(self) -> int:
@@ -36,14 +36,16 @@ class Effort(NamedTuple):
         return self.first + self.chunk * self.n_chunks
 
     def of_yardstick(self, *, is_slow: bool = False) -> Effort:
-        """Return the effort for one without bursts, whose memory is soon in use; if slow, fewer steps of each chunk."""
-        chunk = min(self.chunk, _CHUNK_OF_SLOW) if is_slow else self.chunk
-        return self._replace(first=min(self.first, _FIRST_OF_YARDSTICK), chunk=chunk)
+        """Return the effort for one without bursts, that uses all its memory on each step; if slow, fewer steps."""
+        chunk = min(self.chunk, _CHUNK_OF_SLOW if is_slow else _CHUNK_OF_YARDSTICK)
+        warm_up = min(self.warm_up, _WARM_UP_OF_YARDSTICK)
+        return Effort(min(self.first, _FIRST_OF_YARDSTICK), chunk, self.n_chunks, warm_up)
 
 
 # The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
-THOROUGH = Effort(first=256, chunk=136, n_chunks=4, warm_up=8)  # 512 steps that count
-MODERATE = Effort(first=128, chunk=136, n_chunks=3, warm_up=8)
+# What it touches from one writing to the next is in the caches, as in a life, 64 steps after another had them.
+THOROUGH = Effort(first=256, chunk=200, n_chunks=4, warm_up=72)  # 512 steps that count
+MODERATE = Effort(first=128, chunk=200, n_chunks=3, warm_up=72)
 QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
 
 
