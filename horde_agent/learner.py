@@ -165,7 +165,16 @@ class Engine(Protocol):
         is_inspected: bool,
         is_last: bool,
     ) -> int:
-        """Inspect what the demons are told, unless that was done, and learn from it if there is nothing to say.
+        """Inspect what the demons are told about a transition, and where there is nothing to say, learn from it.
+
+        Args:
+            telling: What they are told. Where it was inspected already, it is not again.
+            observation: Of the state reached, float64, shape (n_channels,).
+            tiles: Of the state reached, int64, shape (n_active,).
+            action: The action taken.
+            probability: b(action).
+            is_inspected: See `telling`.
+            is_last: Says that the stream ends here: all continuations are 0.
 
         Returns:
             The findings of `checks.inspect`; where there are any, nothing was learned.
@@ -375,20 +384,7 @@ class GTDLambda(Holder):
         is_inspected: bool,
         is_last: bool,
     ) -> int:
-        """Inspect what the demons are told about a transition, and where there is nothing to say, learn from it.
-
-        Args:
-            telling: What they are told, rho for each group. Where it was inspected already, it is not again.
-            observation: Of the state reached, float64, shape (n_channels,).
-            tiles: Of the state reached, int64, shape (n_active,).
-            action: The action taken.
-            probability: b(action).
-            is_inspected: See `telling`.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            The findings of `checks.inspect`; where there are any, nothing was learned.
-        """
+        """Do as `Engine.meet` says; rho is told for each group."""
         found = 0 if is_inspected else checks.inspect(telling.native, observation, tiles, action, probability)
         if not found:
             checks.take_note(telling.native)

@@ -314,20 +314,7 @@ class SpanGTD(Holder):
         is_inspected: bool,
         is_last: bool,
     ) -> int:
-        """Inspect what the demons are told about a transition, and where there is nothing to say, do as `learn`.
-
-        Args:
-            telling: What they are told, rho for each policy. Where it was inspected already, it is not again.
-            observation: Of the state reached, float64, shape (n_channels,).
-            tiles: Of the state reached, int64, shape (n_active,).
-            action: The action taken.
-            probability: b(action).
-            is_inspected: See `telling`.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            The findings of `checks.inspect`; where there are any, nothing was learned.
-        """
+        """Do as `Engine.meet` says; rho is told for each policy, but those that the engine asks itself."""
         n_steps, latest, m_scale = self._before(tiles)
         if telling.told is not self._completed:
             self._completed, self._held = telling.told, None
