@@ -291,8 +291,12 @@ class SpanGTD(Holder):
 
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
+
+        Raises:
+            ValueError: If there is not one rho for each policy, or the engine asks policies itself: see `meet`.
         """
         if signals is not self._told_from:
+            self._check(signals)
             self._told, self._told_from = hold(signals), signals
         n_steps, latest, m_scale = self._before(tiles)
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
@@ -303,6 +307,14 @@ class SpanGTD(Holder):
             return self.learn(tiles, signals)
         self._after(found, n_steps, latest, m_scale)
         return self.latest
+
+    def _check(self, signals: Signals) -> None:
+        """Raise ValueError where signals do not fit the policies: kernels write as many as they are given."""
+        n_policies = int(self._policy.max()) + 1
+        if self._table is not None:
+            raise ValueError("this engine asks policies itself, for the action taken: tell it of a step by `meet`")
+        if signals.rho_t.shape != (n_policies,):
+            raise ValueError(f"rho_t must have one number for each of {n_policies} policies, not {signals.rho_t.shape}")
 
     def meet(
         self,

@@ -16,7 +16,7 @@ Integers = NDArray[np.int64]
 RHO_BROKEN, GAMMA_BROKEN, LAM_BROKEN = 1, 2, 4  # not finite in some group
 BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all before
 STATE_WRONG = 16  # nothing was written: `first_wrong` says where
-FINDINGS = 31
+FINDINGS = RHO_BROKEN | GAMMA_BROKEN | LAM_BROKEN | BOUND_RISES | STATE_WRONG
 
 ON_POLICY, UNKNOWN, ELSEWHERE = -1, -2, -3  # instead of a constant policy's action
 NO_CHANNEL = -1

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from horde_agent.arrangement import Arrangement
+from horde_agent.gibbs import GibbsTable
 from horde_agent.kernels import arrays
 from horde_agent.learner import GTDLambda, LearnerConfig, Signals
+from horde_agent.policies import Gibbs
 from horde_agent.span import SpanGTD
 from tests.agent.shared import RandomStream, binary, random_stream
 from tests.oracles.gtd import DenseGTD
@@ -447,3 +449,23 @@ def test_what_a_tile_writes_does_not_depend_on_how_far_its_family_is() -> None:
     for one, other in zip(before, engine._read(1), strict=True):
         np.testing.assert_array_equal(one, other)
     assert np.abs(before[0]).max() > 0.01
+
+
+def test_signals_of_another_number_of_policies_are_refused() -> None:
+    """Three groups of two policies: three ratios would be written past the two that there is room for."""
+    engine = SpanGTD(np.arange(3), N_FEATURES, 0.01, 0.005, policy=np.array([0, 1, 1]))
+    engine.begin(np.arange(4), np.zeros(3), np.zeros(3))
+    zero = np.zeros(3)
+    with pytest.raises(ValueError, match=r"each of 2 policies, not \(3,\)"):
+        engine.learn(np.arange(4), Signals(np.ones(3), zero, zero, zero, zero))
+    engine.learn(np.arange(4), Signals(np.ones(2), zero, zero, zero, zero))
+
+
+def test_an_engine_that_asks_policies_itself_is_not_told_ratios() -> None:
+    policies = [Gibbs.random(np.random.default_rng(k), 3, N_FEATURES, 5) for k in range(2)]
+    table = GibbsTable(policies, np.arange(2))
+    engine = SpanGTD(np.arange(2), N_FEATURES, 0.01, 0.005, table=table)
+    engine.begin(np.arange(4), np.zeros(2), np.zeros(2))
+    two = np.ones(2)
+    with pytest.raises(ValueError, match="asks policies itself"):
+        engine.learn(np.arange(4), Signals(two, two, two, two, two))
