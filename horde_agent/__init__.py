@@ -6,9 +6,9 @@ from horde_agent import questions
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learner import LearnerConfig
 from horde_agent.loop import Life
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
+from horde_agent.rules import LearnerConfig
 from horde_agent.student import relearn
 from horde_agent.tiles import TileCoder
 

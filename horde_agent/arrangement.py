@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.rules import LANE_UNIT
+
 TILES_OF_A_FAMILY = 8  # which list their runs once for each hand
 _MOST_FAMILIES = 64  # one for each step between writings
-_LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 
 
 class Arrangement:
@@ -39,7 +40,7 @@ class Arrangement:
     ) -> None:
         policy_of = policy[group]
         sizes = np.bincount(policy_of)[policy_of]
-        is_small = sizes < min(widest, 3 * _LANE_UNIT)
+        is_small = sizes < min(widest, 3 * LANE_UNIT)
         order = np.lexsort((group, policy_of))
         pieces: list[NDArray[np.int64]] = []
         sizes_of_families: list[int] = []
@@ -54,7 +55,7 @@ class Arrangement:
         self.is_mixed = (np.arange(len(sizes_of_families)) >= n_pure).astype(np.uint8)
         self.family = np.repeat(np.arange(len(sizes_of_families)), sizes_of_families)
         self.first = np.concatenate([[0], np.cumsum(sizes_of_families)]).astype(np.int64)
-        widths = [-(-members.size // _LANE_UNIT) * _LANE_UNIT for members in pieces]
+        widths = [-(-members.size // LANE_UNIT) * LANE_UNIT for members in pieces]
         self.start = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
         self.n_lanes, self.n_tiles = int(self.start[-1]), len(pieces)
         self.lane = np.empty(group.size, dtype=np.int64)

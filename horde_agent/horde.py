@@ -23,13 +23,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.engine import Engine, TailBounds
 from horde_agent.gibbs import GibbsTable
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.span import TOO_OFTEN
-from horde_agent.learner import PAPER_CONFIG, Engine, GTDLambda, LearnerConfig, TailBounds
+from horde_agent.learner import GTDLambda
 from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
+from horde_agent.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
 from horde_agent.span import SpanGTD
 from horde_agent.telling import Telling

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels.gtd import Signals
-from horde_agent.learner import Engine, LearnerConfig
+from horde_agent.engine import Engine
+from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.roster import Roster
+from horde_agent.rules import LearnerConfig
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]

@@ -16,18 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
+from horde_agent.engine import TailBounds
 from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, bounds, checks, dropped, span, transition
 from horde_agent.kernels import lanes as of_lane
 from horde_agent.kernels.entry import Holder, entry_of
-from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
 from horde_agent.kernels.turns import N_TURNS
-from horde_agent.learner import PAPER_CONFIG, LearnerConfig, TailBounds
 from horde_agent.memory import aligned_zeros
 from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
+from horde_agent.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.telling import Telling, nothing_told
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ import numpy as np
 
 from horde_agent.kernels import checks
 from horde_agent.kernels.entry import Holder
-from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 
 

@@ -16,9 +16,9 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.jobs import warm_up
-from horde_agent.learner import TRACE_RULES, W_RULES, LearnerConfig
 from horde_agent.loop import Life
 from horde_agent.policies import StickyRandom
+from horde_agent.rules import TRACE_RULES, W_RULES, LearnerConfig
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)

@@ -13,7 +13,7 @@ from horde_agent.bench.numpy_horde import FeatureMajor, LearnerMajor, OwnTraces
 from horde_agent.bench.workload import N_SENSORS, Stream
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
-from horde_agent.learner import LearnerConfig
+from horde_agent.rules import LearnerConfig
 from horde_agent.signals import PolicyTable
 from horde_agent.span import SpanGTD
 

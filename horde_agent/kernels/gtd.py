@@ -17,179 +17,49 @@ Sutton (2012), pseudo-code. Only features whose trace is not zero are visited: `
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.kernels import bounds, dropped
-from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
+from horde_agent.kernels import bounds
+from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel
 from horde_agent.kernels.entry import share_out
+from horde_agent.kernels.gtd_arrays import (
+    ALPHA,
+    ALPHA_W,
+    BOUND,
+    C_TP1,
+    DECAY,
+    DELTA,
+    GAMMA_T,
+    GAMMA_TP1,
+    LAM_T,
+    LAM_TP1,
+    NOT_FINITE,
+    RHO_T,
+    SPENT,
+    TO_M,
+    TO_THETA,
+    TO_W,
+    UNBOUNDED,
+    V_TP1,
+    Z_TP1,
+    Floats,
+    Integers,
+    Memory,
+    Places,
+    Q,
+    Reals,
+    Rules,
+    S,
+    Signals,
+    Step,
+    V,
+    Work,
+    Y,
+)
 from horde_agent.kernels.held import look_into
+from horde_agent.kernels.rows import LANES_AT_ONCE, move_m, move_theta, move_w, subtract_from_rows, sum_rows
+from horde_agent.kernels.traces import clear_trace, drop_small, enlist, renew_packed_trace, renew_shared_trace
 from horde_agent.kernels.vectors import move_bounds
-
-Reals = NDArray[Any]  # float32 or float64, the learner's dtype
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-UNBOUNDED = np.uint8(1)  # |theta| passed its bound
-NOT_FINITE = np.uint8(2)  # a TD error or a prediction is infinite or not a number
-
-# One number per lane: rows of the array `lanes`, shape (N_ROWS, L). One array instead of twenty, since each costs every
-# kernel that it passes through half a second of compilation.
-V = 0  # theta_t.phi_t, the prediction
-V_TP1 = 1  # theta_t.phi_{t+1}
-DELTA = 2
-S = 3  # scalar MSPBE trace
-Q = 4  # w_t.phi_t
-Y = 5  # e_t.w_t
-C_TP1 = 6
-Z_TP1 = 7
-RHO_T = 8
-GAMMA_T = 9
-GAMMA_TP1 = 10
-LAM_T = 11
-LAM_TP1 = 12
-ALPHA = 13
-ALPHA_W = 14
-DECAY = 15  # gamma_t lambda_t
-TO_THETA = 16  # alpha delta
-TO_W = 17  # alpha_w delta
-TO_M = 18  # delta / (tau scale)
-SPENT = 19  # what is subtracted from rows
-MAX_E = 20  # running max |e|
-BOUND = 21  # |theta| that no answer can need
-N_ROWS = 22
-
-
-class Places(NamedTuple):
-    """Who sits where: n_demons demons on L lanes in B blocks, S of them shared."""
-
-    lane: Integers  # (n_demons,): lane of each demon
-    group: Integers  # (L,): group of each lane, -1 where it is empty
-    start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
-    n_shared: int
-
-
-class Signals(NamedTuple):
-    """What the demons are told about one transition.
-
-    Attributes:
-        rho_t: pi(a_t)/b(a_t), shape (n_groups,); for the span engine that of each policy, shape (n_policies,).
-        gamma_tp1: Continuation at the state reached, shape (n_groups,).
-        lam_tp1: Trace decay at the state reached, before any clipping by rho, shape (n_groups,).
-        c_tp1: Cumulant, shape (n_demons,).
-        z_tp1: Outcome, shape (n_demons,).
-    """
-
-    rho_t: Floats
-    gamma_tp1: Floats
-    lam_tp1: Floats
-    c_tp1: Floats
-    z_tp1: Floats
-
-
-class Memory(NamedTuple):
-    """What is learned, over n features."""
-
-    theta: Reals  # (n, L)
-    w: Reals  # (n, L)
-    m: Reals  # (n, L): the vector MSPBE trace over its common scale, or (0, L) where it is not kept
-    e_shared: Reals  # (S, n, 1)
-    e_packed: Reals  # (n, lanes of the packed blocks)
-    live: NDArray[np.int32]  # (B, n): the features in a block's trace, the first n_live[b] of a row
-    n_live: Integers  # (B,)
-    is_live: NDArray[np.uint8]  # (B, n)
-    phi_t: Reals  # (n,): in full
-    phi_tp1: Reals  # (n,)
-
-
-class Work(NamedTuple):
-    """Who has work in this step, and who is not well."""
-
-    order: Integers  # (B,): the blocks with rho > 0, the first n_busy[0] of them
-    is_busy: NDArray[np.uint8]  # (B,)
-    n_busy: Integers  # (1,)
-    is_aside: NDArray[np.uint8]  # (L,): set aside: told that nothing happens
-    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
-    dropped: Floats  # (N_BOUNDS, L): what dropping small entries of traces may have changed, see `dropped.py`
-    largest: Integers  # (2,): the largest entry of a feature vector so far, and the most active tiles
-
-
-class Rules(NamedTuple):
-    """What distinguishes one learner from another, and the step's own numbers."""
-
-    every_step: bool  # w decays where rho = 0 too
-    clip_lambda: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
-    cap: Reals  # (1,): the largest entry of phi + gamma lambda e; inf for none
-    drop_below: Reals  # (1,): an entry of e below this leaves the trace
-    one_over_tau: float
-    m_step: float  # 1 / (tau scale)
-    first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
-    last_row: int
-
-
-class Step(NamedTuple):
-    """What is held for the kernels that take one step."""
-
-    places: Places
-    memory: Memory
-    lanes: Reals  # (N_ROWS, L)
-    rules: Rules
-    work: Work
-    tiles_t: Integers
-    tiles_tp1: Integers
-
-
-# A short row far from the last one costs 200 ns of waiting, or 50 ns where it was asked for this many rows before.
-AHEAD = 8
-LANES_AT_ONCE = 256  # 457 rows of so many float32 stay in a core's own cache from their sum to their decay
-# A cache line of float32. Of float64 every other line is asked for; the processor fetches its neighbour by itself.
-LANES_PER_LINE = 16
-
-
-# ---- rows of weights ----------------------------------------------------------------------------------------------
-
-
-@inner_kernel
-def fetch_row(rows: Reals, f: int, start: int, stop: int) -> None:
-    """Ask for a row that will be read soon."""
-    row = rows[f, start:stop]
-    for i in range(0, row.shape[0], LANES_PER_LINE):
-        prefetch(row, i)
-
-
-@inner_kernel
-def sum_rows(rows: Reals, tiles: Integers, start: int, stop: int, sums: Reals) -> None:
-    """Write theta.phi (or w.phi) of the lanes start..stop: the sum of the rows of the active tiles."""
-    out = sums[start:stop]
-    n_by_four = tiles.shape[0] // 4 * 4
-    for i in range(out.shape[0]):
-        out[i] = 0
-    for k in range(0, n_by_four, 4):  # four rows at a time: a quarter of the traffic to `out`
-        for ahead in range(k + AHEAD, min(k + AHEAD + 4, tiles.shape[0])):
-            fetch_row(rows, tiles[ahead], start, stop)
-        r0, r1 = rows[tiles[k], start:stop], rows[tiles[k + 1], start:stop]
-        r2, r3 = rows[tiles[k + 2], start:stop], rows[tiles[k + 3], start:stop]
-        for i in range(out.shape[0]):
-            out[i] += (r0[i] + r1[i]) + (r2[i] + r3[i])
-    for k in range(n_by_four, tiles.shape[0]):
-        row = rows[tiles[k], start:stop]
-        for i in range(out.shape[0]):
-            out[i] += row[i]
-
-
-@inner_kernel
-def subtract_from_rows(rows: Reals, tiles: Integers, start: int, stop: int, amounts: Reals) -> None:
-    """Subtract `amounts` (one per lane) from the rows of the active tiles, on the lanes start..stop."""
-    amount = amounts[start:stop]
-    for k in range(tiles.shape[0]):
-        if k + AHEAD < tiles.shape[0]:
-            fetch_row(rows, tiles[k + AHEAD], start, stop)
-        row = rows[tiles[k], start:stop]
-        for i in range(amount.shape[0]):
-            row[i] -= amount[i]
-
 
 # ---- before the weights move --------------------------------------------------------------------------------------
 
@@ -276,110 +146,7 @@ def look_for_unbounded(theta: Reals, lanes: Reals, work: Work, rules: Rules, sta
                 work.flags[start + i] |= UNBOUNDED
 
 
-# ---- the trace, and what it moves ---------------------------------------------------------------------------------
-
-
-@inner_kernel
-def enlist(b: int, memory: Memory, tiles: Integers) -> None:
-    """Add the active features to the block's list of live ones."""
-    n = memory.n_live[b]
-    for k in range(tiles.shape[0]):
-        f = tiles[k]
-        if memory.is_live[b, f] == 0:
-            memory.is_live[b, f] = 1
-            memory.live[b, n] = f
-            n += 1
-    memory.n_live[b] = n
-
-
-@inner_kernel
-def renew_shared_trace(b: int, start: int, stop: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
-    """Write a shared block's e_t = rho_t (phi_t + gamma_t lambda_t e_{t-1}), a number per live feature."""
-    e, live, rho, decay = memory.e_shared[b, :, 0], memory.live[b], lanes[RHO_T, start], lanes[DECAY, start]
-    cap, max_e = rules.cap[0], lanes[MAX_E, start]
-    for k in range(memory.n_live[b]):
-        x = rho * min(memory.phi_t[live[k]] + decay * e[live[k]], cap)
-        e[live[k]] = x
-        max_e = max(max_e, x)
-    for i in range(start, stop):
-        lanes[MAX_E, i] = max_e
-
-
-@inner_kernel
-def renew_packed_trace(b: int, start: int, stop: int, first: int, memory: Memory, lanes: Reals, rules: Rules) -> None:
-    """Write a packed block's e_t, a number per live feature and lane."""
-    rho, decay, max_e = lanes[RHO_T, start:stop], lanes[DECAY, start:stop], lanes[MAX_E, start:stop]
-    cap = rules.cap[0]
-    for k in range(memory.n_live[b]):
-        e, phi = memory.e_packed[memory.live[b, k], start - first : stop - first], memory.phi_t[memory.live[b, k]]
-        for i in range(e.shape[0]):
-            e[i] = rho[i] * min(phi + decay[i] * e[i], cap)
-            max_e[i] = max(max_e[i], e[i])
-
-
-@inner_kernel
-def move_w(
-    w: Reals,
-    live: NDArray[np.int32],
-    e: Reals,
-    phi: Reals,
-    start: int,
-    stop: int,
-    amounts: Reals,
-    spent: Reals,
-    y: Reals,
-) -> None:
-    """Collect y = e.w, and add e amount - phi spent to the rows of w as soon as they were read.
-
-    `e` is (n, 1) where the lanes share a trace, else (n, stop - start).
-    """
-    amount, less, dot = amounts[start:stop], spent[start:stop], y[start:stop]
-    for k in range(live.shape[0]):
-        if k + AHEAD < live.shape[0]:
-            fetch_row(w, live[k + AHEAD], start, stop)
-        row, x, on = w[live[k], start:stop], e[live[k]], phi[live[k]]
-        if x.shape[0] == 1:
-            for i in range(row.shape[0]):
-                dot[i] += x[0] * row[i]
-                row[i] += x[0] * amount[i] - on * less[i]
-        else:
-            for i in range(row.shape[0]):
-                dot[i] += x[i] * row[i]
-                row[i] += x[i] * amount[i] - on * less[i]
-
-
-@inner_kernel
-def move_theta(
-    theta: Reals, live: NDArray[np.int32], e: Reals, phi: Reals, start: int, stop: int, amounts: Reals, spent: Reals
-) -> None:
-    """Add e amount - phi spent to the live rows; `e` as in `move_w`."""
-    amount, less = amounts[start:stop], spent[start:stop]
-    for k in range(live.shape[0]):
-        if k + AHEAD < live.shape[0]:
-            fetch_row(theta, live[k + AHEAD], start, stop)
-        row, x, on = theta[live[k], start:stop], e[live[k]], phi[live[k]]
-        if x.shape[0] == 1:
-            for i in range(row.shape[0]):
-                row[i] += x[0] * amount[i] - on * less[i]
-        else:
-            for i in range(row.shape[0]):
-                row[i] += x[i] * amount[i] - on * less[i]
-
-
-@inner_kernel
-def move_m(m: Reals, live: NDArray[np.int32], e: Reals, start: int, stop: int, amounts: Reals) -> None:
-    """Add e amount to the live rows; `e` as in `move_w`."""
-    amount = amounts[start:stop]
-    for k in range(live.shape[0]):
-        if k + AHEAD < live.shape[0]:
-            fetch_row(m, live[k + AHEAD], start, stop)
-        row, x = m[live[k], start:stop], e[live[k]]
-        if x.shape[0] == 1:
-            for i in range(row.shape[0]):
-                row[i] += x[0] * amount[i]
-        else:
-            for i in range(row.shape[0]):
-                row[i] += x[i] * amount[i]
+# ---- what the trace moves -----------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -391,39 +158,6 @@ def correct_the_rest(b: int, memory: Memory, tiles: Integers, start: int, stop: 
             row = memory.theta[tiles[k], start:stop]
             for i in range(row.shape[0]):
                 row[i] -= less[i]
-
-
-@inner_kernel
-def drop_small(b: int, e: Reals, places: Places, memory: Memory, drop_below: float, work: Work) -> None:
-    """Let the features whose trace fell below `drop_below` in every lane leave the block's list; `e` as in `move_w`."""
-    live, n_kept, start, stop = memory.live[b], 0, places.start[b], places.start[b + 1]
-    lost = work.dropped[:, start:stop]
-    lost[dropped.SCRATCH], lost[dropped.SQUARE] = 0, 0
-    for k in range(memory.n_live[b]):
-        f, i = live[k], 0
-        while i < e.shape[1] and e[f, i] < drop_below:
-            i += 1
-        if i == e.shape[1]:
-            memory.is_live[b, f] = 0
-            lose(e[f], memory.w[f, start:stop], lost)
-            forget(b, f, places, memory)
-        else:
-            live[n_kept] = f
-            n_kept += 1
-    memory.n_live[b] = n_kept
-    norm = work.largest[0] * work.largest[1]
-    for i in range(stop - start):
-        lost[bounds.LOST, i] += max(lost[dropped.SCRATCH, i], np.sqrt(lost[dropped.SQUARE, i] / max(norm, 1)))
-
-
-@inner_kernel
-def lose(e: Reals, w: Reals, lost: Floats) -> None:
-    """Note that an entry of the trace is dropped, of each lane of a block."""
-    for i in range(w.shape[0]):
-        entry = np.float64(e[min(i, e.shape[0] - 1)])
-        lost[dropped.SCRATCH, i] = max(lost[dropped.SCRATCH, i], entry)
-        lost[dropped.SQUARE, i] += entry * entry
-        lost[bounds.LEAK, i] += entry * abs(np.float64(w[i]))
 
 
 @inner_kernel
@@ -446,26 +180,6 @@ def account(start: int, stop: int, lanes: Reals, rules: Rules, work: Work) -> No
         work.largest[0],
         work.largest[0] * work.largest[1],
     )
-
-
-@inner_kernel
-def forget(b: int, f: int, places: Places, memory: Memory) -> None:
-    """Set one feature's trace to zero in a block."""
-    first = places.start[places.n_shared]
-    if b < places.n_shared:
-        memory.e_shared[b, f, 0] = 0
-    else:
-        for i in range(places.start[b] - first, places.start[b + 1] - first):
-            memory.e_packed[f, i] = 0
-
-
-@inner_kernel
-def clear_trace(b: int, places: Places, memory: Memory) -> None:
-    """Set a block's trace to zero."""
-    for k in range(memory.n_live[b]):
-        memory.is_live[b, memory.live[b, k]] = 0
-        forget(b, memory.live[b, k], places, memory)
-    memory.n_live[b] = 0
 
 
 @inner_kernel

@@ -13,7 +13,7 @@ from horde_agent.kernels import span
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.arrays import OUTCOME, STATE, Queue, SpanParts
 from horde_agent.kernels.checks import add_up, complete
-from horde_agent.kernels.gtd import Signals
+from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import look_into
 from horde_agent.kernels.history import History
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from horde_agent.learner import TRACE_RULES, W_RULES
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.reproduce.excursions_claims import claims
@@ -22,6 +21,7 @@ from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.streams import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.reproduce.variants import Task, Variant, learn_all, read_lesson
+from horde_agent.rules import TRACE_RULES, W_RULES
 
 STEPS = {"paper": 261_681, "quick": 6_000}
 PAPER = Variant()

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.learner import TRACE_RULES
 from horde_agent.reproduce.parallel import n_cores
 from horde_agent.reproduce.policies_learning import (
     GAMMAS,
@@ -29,6 +28,7 @@ from horde_agent.reproduce.policies_learning import (
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.streams import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Study
+from horde_agent.rules import TRACE_RULES
 
 Floats = NDArray[np.float64]
 

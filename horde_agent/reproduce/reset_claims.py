@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.learner import LearnerConfig
 from horde_agent.reproduce.excursions_data import over_lives
 from horde_agent.reproduce.reset_data import Agreement, Data, Reaction, Run, correlation
 from horde_agent.reproduce.reset_gap import share_of_drift
 from horde_agent.reproduce.result import Claim, verdict
+from horde_agent.rules import LearnerConfig
 
 FIGURE = "section 5, figure 4"
 ESTIMATES = ("vector", "scalar")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from horde_agent.evaluation import true_mspbe
-from horde_agent.learner import GTDLambda, LearnerConfig, Signals
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learner import GTDLambda
+from horde_agent.rules import LearnerConfig
 from tests.agent.shared import binary, reference
 
 ONE = np.ones(1)

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horde_agent.learner import GTDLambda, Layout, LearnerConfig, Signals
+from horde_agent.blocks import Layout
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learner import GTDLambda
+from horde_agent.rules import LearnerConfig
 from tests.agent.shared import RandomStream, binary, learn_all, random_stream
 from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
 from tests.oracles.gtd import DenseGTD

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.learner import LearnerConfig, Signals
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.rules import LearnerConfig
 from horde_agent.span import SpanGTD
 from tests.agent.shared import reference
 from tests.agent.test_golden import TOLERANCE, VARIANTS, assert_close

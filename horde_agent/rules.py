@@ -1,0 +1,80 @@
+"""How the demons learn: the rules that a user chooses, for both engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+TRACE_RULES = ("clipped", "capped", "plain")
+W_RULES = ("every-step", "importance-weighted")
+DTYPES = ("float32", "float64")
+ENGINES = ("span", "plain")
+LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerConfig:
+    """How the demons learn.
+
+    Attributes:
+        step_size: Primary step size; divided by the number of active tiles it is alpha.
+        secondary_ratio: alpha_w over alpha.
+        trace_rule: "clipped": lambda_{t+1} = lambda min(1, 1/rho_t). "capped": phi + gamma lambda e at most 1, entry by
+            entry, before rho. "plain": the paper's pseudo-code, whose trace may have infinite variance.
+        w_rule: "every-step": w -= alpha_w (phi.w) phi on every step, as in the paper's pseudo-code.
+            "importance-weighted": that term times rho.
+        dtype: "float32" or "float64".
+        mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
+        vector_mspbe: Whether the vector estimate is kept (a third number per weight).
+        rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
+            kept. Keeping it costs as much again as learning.
+        check_every: In the plain engine, every weight is held against its bound once in so many learning steps; in the
+            other whenever it is written.
+        write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
+        lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, 512 of 8,192
+            demons and more, or 64 in batches. Results depend on both by rounding alone.
+        engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
+            the plain one in any case.
+
+    Raises:
+        ValueError: If a value is out of its range; the message names it.
+
+    Source: White, Modayil & Sutton (2012), section 5: step size 0.1 over the active tiles, ratio 0.001.
+    """
+
+    step_size: float = 0.1
+    secondary_ratio: float = 0.001
+    trace_rule: Literal["clipped", "capped", "plain"] = "clipped"
+    w_rule: Literal["every-step", "importance-weighted"] = "every-step"
+    dtype: Literal["float32", "float64"] = "float32"
+    mspbe_tau: float = 10_000.0
+    vector_mspbe: bool = True
+    rupee_beta0: float = 0.0
+    check_every: int = 1_000
+    write_every: int = 0
+    lanes: int = 0
+    engine: Literal["span", "plain"] = "span"
+
+    def __post_init__(self) -> None:
+        for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if not (np.isfinite(self.step_size) and self.step_size > 0):
+            raise ValueError(f"step_size must be positive, not {self.step_size!r}")
+        if not (np.isfinite(self.secondary_ratio) and self.secondary_ratio >= 0):
+            raise ValueError(f"secondary_ratio must be at least 0, not {self.secondary_ratio!r}")
+        if not (np.isfinite(self.mspbe_tau) and self.mspbe_tau > 1):
+            raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
+        if not 0 <= self.rupee_beta0 < 1:
+            raise ValueError(f"rupee_beta0 must be in (0, 1), or 0 for no RUPEE, not {self.rupee_beta0!r}")
+        if self.check_every < 1:
+            raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
+        if self.write_every < 0:
+            raise ValueError(f"write_every must be at least 1 step, or 0 to leave it open, not {self.write_every!r}")
+        if self.lanes < 0 or self.lanes % LANE_UNIT:
+            raise ValueError(f"lanes must be a multiple of {LANE_UNIT}, or 0 to leave it open, not {self.lanes!r}")
+
+
+PAPER_CONFIG = LearnerConfig()
