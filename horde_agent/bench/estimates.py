@@ -125,7 +125,7 @@ def steps_of_lanes(*, is_left_out: bool) -> Callable[[Reals], None]:
     def without(at: Any, number: Any) -> None:
         formula(_Without(at), number)
 
-    compiled: Any = numba.njit(take, nogil=True, fastmath={"contract"}, error_model="numpy")  # never from a cache
+    compiled: Any = numba.njit(take, nogil=True, error_model="numpy")  # never from a cache
     with mock.patch.object(lanes, "busy_step", without if is_left_out else formula):
         compiled(lanes_at_first(), numbers, past)
     return lambda rows: compiled(rows, numbers, past)
@@ -139,7 +139,7 @@ def plain_scalar_ms(n_demons: int) -> float:
             for i in range(rows.shape[1]):
                 rows[lanes.S, i] += one_over_tau * (rows[lanes.DELTA, i] * rows[lanes.Y, i] - rows[lanes.S, i])
 
-    compiled: Any = numba.njit(take, nogil=True, fastmath={"contract"}, error_model="numpy")
+    compiled: Any = numba.njit(take, nogil=True, error_model="numpy")
     compiled(lanes_at_first(), 1e-4)
     quickest = min(_taken_s(lambda rows: compiled(rows, 1e-4)) for _ in range(_TURNS))
     return 1e3 * quickest / (_ROUNDS * _LANES) * n_demons

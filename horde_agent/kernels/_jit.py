@@ -1,8 +1,11 @@
 """Every numba option of this package, in one place.
 
 A kernel releases the GIL, so that a reader thread of the robot's port is never blocked, and is cached on disk. There is
-no `nnan` or `ninf` fast-math: a NaN must stay visible, because a demon is set aside by it. `contract` allows a fused
-multiply-add; results do not depend on the number of threads, because no sum crosses a block of demons.
+no fast-math. A NaN must stay visible, because a demon is set aside by it. And a compiler must not choose where to fuse
+a multiplication with an addition: it chooses anew wherever a kernel is put into another, and a process that compiles
+its kernels runs other copies of them than one that reads them from the cache, so that the first life on a machine would
+differ from the second in its last bits. Where fusing pays it is written: `multiply_add`, here and in `llvm.py`. Results
+do not depend on the number of threads either, because no sum crosses a block of demons.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 _PREFERRED_LAYERS = ("omp", "tbb", "workqueue")
 
 _njit: Any = numba.njit  # its hints do not know every option
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 kernel = _njit(**_OPTIONS)
 parallel_kernel = _njit(**_OPTIONS, parallel=True)
@@ -69,6 +72,10 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     def prefetch(row: NDArray[Any], i: int) -> None:
         """Do nothing: an interpreter has no cache to warm."""
 
+    def multiply_add(a: Any, b: Any, c: Any) -> Any:
+        """Return a b + c, rounded twice: an interpreter has no such instruction."""
+        return a * b + c
+
 else:
 
     @intrinsic
@@ -87,3 +94,15 @@ else:
             return context.get_dummy_value()
 
         return types.void(row, types.intp), generate
+
+    @intrinsic
+    def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001
+        """Return a b + c, rounded once, in the wider of their types."""
+        real = types.float64 if types.float64 in (a, b, c) else types.float32
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            given = zip(arguments, signature.args, strict=True)
+            numbers = [context.cast(builder, number, of_type, real) for number, of_type in given]
+            return builder.fma(*numbers)
+
+        return real(a, b, c), generate

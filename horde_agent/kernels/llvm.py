@@ -76,9 +76,7 @@ class Piece:
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """Return a b + c, rounded once."""
-        name = f"llvm.fma.v{self.per_vector}f{8 * self.size}"
-        of_type = ir.FunctionType(self.vector, [self.vector] * 3)
-        return self.builder.call(llvm_function(self.builder.module, of_type, name), [a, b, c])
+        return fused(self.builder, a, b, c)
 
     def absolute(self, a: Any) -> Any:
         """Return |a|."""
@@ -94,6 +92,13 @@ class Piece:
         for i in range(self.n):
             place = self.builder.bitcast(self._pointer(data, at, i), INT8.as_pointer())
             self.builder.call(ask, [place, INT32(0), INT32(near), INT32(1)])
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a b + c of vectors, rounded once."""
+    vector = a.type
+    name = f"llvm.fma.v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
+    return builder.call(llvm_function(builder.module, ir.FunctionType(vector, [vector] * 3), name), [a, b, c])
 
 
 def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
@@ -156,26 +161,55 @@ class _Number:
             return other.value
         return ir.Constant(self.value.type, [float(other)] * self.N)
 
-    def _new(self, operation: Any, left: Any, right: Any) -> _Number:
-        return _Number(self.builder, operation(left, right, flags=["contract"]))
-
     def __add__(self, other: Any) -> _Number:
-        return self._new(self.builder.fadd, self.value, self._with(other))
+        if isinstance(other, _Product):
+            return other.plus(self.value)
+        return _Number(self.builder, self.builder.fadd(self.value, self._with(other)))
 
     def __sub__(self, other: Any) -> _Number:
-        return self._new(self.builder.fsub, self.value, self._with(other))
+        if isinstance(other, _Product):
+            return other.negative().plus(self.value)
+        return _Number(self.builder, self.builder.fsub(self.value, self._with(other)))
 
     def __rsub__(self, other: Any) -> _Number:
-        return self._new(self.builder.fsub, self._with(other), self.value)
+        return _Number(self.builder, self.builder.fsub(self._with(other), self.value))
 
-    def __mul__(self, other: Any) -> _Number:
-        return self._new(self.builder.fmul, self.value, self._with(other))
+    def __mul__(self, other: Any) -> _Product:
+        return _Product(self.builder, self.value, self._with(other))
 
     def __truediv__(self, other: Any) -> _Number:
-        return self._new(self.builder.fdiv, self.value, self._with(other))
+        return _Number(self.builder, self.builder.fdiv(self.value, self._with(other)))
 
     def __gt__(self, other: Any) -> _Number:
         return _Number(self.builder, self.builder.fcmp_ordered(">", self.value, self._with(other)))
+
+
+class _Product(_Number):
+    """A product of two numbers. Added to a third, it is not rounded before: where, this file says, not a compiler."""
+
+    def __init__(self, builder: Any, left: Any, right: Any) -> None:
+        super().__init__(builder, builder.fmul(left, right))
+        self._factors = left, right
+
+    def negative(self) -> _Product:
+        """Return the product with its sign turned."""
+        left, right = self._factors
+        return _Product(self.builder, self.builder.fneg(left), right)
+
+    def plus(self, value: Any) -> _Number:
+        """Return the product plus a vector, rounded once."""
+        return _Number(self.builder, fused(self.builder, *self._factors, value))
+
+    def __add__(self, other: Any) -> _Number:
+        return super().__add__(other) if isinstance(other, _Product) else self.plus(self._with(other))
+
+    def __sub__(self, other: Any) -> _Number:
+        if isinstance(other, _Product):
+            return super().__sub__(other)
+        return self.plus(self.builder.fneg(self._with(other)))
+
+    def __rsub__(self, other: Any) -> _Number:
+        return self.negative().plus(self._with(other))
 
 
 class _VectorLanes:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inner_kernel, multiply_add
 from horde_agent.kernels.arrays import (
     CARRIES,
     FEATURES,
@@ -76,8 +76,6 @@ def tabulate(b: int, hand: int, first: int, lane: int, table: Reals, has_m: bool
     for k in range(book[N_KEPT] - 1, -1, -1):
         row, at = table[1 + place[past_.times[b, 0, k] - first]], k - book[N_KEPT] + book[N_OWED]
         c = trace[k, o : o + width]
-        for i in range(width):
-            reach[i] *= c[i]
         if has_m:
             for i in range(width):
                 reach_m[i] *= c[i]
@@ -85,14 +83,17 @@ def tabulate(b: int, hand: int, first: int, lane: int, table: Reals, has_m: bool
             after, m_step = table[1 + place[past_.times[b, 0, k] + 1 - first], TO_THETA], past_.m_steps[b, at]
             d, h = owed[at, 0, o : o + width], owed[at, 1, o : o + width]
             for i in range(width):
-                reach[i] += d[i]
-                after[i] -= alpha[i] * h[i]
+                reach[i] = multiply_add(reach[i], c[i], d[i])
+                after[i] = multiply_add(-alpha[i], h[i], after[i])
             if has_m:
                 for i in range(width):
-                    reach_m[i] += d[i] * m_step
+                    reach_m[i] = multiply_add(d[i], m_step, reach_m[i])
+        else:
+            for i in range(width):
+                reach[i] *= c[i]
         for i in range(width):
-            row[TO_THETA, i] += alpha[i] * reach[i]
-            row[TO_W, i] += alpha_w[i] * reach[i]
+            row[TO_THETA, i] = multiply_add(alpha[i], reach[i], row[TO_THETA, i])
+            row[TO_W, i] = multiply_add(alpha_w[i], reach[i], row[TO_W, i])
         if has_m:
             for i in range(width):
                 row[TO_M, i] += reach_m[i]
@@ -116,7 +117,7 @@ def spend(b: int, hand: int, first: int, lane: int, table: Reals, span: Span) ->
     for k in range(past_.book[b, N_SPENT]):
         row, q = table[1 + place[past_.times[b, 1, k] - first]], spent[k, lane - start : lane - start + width]
         for i in range(width):
-            row[TO_W, i] -= alpha_w[i] * q[i]
+            row[TO_W, i] = multiply_add(-alpha_w[i], q[i], row[TO_W, i])
 
 
 @inner_kernel
@@ -131,11 +132,11 @@ def spread(
         row = work.paper[hand, FEATURES, j] * stride
         for i in range(width):
             old = e[row + o + i]
-            theta[row + at + i] += lanes[ALPHA, lane + i] * reach[i] * old
-            w[row + at + i] += lanes[ALPHA_W, lane + i] * reach[i] * old
+            theta[row + at + i] = multiply_add(lanes[ALPHA, lane + i] * reach[i], old, theta[row + at + i])
+            w[row + at + i] = multiply_add(lanes[ALPHA_W, lane + i] * reach[i], old, w[row + at + i])
             e[row + o + i] = left[i] * old
             if m.shape[0] > 0:
-                m[row + at + i] += reach_m[i] * old
+                m[row + at + i] = multiply_add(reach_m[i], old, m[row + at + i])
 
 
 @inner_kernel
