@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-# numba does not see that a callee in another file changed, and a warm cache defeats its bounds check: a fresh one per mode.
+# A warm cache defeats numba's bounds check: a fresh one per mode.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
 
 .PHONY: demo test test-compiled test-checked test-interpreted test-all check bench clean

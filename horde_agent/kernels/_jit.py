@@ -10,9 +10,12 @@ do not depend on the number of threads either, because no sum crosses a block of
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -25,19 +28,37 @@ from numpy.typing import NDArray
 # A parallel region costs 1.8 us with OpenMP and 129 us with numba's own work queue (two threads): a fifth of a step.
 _PREFERRED_LAYERS = ("omp", "tbb", "workqueue")
 
-_njit: Any = numba.njit  # its hints do not know every option
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_SOURCES = hashlib.sha256(
+    b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+).hexdigest()
 
-kernel = _njit(**_OPTIONS)
-parallel_kernel = _njit(**_OPTIONS, parallel=True)
+
+def _njit(**options: Any) -> Any:
+    """Return numba's decorator for kernels whose cache is void after a change in any file of this folder.
+
+    Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
+            file._source_stamp = file._source_stamp, _SOURCES
+        return compiled
+
+    return decorate
+
+
+kernel = _njit()
+parallel_kernel = _njit(parallel=True)
 # For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
 # so that no references need counting: numba would count one for each array of a tuple that is passed on.
-inner_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+inner_kernel = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 # For one that is called by its address (`entry.py`).
-entry_kernel = _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+entry_kernel = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 # For a kernel with one caller, which is then not optimized and translated on its own as well, and for one that returns
 # part of an array, whose references must be counted or, as here, be written into its callers.
-inlined = _njit(**_OPTIONS, inline="always")
+inlined = _njit(inline="always")
 
 
 def choose_threading_layer() -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numba
 import pytest
+
+import horde_agent
 
 _LIVE = """
 from horde_agent.bench import workload
@@ -22,7 +25,10 @@ for mode in ("eager", "deferred"):
 """
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
+
+
+@compiled
 def test_the_first_life_is_bit_for_bit_that_of_every_later_one(tmp_path: Path) -> None:
     """Both run other copies of the same kernels, which a compiler that may fuse operations rounds differently."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -32,3 +38,23 @@ def test_the_first_life_is_bit_for_bit_that_of_every_later_one(tmp_path: Path) -
     )
     assert len(set(first.split())) == 2  # the modes round differently; both are there
     assert first == later
+
+
+@compiled
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+    """Numba's own cache does not: an upgrade that changes some files would go on with the old kernels."""
+    package = tmp_path / "horde_agent"
+    shutil.copytree(Path(horde_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    head = "from horde_agent.kernels._jit import inner_kernel, kernel\n"
+    (package / "kernels" / "caller.py").write_text(
+        f"{head}from horde_agent.kernels.callee import times\n@kernel\ndef twice(x):\n    return times(x)\n"
+    )
+    code = "from horde_agent.kernels.caller import twice; print(twice(1.0), sum(twice.stats.cache_hits.values()))"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    said = []
+    for factor in (1, 1, 2):
+        (package / "kernels" / "callee.py").write_text(f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n")
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        said.append(run.stdout.split())
+    assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
