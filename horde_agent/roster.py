@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import arrays
+from horde_agent.kernels import lanes as of_lane
 
 if TYPE_CHECKING:
     from horde_agent.arrangement import Arrangement
     from horde_agent.gibbs import GibbsTable
-    from horde_agent.kernels.arrays import Past
+    from horde_agent.kernels.arrays import Past, Span
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -107,3 +108,19 @@ def take_tails(past: Past, old: Arrangement, into: Past, new: Arrangement, moved
         n, n_here = int(was[move.source, arrays.N_KEPT]), int(book[move.tile, arrays.N_KEPT])
         rows = rows_of(into.trace, new, move.tile)[n_here - n : n_here]
         rows[:, move.here] = rows_of(past.trace, old, move.source)[:n, move.there]
+
+
+def take_numbers(roster: Roster, before: Span, old: Arrangement, into: Span, new: Arrangement) -> None:
+    """Write the numbers of the lanes: those that they had, or a newcomer's."""
+    lanes, to, fresh = into.lanes, new.lane, new.lane[roster.is_new]
+    staying, group = to[~roster.is_new], roster.group[roster.is_new]
+    came_from = old.lane[roster.stays[~roster.is_new]]
+    lanes[of_lane.BOUND] = np.inf
+    lanes[:, staying] = before.lanes[:, came_from]
+    into.past.dropped[:, staying] = before.past.dropped[:, came_from]
+    lanes[of_lane.ALPHA, fresh], lanes[of_lane.ALPHA_W, fresh] = roster.alpha, roster.alpha_w
+    lanes[of_lane.GAMMA_T, fresh], lanes[of_lane.LAM_T, fresh] = roster.gamma[group], roster.lam[group]
+    into.work.is_aside[staying] = before.work.is_aside[came_from]
+    is_aside = into.work.is_aside != 0
+    for told in into.tiles[:4]:
+        told[is_aside] = -1

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
-from horde_agent.engine import TailBounds
 from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
-from horde_agent.kernels import arrays, bounds, checks, dropped, span, transition
+from horde_agent.kernels import arrays, checks, span, transition
 from horde_agent.kernels import lanes as of_lane
-from horde_agent.kernels.entry import Holder, entry_of
+from horde_agent.kernels.entry import entry_of
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
-from horde_agent.kernels.turns import N_TURNS
-from horde_agent.memory import aligned_zeros
-from horde_agent.roster import Move, Roster, moves, take_rows, take_tails
+from horde_agent.roster import Move, Roster, moves, rows_of, take_numbers, take_rows, take_tails
 from horde_agent.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.span_arrays import Size, allocate, most_threads, with_paper
+from horde_agent.span_reading import Readable
 from horde_agent.telling import Telling, nothing_told
 
 Floats = NDArray[np.float64]
@@ -54,12 +52,7 @@ def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
     return _WIDEST_OF_MANY if n_demons >= _MANY else _WIDEST_TILE
 
 
-def _most_threads() -> int:
-    """Return how many threads there may be at once."""
-    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-
-class SpanGTD(Holder):
+class SpanGTD(Readable):
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
     Args:
@@ -124,7 +117,7 @@ class SpanGTD(Holder):
         self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
         self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
-        self._span = self._allocate(int(group.max()) + 1)
+        self._span = allocate(self._size, self.history)
         lanes = self._span.lanes
         lanes[of_lane.ALPHA, self.layout.lane] = alpha
         lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
@@ -140,121 +133,18 @@ class SpanGTD(Holder):
         widest = self._widest or widest_tile(group.size, is_deferred=self.batch > 1)
         return Arrangement(group, policy, widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
 
-    def _allocate(self, n_groups: int) -> arrays.Span:
-        """Make the arrays, all zero but the books."""
-        n, lanes, tiles = self.n_features, self.layout.n_lanes, self.layout.n_tiles
-        kept, slots = self.period + self.tail, self.batch + 1
-        hands = _most_threads()
-
-        def zeros(*shape: int) -> Reals:
-            return aligned_zeros(shape, self.dtype)
-
-        def integers(*shape: int) -> NDArray[np.int64]:
-            return np.zeros(shape, dtype=np.int64)
-
-        layout = self.layout
-        places = arrays.Tiles(
-            np.append(self._policy, -1)[layout.group],
-            layout.group.copy(),
-            np.append(self._cumulant, -1)[layout.demon],
-            layout.demon.copy(),
-            layout.demon,
-            layout.start,
-            layout.family,
-            layout.first,
-            layout.is_mixed,
-        )
-        memory = arrays.Memory(
-            theta=zeros(n * lanes),
-            w=zeros(n * lanes),
-            m=zeros(n * lanes if self.config.vector_mspbe else 0),
-            carried=zeros(0, n * int(np.diff(layout.start).max())),
-            is_alive=np.zeros((0, n), dtype=np.uint8),
-        )
-        past = arrays.Past(
-            trace=zeros(kept * lanes),
-            owed=zeros(2 * self.period * lanes),
-            spent=zeros(self.period * lanes),
-            ratios=zeros(2 * self.period * lanes),
-            times=integers(tiles, 2, kept),
-            m_steps=np.zeros((tiles, self.period)),
-            dropped=np.zeros((dropped.N_BOUNDS, lanes)),
-            book=integers(tiles, arrays.N_COLUMNS),
-        )
-        n_families = layout.first.size - 1
-        past.book[:, arrays.LIMIT] = 1 + layout.family * self._limit // n_families  # so that they write in turn
-        past.book[:, arrays.W_AT], past.book[:, arrays.CARRIES] = -9, -1
-        past.book[:, arrays.SOON] = n * layout.way_to(hands)
-        queue = arrays.Queue(
-            rho=zeros(slots, int(self._policy.max()) + 2),
-            taken=np.ones((slots, 2)),
-            gamma=zeros(slots + 1, n_groups + 1),
-            lam=zeros(slots + 1, n_groups + 1),
-            c=zeros(slots, int(self._cumulant.max()) + 2),
-            z=zeros(slots, self.n_demons + 1),
-            varies=np.zeros((slots + 1, 2), dtype=np.uint8),
-            m_step=np.zeros(slots),
-        )
-        queue.gamma[-1] = np.nan  # so that the first transition's differ
-        work = arrays.Work(
-            is_aside=np.zeros(lanes, dtype=np.uint8),
-            predictions=np.zeros(self.n_demons),
-            scratch=zeros(hands, arrays.N_SCRATCH, max(kept, arrays.LANES_AT_ONCE, of_lane.N_NUMBERS)),
-            table=zeros(hands, 0),
-            paper=integers(hands, arrays.N_PAPER, 0),
-            runs=np.zeros((hands, 0), dtype=np.int32),
-            masks=np.zeros((hands, arrays.N_MASKS, 0), dtype=np.uint64),
-            listed=np.full((hands, arrays.N_LISTED), -1, dtype=np.int64),
-            bases=zeros(hands, 2, self.batch * int(np.diff(layout.start).max()) if self.batch > 1 else 0),
-            turns=integers(N_TURNS),
-        )
-        switched = arrays.Switched(integers(n), integers(2 * n + 2), np.zeros(0, dtype=np.int32))
-        numbers = zeros(of_lane.N_ROWS, lanes)
-        return arrays.Span(places, memory, past, numbers, queue, work, switched, self.history.arrays)
-
     @property
-    def _span(self) -> arrays.Span:
-        """All arrays that kernels read and write."""
-        return self._arrays
-
-    @_span.setter
-    def _span(self, replaced: arrays.Span) -> None:
-        self._arrays, self._held = replaced, None
-
-    @property
-    def _limit(self) -> int:
-        """Steps after which a tile writes what it owes, so that there is room for another batch."""
-        return self.period - self.batch + 1
+    def _size(self) -> Size:
+        """What decides how large the arrays are."""
+        of_demons = self._policy, self._cumulant
+        has_m = self.config.vector_mspbe
+        return Size(self.layout, self.n_features, self.dtype, *of_demons, self.period, self.tail, self.batch, has_m)
 
     def _make_room(self, n_active: int) -> None:
         """Make room for one more time, with so many active features."""
         self.catch_up()
         self.history.make_room(n_active, self.batch)
-        self._make_paper()
-
-    def _make_paper(self) -> None:
-        """Make scratch paper for as much past as there may be."""
-        work, hands, n_times = self._span.work, self._span.work.paper.shape[0], self.history.n_times
-        n_table, n_runs = (
-            4 * arrays.LANES_AT_ONCE * (n_times + 2),
-            2 * self.history.arrays.tiles.shape[1] * (n_times + 1),
-        )
-        if work.table.shape[1] == n_table and work.runs.shape[1] == n_runs:
-            return
-        work = work._replace(
-            table=aligned_zeros((hands, n_table), self.dtype),
-            paper=np.zeros((hands, arrays.N_PAPER, max(self.n_features, n_times) + 2), dtype=np.int64),
-            runs=np.zeros((hands, n_runs), dtype=np.int32),
-            masks=np.zeros((hands, arrays.N_MASKS, n_times // 64), dtype=np.uint64),
-        )
-        work.listed[:] = -1
-        n_steps = 2 * self.batch * self.history.arrays.tiles.shape[1] if self.batch > 1 else 0
-        switched = self._span.switched._replace(steps=np.zeros(n_steps, dtype=np.int32))
-        self._span = self._span._replace(work=work, switched=switched, history=self.history.arrays)
-
-    def _of_demons(self, lanes: Reals) -> Floats:
-        """Return one number per demon, float64, shape (n_demons,)."""
-        return lanes[self.layout.lane].astype(np.float64)
+        self._span = with_paper(self._span, self.history, self._size)
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
@@ -395,7 +285,7 @@ class SpanGTD(Holder):
         self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
         # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
         n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
-        self._n_hands = 1 if n_read < _SMALLEST_SHARED_WORK else _most_threads()
+        self._n_hands = 1 if n_read < _SMALLEST_SHARED_WORK else most_threads()
         return self._held
 
     def _multiply_m_out(self) -> None:
@@ -415,7 +305,7 @@ class SpanGTD(Holder):
             drop_carried=drop_below,
             one_over_tau=1.0 / self.config.mspbe_tau,
             keep_at_most=self.tail,
-            limit=self._limit,
+            limit=self._size.limit,
             longest_wait=3 * self.period,
         )
 
@@ -455,26 +345,6 @@ class SpanGTD(Holder):
         self._span.memory.carried[place], self._span.memory.is_alive[place] = 0, 0
         self._span.past.book[b, arrays.IS_CARRYING] = 0
 
-    # ---- predictions ------------------------------------------------------------------------------------------------
-
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,); nothing changes."""
-        self.catch_up()
-        return self._of_demons(self._predict(tiles, 0, self.layout.n_tiles))
-
-    def predict_one(self, demon: int, tiles: Tiles) -> float:
-        """Return one demon's prediction at `tiles`."""
-        self.catch_up()
-        lane = int(self.layout.lane[demon])
-        b = int(np.searchsorted(self.layout.start, lane, side="right")) - 1
-        return float(self._predict(tiles, b, b + 1)[lane])
-
-    def _predict(self, tiles: Tiles, first: int, last: int) -> Reals:
-        """Return theta.phi of every lane of some tiles."""
-        sums = np.empty((5, self.layout.n_lanes), dtype=self.dtype)
-        span.predict(self._held or self._hold(), self.history.overlaps_with(tiles), tiles, first, last, sums)
-        return np.asarray(sums[4])
-
     # ---- demons set aside -------------------------------------------------------------------------------------------
 
     def newly_broken(self) -> NDArray[np.int64]:
@@ -498,7 +368,7 @@ class SpanGTD(Holder):
         kept = [of_lane.ALPHA, of_lane.ALPHA_W, of_lane.BOUND, of_lane.MAX_E]
         keep = self._span.lanes[kept, lane].copy()
         past = self._span.past
-        of_past = [self._past_rows(numbers, b) for numbers in (past.trace, past.owed, past.spent, past.ratios)]
+        of_past = [rows_of(numbers, self.layout, b) for numbers in (past.trace, past.owed, past.spent, past.ratios)]
         for rows in (*self._rows(b), *of_past):
             rows[:, lane - int(self.layout.start[b])] = 0
         self._span.lanes[:, lane] = 0
@@ -525,36 +395,20 @@ class SpanGTD(Holder):
         self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
         self._cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
         self._policy, self._table, self._told_from = roster.policy, roster.table, None
-        self._span, self._n_places = self._allocate(int(roster.group.max()) + 1), 0
-        self._make_paper()
+        self._span, self._n_places = with_paper(allocate(self._size, self.history), self.history, self._size), 0
         moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
         nothing = np.zeros(0, dtype=self.dtype)
         before = before._replace(memory=before.memory._replace(theta=nothing, w=nothing, m=nothing))
         for into in self._span.memory[:3]:
             take_rows(rows.pop(0), old, into, self.layout, moved)
         take_tails(before.past, old, self._span.past, self.layout, moved, self.history.now)
-        self._seat(roster, old, before)
-        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
-        self._take_carried(before, moved)
-
-    def _seat(self, roster: Roster, old: Arrangement, before: arrays.Span) -> None:
-        """Write the numbers of the lanes: those that they had, or a newcomer's."""
-        lanes, to, new = self._span.lanes, self.layout.lane, self.layout.lane[roster.is_new]
-        staying, group = to[~roster.is_new], roster.group[roster.is_new]
-        came_from = old.lane[roster.stays[~roster.is_new]]
-        lanes[of_lane.BOUND] = np.inf
-        lanes[:, staying] = before.lanes[:, came_from]
-        self._span.past.dropped[:, staying] = before.past.dropped[:, came_from]
-        lanes[of_lane.ALPHA, new], lanes[of_lane.ALPHA_W, new] = roster.alpha, roster.alpha_w
-        lanes[of_lane.GAMMA_T, new], lanes[of_lane.LAM_T, new] = roster.gamma[group], roster.lam[group]
-        self._span.work.is_aside[staying] = before.work.is_aside[came_from]
-        is_aside = self._span.work.is_aside != 0
-        for told in self._span.tiles[:4]:
-            told[is_aside] = -1
+        take_numbers(roster, before, old, self._span, self.layout)
         book = self._span.past.book
         book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
         if self.history.now >= 0:
             book[:, arrays.W_AT] = self.history.now
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+        self._take_carried(before, moved)
 
     def _take_carried(self, before: arrays.Span, moved: list[Move]) -> None:
         """Take along the carried traces; a tile that one comes to carries those of all its lanes."""
@@ -572,103 +426,6 @@ class SpanGTD(Holder):
             self._span.past.book[tile, arrays.IS_CARRYING] = 1
             start, stop = int(self.layout.start[tile]), int(self.layout.start[tile + 1])
             self._span.lanes[of_lane.BASE_E, start:stop] = rows[self.history.tiles].sum(axis=0)
-
-    # ---- what is known ----------------------------------------------------------------------------------------------
-
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        self.catch_up()
-        return self._of_demons(self._span.lanes[of_lane.DELTA])
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate s, signed, shape (n_demons,)."""
-        self.catch_up()
-        return self._of_demons(self._span.lanes[of_lane.S])
-
-    @property
-    def max_trace(self) -> Floats:
-        """A number that no |e| has passed so far, shape (n_demons,).
-
-        It is the sum of the trace's coefficients, and so the largest |e| itself where a feature is always on (a bias).
-        """
-        self.catch_up()
-        return self._of_demons(self._span.lanes[of_lane.MAX_E])
-
-    @property
-    def n_numbers_kept(self) -> float:
-        """Numbers of its past that a demon's step looks at: c of each step kept, d and h owed, q spent."""
-        n_kept, n_owed, n_spent = self._span.past.book[:, [arrays.N_KEPT, arrays.N_OWED, arrays.N_SPENT]].T
-        return float(np.average(n_kept + 2 * n_owed + n_spent, weights=np.diff(self.layout.start)))
-
-    def tail_bounds(self) -> TailBounds:
-        """Return what dropping the tails of traces may have changed so far; nothing changes."""
-        self.catch_up()
-        sums = self._span.past.dropped.copy()
-        most, norm = dropped.read_bounds(self._held or self._hold(), sums)
-        rates = self._of_demons(self._span.lanes[of_lane.ALPHA]), self._of_demons(self._span.lanes[of_lane.ALPHA_W])
-        return TailBounds.of(sums[bounds.MOVED : bounds.GROWTH + 1, self.layout.lane], *rates, most, norm)
-
-    def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,).
-
-        Raises:
-            ValueError: If the engine does not keep m.
-        """
-        if not self.config.vector_mspbe:
-            raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
-        self.catch_up()
-        estimate = np.empty(self.layout.n_lanes)
-        for b in range(self.layout.n_tiles):
-            _, w, m = self._read(b)
-            estimate[self.layout.start[b] : self.layout.start[b + 1]] = np.einsum("fl,fl->l", m, w, dtype=np.float64)
-        return self._of_demons(estimate * self._m_scale)
-
-    def weights(self) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n_demons, n_features), in the engine's dtype; nothing is written."""
-        theta, w = self._by_demon(0), self._by_demon(1)
-        return theta, w
-
-    def mspbe_trace(self) -> Reals:
-        """Return a copy of m, shape (n_demons, n_features)."""
-        return np.asarray(self._by_demon(2) * self.dtype.type(self._m_scale))
-
-    def _by_demon(self, which: int) -> Reals:
-        """Return theta, w or m as (n_demons, n_features)."""
-        self.catch_up()
-        out = np.empty((self.layout.n_lanes, self.n_features), dtype=self.dtype)
-        for b in range(self.layout.n_tiles):
-            out[self.layout.start[b] : self.layout.start[b + 1]] = self._read(b)[which].T
-        return np.ascontiguousarray(out[self.layout.lane])
-
-    def _rows(self, b: int) -> list[Reals]:
-        """Return a tile's rows of theta, w, m and the carried trace, those that there are, as (n, lanes)."""
-        start, stop, n = int(self.layout.start[b]), int(self.layout.start[b + 1]), self.n_features
-        rows = [a[n * start : n * stop].reshape(n, -1) for a in self._span.memory[:3] if a.size]
-        place = int(self._span.past.book[b, arrays.CARRIES])
-        return rows + ([self._span.memory.carried[place, : n * (stop - start)].reshape(n, -1)] if place >= 0 else [])
-
-    def _past_rows(self, numbers: Reals, b: int) -> Reals:
-        """Return a tile's part of `trace`, `owed` or `spent`, as (rows, lanes)."""
-        start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-        per_lane = numbers.size // self.layout.n_lanes
-        return numbers[per_lane * start : per_lane * stop].reshape(per_lane, stop - start)
-
-    def _read(self, b: int) -> tuple[Reals, Reals, Reals]:
-        """Return what a tile's theta, w and m would be if all were written now, as (n, lanes)."""
-        width, place = int(np.diff(self.layout.start)[b]), int(self._span.past.book[b, arrays.CARRIES])
-        rows = [r.copy() for r in self._rows(b)]
-        if not self.config.vector_mspbe:
-            rows.insert(2, np.zeros((0, width), dtype=self.dtype))
-        if place < 0:
-            rows.append(np.zeros((0, width), dtype=self.dtype))
-        is_alive = self._span.memory.is_alive[place] if place >= 0 else np.zeros(0, dtype=np.uint8)
-        flat = [r.ravel() for r in rows]  # views
-        if self.history.now >= 0:  # else nothing is owed
-            no_bound, nobody = np.full(width, np.inf, self.dtype), np.zeros(width, self.dtype)
-            span.read_tile(b, self._held or self._hold(), tuple(flat), is_alive, no_bound, nobody)
-        return rows[0], rows[1], rows[2]
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
