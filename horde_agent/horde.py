@@ -15,7 +15,6 @@ Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,7 +22,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.engine import Engine, TailBounds
+from horde_agent.answers import Answers
+from horde_agent.engine import Engine
+from horde_agent.expected import Expected
 from horde_agent.gibbs import GibbsTable
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
@@ -47,7 +48,7 @@ _RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
-class Horde:
+class Horde(Answers):
     """The demons that answer `questions` from shared tiles.
 
     Args:
@@ -112,6 +113,7 @@ class Horde:
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
         self._cohort, self._group, self._leaders, self._policy = cohort, group, leaders, policy
         self._policies, self._cumulants, self._n_policies = policies, cumulants, len(policy_firsts)
+        self._expected = Expected(self.n_features, self.n_active, cumulants.n_channels, policies.n_actions)
         self._totals_before = np.zeros((checks.N_TOTALS, self._n_policies))
         self._table = policies.entrust() if self._engine_knows_policies and self.config.rupee_beta0 == 0 else None
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
@@ -220,7 +222,7 @@ class Horde:
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range; the message names it.
         """
-        observation, tiles = self._checked_state(observation, tiles)
+        observation, tiles = self._expected.state(observation, tiles)
         gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
         self._set_aside_groups(gamma, "its continuation left [0, 1]")
         self._set_aside_groups(lam, "its lam left [0, 1]")
@@ -254,10 +256,10 @@ class Horde:
         """
         if self._held is None:
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
-        action, probability = self._checked_action(action, probability)
-        observation, tiles = self._copied_state(observation, tiles)
+        action, probability = self._expected.action(action, probability)
+        observation, tiles = self._expected.copied_state(observation, tiles)
         if self._asks_functions:
-            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+            self._expected.refuse(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
             self._ask_functions(observation, tiles)
         if self._table is not None and not self._n_steps:
             self._told.ratios[self._table.position] = 1.0  # the engine makes them: here, that they are above 0
@@ -292,7 +294,7 @@ class Horde:
         Raises:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
-        tiles = self._checked_tiles(tiles)
+        tiles = self._expected.tiles(tiles)
         self.catch_up()
         return self._engine.predict(tiles)
 
@@ -378,137 +380,6 @@ class Horde:
             lam[is_new] = StateValues([q.lam for q in leaders], 0.0, 1.0)(*self._held)
         return gamma, lam
 
-    # ---- what is known --------------------------------------------------------------------------------------------
-
-    @property
-    def predictions(self) -> Floats:
-        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.latest
-
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.td_error
-
-    @property
-    def rho(self) -> Floats:
-        """Importance sampling ratios of the last step, shape (n_demons,)."""
-        self.catch_up()
-        return self._ratios[self._policy[self._group]]
-
-    @property
-    def _ratios(self) -> Floats:
-        """Those of each policy, shape (n_policies,)."""
-        ratios = self._told.ratios.copy()
-        if self._table is not None and self._n_steps:
-            ratios[self._table.position] = self._table.latest
-        return ratios
-
-    def ratio_totals(self) -> Floats:
-        """Return what the ratios added up to since the Horde was made, or demons came or went, shape (3, n_demons).
-
-        The rows are the number of steps with rho > 0, the sum of rho and the sum of its squares.
-        """
-        self.catch_up()
-        return self._totals[:, self._policy[self._group]]
-
-    @property
-    def _totals(self) -> Floats:
-        """Those of each policy, shape (3, n_policies)."""
-        totals, counted = self._totals_before.copy(), self._told.totals
-        totals[:, : counted.shape[1]] += counted
-        if self._table is not None:
-            totals[checks.N_POSITIVE, self._table.position] += self._n_steps
-            totals[checks.SUM :, self._table.position] += self._table.totals
-        return totals
-
-    @property
-    def n_updated(self) -> int:
-        """Demons with rho > 0 in the last step, those set aside not counted; a Gibbs policy's rho always is."""
-        return int(self._n_sound[self._told.ratios[self._policy] > 0].sum())
-
-    @property
-    def max_trace(self) -> float:
-        """Largest |e| so far, of all demons."""
-        return float(self.max_traces.max())
-
-    @property
-    def max_traces(self) -> Floats:
-        """Largest |e| so far of each demon, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.max_trace
-
-    @property
-    def diverged(self) -> list[str]:
-        """Names of the demons that were set aside."""
-        self.catch_up()
-        return list(self._reasons)
-
-    @property
-    def set_aside_because(self) -> dict[str, str]:
-        """Why each demon was set aside, by name."""
-        self.catch_up()
-        return dict(self._reasons)
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
-        self.catch_up()
-        return self._engine.mspbe_scalar
-
-    def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
-
-        Raises:
-            ValueError: If `config.vector_mspbe` is False.
-        """
-        self.catch_up()
-        return self._engine.mspbe_vector()
-
-    def mspbe_trace(self) -> NDArray[Any]:
-        """Return a copy of m, the trace of delta e in the vector estimate, (n_demons, n_features), the learner's dtype.
-
-        Raises:
-            ValueError: If `config.vector_mspbe` is False.
-        """
-        if not self.config.vector_mspbe:
-            raise ValueError("this Horde keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
-        self.catch_up()
-        return self._engine.mspbe_trace()
-
-    def tail_bounds(self) -> TailBounds:
-        """Return what dropping the tails of traces may have changed so far, three bounds for each demon."""
-        self.catch_up()
-        return self._engine.tail_bounds()
-
-    def rupee(self) -> Floats:
-        """Return the RUPEE of each demon, an error estimate made without w, shape (n_demons,); see `measures.RUPEE`.
-
-        It is as in White (2015): alpha_h = 5 alpha. Its engine is told every TD error, so that a deferred Horde that
-        keeps RUPEE takes each step when it comes.
-
-        Raises:
-            ValueError: If `config.rupee_beta0` is 0.
-        """
-        if self._rupee is None:
-            raise ValueError("this Horde keeps no RUPEE: set rupee_beta0 in its LearnerConfig")
-        self.catch_up()
-        return self._rupee.value()
-
-    def weights(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
-        self.catch_up()
-        return self._engine.weights()
-
-    def weights_sha256(self) -> str:
-        """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
-        digest = hashlib.sha256()
-        for array in self.weights():
-            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
-        return digest.hexdigest()
-
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 
     def _attend(self, found: int, observation: NDArray[Any], tiles: Tiles) -> None:
@@ -519,7 +390,7 @@ class Horde:
         """
         told = self._told
         if found & checks.STATE_WRONG:
-            self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
+            self._expected.refuse(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
         if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
             self._set_aside_groups(told.ratios[self._policy], "its target policy gave no probability")
             for values in (told.ratios, told.rho):
@@ -565,52 +436,6 @@ class Horde:
                 self._engine.set_aside(int(demon))
                 if self._rupee is not None:
                     self._rupee.set_aside(int(demon))
-
-    # ---- validation -----------------------------------------------------------------------------------------------
-
-    def _checked_state(self, observation: NDArray[Any], tiles: Tiles) -> tuple[NDArray[Any], Tiles]:
-        """Return copies of an observation and its tiles."""
-        observation, tiles = self._copied_state(observation, tiles)
-        self._check_values(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
-        return observation, tiles
-
-    def _copied_state(self, observation: NDArray[Any], tiles: Tiles) -> tuple[NDArray[Any], Tiles]:
-        """Return copies of an observation and its tiles, whose values are not yet looked at."""
-        observation = np.array(observation, dtype=np.float64)
-        if observation.ndim != 1 or observation.size < self._cumulants.n_channels:
-            needed = self._cumulants.n_channels
-            raise ValueError(f"observation must be flat with at least {needed} channels, not {observation.shape}")
-        return observation, self._copied_tiles(tiles)
-
-    def _checked_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64."""
-        tiles, nothing = self._copied_tiles(tiles), np.zeros(0)
-        self._check_values(checks.first_wrong(nothing, tiles, self.n_features), nothing, tiles)
-        return tiles
-
-    def _copied_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64, not yet known to be in range."""
-        tiles = np.asarray(tiles)
-        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
-            raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
-        return np.array(tiles, dtype=np.int64)
-
-    def _check_values(self, wrong: int, observation: NDArray[Any], tiles: Tiles) -> None:
-        """Raise ValueError where `checks.first_wrong` found something."""
-        if wrong >= 0:
-            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
-        if wrong < -1:
-            outside = -2 - wrong
-            raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {outside} is {tiles[outside]}")
-
-    def _checked_action(self, action: int, probability: float) -> tuple[int, float]:
-        """Return an action and its probability as plain numbers."""
-        n = self._policies.n_actions
-        if isinstance(action, bool) or int(action) != action or action < 0 or (n and action >= n):
-            raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
-        if not 0.0 < probability <= 1.0:
-            raise ValueError(f"probability must be in (0, 1], not {probability!r}")
-        return int(action), float(probability)
 
 
 def _is_plain(config: LearnerConfig) -> bool:
