@@ -28,16 +28,26 @@ for mode in ("eager", "deferred"):
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
 
 
+def _lived(cache: Path, **environment: str) -> list[str]:
+    """Return the weights' hashes of two short lives in a process of their own, eager and deferred."""
+    command, own = [sys.executable, "-c", _LIVE], {**os.environ, "NUMBA_CACHE_DIR": str(cache), **environment}
+    return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout.split()
+
+
 @compiled
 def test_the_first_life_is_bit_for_bit_that_of_every_later_one(tmp_path: Path) -> None:
     """Both run other copies of the same kernels, which a compiler that may fuse operations rounds differently."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", _LIVE]
-    first, later = (
-        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
-    )
-    assert len(set(first.split())) == 2  # the modes round differently; both are there
+    first, later = _lived(tmp_path), _lived(tmp_path)
+    assert len(set(first)) == 2  # the modes round differently; both are there
     assert first == later
+
+
+@compiled
+@pytest.mark.slow
+def test_a_life_is_bit_for_bit_the_same_on_a_processor_without_wide_vectors(tmp_path: Path) -> None:
+    """Nor with fused operations of its own: slower, but what is rounded once is rounded once there too."""
+    plain = _lived(tmp_path / "plain", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert plain == _lived(tmp_path / "own")
 
 
 @compiled
