@@ -19,6 +19,7 @@ from horde_agent.kernels.entry import Holder, entry_of
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.span import SOMEBODY_IS_SICK
+from horde_agent.memory import touch
 from horde_agent.roster import Roster
 from horde_agent.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.telling import Telling
@@ -66,6 +67,7 @@ class GTDLambda(Holder):
         self.dtype = np.dtype(config.dtype)
         self._smallest_shared = smallest_shared
         self._lay_out(np.asarray(group, dtype=np.int64))
+        touch(*(rows.ravel() for rows in (*self._memory[:3], self._memory.e_packed)))
         self._lanes[arrays.ALPHA, self.layout.lane] = alpha
         self._lanes[arrays.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[arrays.BOUND] = np.inf

@@ -23,6 +23,7 @@ from horde_agent.kernels.entry import entry_of
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
+from horde_agent.memory import touch
 from horde_agent.roster import Move, Roster, moves, rows_of, take_numbers, take_rows, take_tails
 from horde_agent.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.span_arrays import Size, allocate, most_threads, with_paper
@@ -118,6 +119,7 @@ class SpanGTD(Readable):
         self.layout = self._arranged(group, policy)
         self.history = SharedHistory(n_features, self.batch + 1)
         self._span = allocate(self._size, self.history)
+        touch(*self._span.memory[:3], *self._span.past[:4], n_threads=most_threads())
         lanes = self._span.lanes
         lanes[of_lane.ALPHA, self.layout.lane] = alpha
         lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
@@ -402,6 +404,7 @@ class SpanGTD(Readable):
         for into in self._span.memory[:3]:
             take_rows(rows.pop(0), old, into, self.layout, moved)
         take_tails(before.past, old, self._span.past, self.layout, moved, self.history.now)
+        touch(*self._span.memory[:3], n_threads=most_threads())
         take_numbers(roster, before, old, self._span, self.layout)
         book = self._span.past.book
         book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
