@@ -6,7 +6,7 @@ Where steps were only noted, they are taken first, so that every answer is that 
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class Answers:
+class Answers(ABC):
     """The half of `Horde` that is asked."""
 
     config: LearnerConfig

@@ -20,6 +20,13 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 Reals = NDArray[Any]
 
+SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
+# An entry of the trace below this leaves it, beside the 1 with which an active feature enters: 1e-8 is invisible in
+# float32 (it is a tenth of its rounding), 1e-16 is float64's own rounding.
+DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
+# m is kept over a common scale that decays instead of it; far from overflow, the two are multiplied out.
+SMALLEST_SCALE = 1e-12
+
 
 class TailBounds(NamedTuple):
     """What dropping the tails of traces may have changed; float rounding comes on top. Each of shape (n_demons,).

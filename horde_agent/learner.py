@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.blocks import SMALLEST_SHARED_GROUP, Layout
-from horde_agent.engine import TailBounds
+from horde_agent.engine import DROP_BELOW, SMALLEST_SCALE, SMALLEST_SHARED_WORK, TailBounds
 from horde_agent.kernels import bounds, checks, dropped, gtd
 from horde_agent.kernels import gtd_arrays as arrays
 from horde_agent.kernels.entry import Holder, entry_of
@@ -27,13 +27,6 @@ from horde_agent.telling import Telling
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 Reals = NDArray[Any]
-
-_SMALLEST_SHARED_WORK = 50_000  # weights read per step, below which one thread does it all
-# An entry of the trace below this leaves it: 1e-8 is invisible in float32 (it is a tenth of its rounding), 1e-16 is
-# float64's own rounding. An active feature enters with 1.
-_DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
-# m is kept over a common scale that decays instead of it; far from overflow, the two are multiplied out.
-_SMALLEST_SCALE = 1e-12
 
 
 class GTDLambda(Holder):
@@ -72,7 +65,7 @@ class GTDLambda(Holder):
         self._lanes[arrays.ALPHA_W, self.layout.lane] = alpha_w
         self._lanes[arrays.BOUND] = np.inf
         self._cap = np.array([1.0 if config.trace_rule == "capped" else np.inf], dtype=self.dtype)
-        drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
+        drop_below = DROP_BELOW[config.dtype] if drop_below is None else drop_below
         self._drop_below = np.array([drop_below], dtype=self.dtype)
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
@@ -186,7 +179,7 @@ class GTDLambda(Holder):
         """Return this step's rules: the decayed scale of m, and the rows that are looked through for divergence."""
         tau = self.config.mspbe_tau
         self._m_scale *= 1.0 - 1.0 / tau
-        if self._m_scale < _SMALLEST_SCALE:
+        if self._m_scale < SMALLEST_SCALE:
             self._memory.m[...] *= self.dtype.type(self._m_scale)
             self._m_scale = 1.0
         first = self._next_row
@@ -215,7 +208,7 @@ class GTDLambda(Holder):
 
     def _n_hands(self) -> int:
         """Return how many threads share the work: one where a step reads few numbers."""
-        is_small = self.layout.n_lanes * max(self._tiles.size, 1) < _SMALLEST_SHARED_WORK
+        is_small = self.layout.n_lanes * max(self._tiles.size, 1) < SMALLEST_SHARED_WORK
         return 1 if is_small else numba.get_num_threads()
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
+from horde_agent.engine import DROP_BELOW, SMALLEST_SCALE, SMALLEST_SHARED_WORK
 from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, checks, span, transition
@@ -38,12 +39,8 @@ _WIDEST_TILE = 128
 _MANY, _WIDEST_OF_MANY = 8_192, 512  # demons whose weights come from memory: long rows come faster, writing is burstier
 _WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
 _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
-_SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
-# What is dropped of a trace, beside the 1 of an active feature: as in the plain engine.
-_DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 _NOBODY = np.zeros(0, dtype=np.int64)
 _NO_POLICIES = nobody()
-_SMALLEST_SCALE = 1e-12  # m is kept over a common scale that decays instead of it
 
 
 def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
@@ -111,7 +108,7 @@ class SpanGTD(Readable):
         self.dtype = np.dtype(config.dtype)
         self.period = period or config.write_every or _PERIODS[batch > 1]
         self.tail, self.batch = tail, min(batch, self.period)
-        self._drop_below = _DROP_BELOW[config.dtype] if drop_below is None else drop_below
+        self._drop_below = DROP_BELOW[config.dtype] if drop_below is None else drop_below
         policy = np.arange(group.max() + 1) if policy is None else policy
         self._policy, self._table, self._completed = policy, table, nothing_told()
         self._widest = widest or config.lanes  # 0: chosen
@@ -248,7 +245,7 @@ class SpanGTD(Readable):
         self._m_scale = m_scale
         if found:
             self._heed(found)
-        if m_scale < _SMALLEST_SCALE:
+        if m_scale < SMALLEST_SCALE:
             self._multiply_m_out()
 
     def catch_up(self) -> None:
@@ -287,7 +284,7 @@ class SpanGTD(Readable):
         self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
         # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
         n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
-        self._n_hands = 1 if n_read < _SMALLEST_SHARED_WORK else most_threads()
+        self._n_hands = 1 if n_read < SMALLEST_SHARED_WORK else most_threads()
         return self._held
 
     def _multiply_m_out(self) -> None:

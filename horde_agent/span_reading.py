@@ -5,7 +5,7 @@ What is owed to the weights is added to copies of them, so that reading writes n
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ Tiles = NDArray[np.int64]
 Reals = NDArray[Any]
 
 
-class Readable(Holder):
+class Readable(Holder, ABC):
     """The half of `SpanGTD` that is asked."""
 
     config: LearnerConfig
