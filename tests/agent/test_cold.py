@@ -12,43 +12,44 @@ import numba
 import pytest
 
 import horde_agent
+from tests.agent.short_lives import hashes
 
-_LIVE = """
-from horde_agent.bench import workload
-from horde_agent.bench.competitors import Learning
-stream = workload.stream(301)
-for mode in ("eager", "deferred"):
-    learning = Learning(workload.constant_action_questions()[:300], stream, mode)
-    for t in range(300):
-        learning(t)
-    print(learning.horde.weights_sha256())
-"""
-
+ROOT = Path(__file__).resolve().parents[2]
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
 
 
-def _lived(cache: Path, **environment: str) -> list[str]:
-    """Return the weights' hashes of two short lives in a process of their own, eager and deferred."""
-    command, own = [sys.executable, "-c", _LIVE], {**os.environ, "NUMBA_CACHE_DIR": str(cache), **environment}
-    return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout.split()
+def lived(**environment: str) -> list[str]:
+    """Return the hashes of a process of its own."""
+    command, own = [sys.executable, "-m", "tests.agent.short_lives"], {**os.environ, **environment}
+    return subprocess.run(command, env=own, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
 @compiled
+def test_a_life_is_bit_for_bit_that_of_the_process_that_compiled_its_kernels() -> None:
+    """`make test` begins with an empty cache: this process compiles what the others find there.
+
+    They run other copies of the same kernels, which a compiler that may fuse operations rounds differently.
+    """
+    here = hashes()
+    assert len(set(here)) == 2  # the modes round differently; both are there
+    assert lived() == here
+    assert lived(NUMBA_THREADING_LAYER="workqueue") == here  # as where OpenMP is not installed
+
+
+@compiled
+@pytest.mark.slow
 def test_the_first_life_is_bit_for_bit_that_of_every_later_one(tmp_path: Path) -> None:
-    """Both run other copies of the same kernels, which a compiler that may fuse operations rounds differently."""
-    first, later = _lived(tmp_path), _lived(tmp_path)
-    assert len(set(first)) == 2  # the modes round differently; both are there
+    first, later = (lived(NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first == later
-    assert first == _lived(tmp_path, NUMBA_THREADING_LAYER="workqueue")  # as where OpenMP is not installed
 
 
 @compiled
 @pytest.mark.slow
 def test_a_life_is_bit_for_bit_the_same_on_a_processor_without_wide_vectors(tmp_path: Path) -> None:
     """Nor with fused operations of its own: slower, but what is rounded once is rounded once there too."""
-    plain = _lived(tmp_path / "plain", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
-    assert plain == _lived(tmp_path / "own")
+    plain = lived(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert plain == hashes()
 
 
 @compiled
