@@ -208,9 +208,6 @@ class _Product(_Number):
             return super().__sub__(other)
         return self.plus(self.builder.fneg(self._with(other)))
 
-    def __rsub__(self, other: Any) -> _Number:
-        return self.negative().plus(self._with(other))
-
 
 class _VectorLanes:
     """Numbers of lanes as LLVM vectors: `places` are the pointer and the element at which each row begins."""

@@ -13,6 +13,7 @@ from numba import njit
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import batch, lanes, vectors
 from horde_agent.kernels import history as past
+from horde_agent.kernels._jit import multiply_add
 from horde_agent.kernels.arrays import Switched
 
 pytestmark = [
@@ -94,6 +95,16 @@ def _add_bits(words: Any, first: Any, last: Any, features: Any, n: Any, weight: 
 @njit
 def _lowest(word: Any) -> Any:
     return vectors.lowest_bit(word)
+
+
+@njit
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    return multiply_add(a, b, c)
+
+
+@njit
+def _apart(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
@@ -241,3 +252,16 @@ def test_bits_are_counted_by_their_place(weight: int) -> None:
 def test_the_lowest_bit_is_found(word: int) -> None:
     place = next(i for i in range(64) if word >> i & 1)
     assert _lowest(np.uint64(word)) == vectors.lowest_bit_plain(word) == place
+
+
+@pytest.mark.parametrize(("dtype", "half"), [(np.float32, 12), (np.float64, 27)])
+def test_a_sum_of_a_product_is_rounded_once_where_it_is_written_and_twice_elsewhere(dtype: Any, half: int) -> None:
+    """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which a product that is rounded first has lost."""
+    a, c = dtype(1 + 2.0**-half), dtype(-1 - 2.0 ** (1 - half))
+    assert _fused(a, a, c) == 2.0 ** (-2 * half)
+    assert _apart(a, a, c) == 0.0
+
+
+def test_a_sum_of_a_product_is_of_the_wider_type() -> None:
+    tenth = np.float32(0.1)
+    assert _fused(tenth, 3.0, np.float32(0)) == float(tenth) * 3.0
