@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # A warm cache defeats numba's bounds check: a fresh one per mode.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
 
-.PHONY: demo test test-compiled test-checked test-interpreted test-all check bench clean
+.PHONY: demo test test-compiled test-checked test-interpreted test-all check mutants bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -54,6 +54,9 @@ test-all: $(VENV)/.dev  ## Everything, the slow tests too
 	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ''
 	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m kernels
 	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m kernels
+
+mutants: $(VENV)/.dev  ## Deliberate mistakes, one at a time: does a test notice each? Hours; MUTANTS='words' tries some
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev  ## The figures of the README, measured here and now, and pages in runs/: roofline, curves of cost
 	$(BIN)/horde bench --full --out runs/bench
