@@ -95,6 +95,11 @@ class SerialBody(Backend):
         """What the link has seen since it was opened."""
         return LinkStats(0, 0, 0, 0, 0, 0) if self._link is None else self._link.stats
 
+    @property
+    def loss(self) -> str:
+        """How the link was lost the last time; "" where it was not."""
+        return "" if self._link is None else self._link.loss
+
     # ---- Backend -----------------------------------------------------------------------------------------------------
 
     def reset(self, rng: np.random.Generator) -> Frame:  # noqa: ARG002  the world has its own
@@ -136,7 +141,7 @@ class SerialBody(Backend):
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not come back in time. The motors were told to stop.
+            BackendLost: If the robot did not come back in time: it stops by itself 0.5 s after its last command.
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = drive(command, self.spec)
@@ -216,10 +221,9 @@ class SerialBody(Backend):
             link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
-            n_packets = link.stats.packets
-            _log.error("%s did not come back: %s", self.config.url, link.refusal or "it is still being opened")
+            n_packets, refusal = link.stats.packets, link.refusal
             self.close()
-            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets)
+            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal)
 
     def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""

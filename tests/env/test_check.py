@@ -164,7 +164,9 @@ def test_a_dead_current_sensor_is_found_by_driving() -> None:
 
 
 def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
-    robot = Robot(obeys=lambda request: np.array([0.3, 0.0, 0.0]))
+    """Somebody pushes it: it moves, though its motors have no voltage."""
+    pushed = setting(motor_voltage_100=0.0, motor_voltage_220=0.0, motor_voltage_340=0.0)
+    robot = Robot(pushed, obeys=lambda request: np.array([0.3, 0.0, 0.0]))
     lines, _ = check(robot)
     assert lines["stop"].verdict is Verdict.FAIL
     assert "forward" not in lines

@@ -135,7 +135,8 @@ def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: Vir
     assert [round(t - start, 6) for t, c in robot.heard[n:] if c == ASKED] == [0.01, 0.11, 0.21]
     assert [round(f.t, 6) for f in frames] == [0.1, 0.2, 0.3]
     assert [f.sensor_age_s for f in frames] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
-    assert [f.extras for f in frames] == [{"packets": 10, "skipped_bytes": 0, "reconnects": 0}] * 3
+    never_lost = {"reconnects": 0, "link_losses": 0, "s_without_link": 0.0}
+    assert [f.extras for f in frames] == [{"packets": 10, "skipped_bytes": 0, **never_lost}] * 3
     assert marks(frames) == ["", "", ""]
 
 
@@ -145,7 +146,7 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
     frame = body.exchange(np.array([0.0, 0.22, -2.3]))
 
     for name, raw in GOLDEN_RAW.items():
-        if name not in ("ir_light", "motor_velocity"):
+        if name not in ("ir_light", "motor_velocity", "motor_voltage"):
             group = SPEC.group(name)
             assert np.allclose(frame.values[group], SPEC.lsb[group] * raw, atol=1e-12), name
     assert np.allclose(frame.values[SPEC.group("last_request")], [0.0, 0.5, -0.5])
@@ -285,7 +286,7 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d+ s \(limit 2.000 s\)"):
+    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d s \(limit 2.0 s\)"):
         life(body, 100)
     assert robot.now - start == pytest.approx(2.1, abs=0.11)
     with pytest.raises(BackendUnavailable, match="call reset"):
@@ -355,7 +356,7 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
 def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: SerialBody) -> None:
     body.reset(RNG)
     robot.sleep(1.1)  # the firmware looks at heat after its first second
-    assert marks(life(body, 2)) == ["", ""]
+    assert marks(life(body, 2)) == ["g", ""]  # which was a long step
     robot.raw[SPEC.group("motor_temperature")] = 60
     assert marks(life(body, 3)) == ["n", "n", "n"]
     assert "too hot" in body.reason
