@@ -44,8 +44,8 @@ class BodyDisobeys(RuntimeError):
 
     def __init__(self, steps: int) -> None:
         super().__init__(
-            f"the life ends after {steps} steps: for {PATIENCE_S:g} s the body has done nothing of what it was asked, so "
-            f"that nothing was learned. Look at the wire that carries its commands, and at who else may drive it."
+            f"the life ends after {steps} steps: for {PATIENCE_S:g} s the body has done nothing of what it was asked, "
+            f"and nothing was learned. Look at the wire that carries its commands, and at who else may drive it."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +42,17 @@ class Frame:
     last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
     beacon: Floats | None = None
+
+
+COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")  # of extras: what one step counted
+
+
+def counted_with(before: Frame, frame: Frame) -> Frame:
+    """Return `frame` with what the one before it counted, which nobody else will tell of."""
+    both = {
+        key: frame.extras[key] + before.extras[key] for key in COUNTS if key in frame.extras and key in before.extras
+    }
+    return replace(frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **both})
 
 
 class Backend(Protocol):

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Frame, counted_with
 from horde_env.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
@@ -265,23 +265,25 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
         stay = self._stay = DockStay(self.robot, self.backend, charge_s)
-        thinned, crc_errors, n_steps = round(RECORD_S / self.robot.period_s), 0, 0
+        thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
+        _log.warning("the robot drives to its dock: %s", self._gauge.finding)
         try:
             while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
+                before = arrival.frame
                 arrival = self._exchange(request)
+                if not is_kept:  # what it counted is not lost with it
+                    arrival = arrival._replace(frame=counted_with(before, arrival.frame))
                 n_steps += 1
-                crc_errors += arrival.frame.crc_errors
-                if not stay.is_charging or n_steps % thinned == 0:
-                    # What the frames in between counted is not lost with them.
-                    self._keep(replace(arrival.frame, crc_errors=crc_errors), n_steps)
-                    crc_errors = 0
-            if self.manoeuvre_at[-1:] != [n_steps] and n_steps:
+                if is_kept := not stay.is_charging or n_steps % thinned == 0:
+                    self._keep(arrival.frame, n_steps)
+            if not is_kept:
                 self._keep(arrival.frame, n_steps)
         finally:
             self._stay = None
             with suppress(HordeEnvError):  # of a body that is lost already, and says so
                 stay.stop_charging()
-        _log.info("a stay at the dock of %.0f s: %s", n_steps * self.robot.period_s, stay.outcome)
+        spent_s = n_steps * self.robot.period_s
+        _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self._gauge.finding)
         return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:

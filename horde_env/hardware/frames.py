@@ -15,7 +15,6 @@ from horde_env.hardware.safety import FREE
 from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
 from horde_env.robot import Floats, RobotSpec
 
-
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
 
 
