@@ -86,7 +86,7 @@ class SerialBody(Backend):
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
         self._framing: Framing | None = None
-        self._n_stale, self._charging_wanted = 0, False
+        self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
         self._objection = ""  # the supervisor's
         self.reason = ""
 
@@ -150,7 +150,9 @@ class SerialBody(Backend):
         link = self._link
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
-        obeyed = link.command(HALT if self.reason else control) and not self.reason and not link.lapsed
+        has_left = link.command(HALT if self.reason else control)
+        obeyed = has_left and not self.reason and not link.lapsed
+        self._answer(bool(stop) and has_left)
         if not self.settings.threaded:
             link.tend()
         self._settle_charging(link)
@@ -191,6 +193,12 @@ class SerialBody(Backend):
 
     def _open_port(self, parser: StreamParser) -> Port:
         return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
+
+    def _answer(self, has_stopped: bool) -> None:
+        """Say once that the robot was told to stop for the latch."""
+        if has_stopped and not self._has_answered and self.latch is not None:
+            self.latch.answer()
+        self._has_answered = has_stopped
 
     def _await_rest(self, link: Link) -> None:
         """Wait until the wheels stand still, but not for ever."""

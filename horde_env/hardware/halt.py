@@ -15,17 +15,19 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec
 
-SETTLE_S = 0.7  # wheels coast to rest in less
+SETTLE_S = 3.0  # for wheels to roll out; from an action they need 0.6 s
+ANSWER_S, LOOK_S = 0.5, 0.05  # for a robot to say anything at all
 
 
 def send_stop(
     config: PortConfig,
     dialect: Dialect,
+    spec: RobotSpec,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None],
     **connect: Any,
 ) -> RobotState | None:
-    """Tell the robot to stop, and return the state that it then sends; None if it sends none.
+    """Tell the robot to stop, and return the state in which it stands, or that of 3 s later; None if it sends none.
 
     Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
     that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`).
@@ -33,6 +35,7 @@ def send_stop(
     Args:
         config: Where the robot is.
         dialect: How it is spoken to.
+        spec: The robot.
         monotonic: The time in seconds.
         sleep: Lets seconds pass.
         **connect: `connect` of `Port`.
@@ -47,11 +50,22 @@ def send_stop(
         port.write(dialect.encode(HALT))
         sleep(RAMP_S)
         port.write(dialect.encode(COAST))
-        sleep(SETTLE_S)
-        reading = port.wait(0, 0.0)
-    return None if reading is None else reading.state
+        sent_t = monotonic()
+        while True:
+            sleep(LOOK_S)
+            reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
+            if reading is None:
+                if waited_s >= ANSWER_S:
+                    return None
+            elif waited_s >= SETTLE_S or not (is_driven(reading.state, spec) or turns(reading.state, spec)):
+                return reading.state
+
+
+def is_driven(state: RobotState, spec: RobotSpec) -> bool:
+    """Tell whether a motor has a voltage."""
+    return bool(state.raw[spec.group("motor_voltage")].any())
 
 
 def turns(state: RobotState, spec: RobotSpec) -> bool:
-    """Tell whether a wheel turns (by more than one unit, 0.018 m/s)."""
+    """Tell whether a wheel turns (by more than one unit, 0.018 m/s), be it driven or not."""
     return bool((np.abs(state.raw[spec.group("motor_velocity")]) > 1.0).any())

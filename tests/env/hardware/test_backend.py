@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,17 @@ def test_damaged_packets_make_a_gap_by_their_bytes(robot: VirtualRobot, body: Se
     assert marks(life(body, 3)) == ["", "g", ""]
 
 
+@pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
+def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
+    robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
+) -> None:
+    """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot stopped meanwhile."""
+    body.reset(RNG)
+    assert marks(life(body, 2)) == ["", ""]
+    robot.sleep(late_s)  # the host was busy between two steps
+    assert marks(life(body, 3)) == ["g" * gap, "", ""]
+
+
 def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
     """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
     body.reset(RNG)
@@ -247,6 +259,13 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     assert marks(frames[back + 1 :]) == [""] * (16 - back)
     assert frames[back].extras["reconnects"] == 1
     assert (body.stats.losses, body.stats.reconnects) == (1, 1)
+    assert [frame.extras["link_losses"] for frame in frames] == [1] + [0] * 16, "it was noticed at once"
+    away_s = [frame.extras["s_without_link"] for frame in frames]
+    assert away_s[: back - 1] == pytest.approx([0.1] * (back - 1), abs=0.011)
+    assert away_s[back + 1 :] == [0.0] * (16 - back)
+    assert sum(away_s) == pytest.approx(body.stats.lost_s)
+    assert 0.1 * (back - 1) < sum(away_s) < 0.1 * (back + 1)
+    assert body.loss == "the device went away (unplugged, or switched off?)"
     assert robot.controls()[n : n + 3] == [HALT, COAST, HALT]  # as at the first opening
     times = [f.t for f in frames[back:]]
     assert np.diff(times) == pytest.approx(0.1)
@@ -286,8 +305,13 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d s \(limit 2.0 s\)"):
+    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d s \(limit 2.0 s\)") as lost:
         life(body, 100)
+    said = str(lost.value)
+    assert "Reaching it again failed: there is no port" in said
+    assert "The robot stops by itself 0.5 s after the last command that reached it" in said
+    assert "told to stop" not in said, "nobody could tell it"
+    assert "timeout" not in said, "no command has such an option"
     assert robot.now - start == pytest.approx(2.1, abs=0.11)
     with pytest.raises(BackendUnavailable, match="call reset"):
         body.exchange(REST)
@@ -391,6 +415,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     assert marks(frames) == ["n", "n", "n"]
     assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
+    assert latch.answered_by == f"process {os.getpid()}"
     n = len(robot.heard)
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
         body.reset(RNG)
@@ -399,6 +424,31 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     latch.clear()
     body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
+    body.close()
+
+
+def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
+    robot: VirtualRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing takes time, and around a lost link nobody has stopped anything."""
+    answers: list[float] = []
+    monkeypatch.setattr(EmergencyLatch, "answer", lambda _: answers.append(robot.now))
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 2)
+    assert answers == []
+    for n in (1, 2):
+        latch.set("a hand in the pen")
+        life(body, 3)
+        assert len(answers) == n
+        latch.clear()
+        life(body, 2)
+    robot.unplug()
+    life(body, 2)
+    latch.set("a hand in the pen")
+    life(body, 2)
+    assert len(answers) == 2
     body.close()
 
 
