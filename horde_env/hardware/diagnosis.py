@@ -42,6 +42,8 @@ def explain_address(url: str) -> str:
 def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], list[str]]) -> str:
     """Say why a port could not be opened; `devices` lists the serial ports that there are."""
     url, number = config.url, _number(error)
+    if number == errno.ENOENT and ":" in url and "/" not in url:
+        return f"{url} is no device: write socket://{url} for a serial line over TCP; a driver needs the drops backend."
     if number == errno.ENOENT:
         return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial port at all'}."
     if number in (errno.EACCES, errno.EPERM):
@@ -79,9 +81,9 @@ def _explain_permission(url: str) -> str:
             f"no permission to use {url}: it belongs to the group {group}. Join it with "
             f"`sudo usermod -aG {group} $USER` and log in again."
         )
+    flaw = "may not read and write it" if is_for_ports else "is none for serial ports"
     return (
-        f"no permission to use {url}: it belongs to the group {group}, which "
-        f"{'may not read and write it' if is_for_ports else 'is none for serial ports'}. Is it the robot's port? If so, "
+        f"no permission to use {url}: it belongs to the group {group}, which {flaw}. Is it the robot's port? If so, "
         f"let who looks after this machine give it to the group dialout, with mode 0660 (a udev rule)."
     )
 

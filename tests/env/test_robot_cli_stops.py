@@ -207,7 +207,7 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
 
 @pytest.mark.sim
 def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """Left with duties of 100, it drives on as fast as its motor controllers allow; then its wheels roll for a second."""
+    """Left with duties of 100, it drives on as fast as its controllers allow; then its wheels roll for a second."""
     with Emulator(seed=0, awake=True) as robot:
         path = robot.open_pty()
         for _ in range(150):  # the voltage cap grows by one per cycle

@@ -204,7 +204,7 @@ def test_damaged_packets_make_a_gap_by_their_bytes(robot: VirtualRobot, body: Se
 def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
     robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
 ) -> None:
-    """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot stopped meanwhile."""
+    """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
     body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
     robot.sleep(late_s)  # the host was busy between two steps

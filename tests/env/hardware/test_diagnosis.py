@@ -54,6 +54,7 @@ def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: by
     ("url", "sentence"),
     [
         ("/dev/ttyNone7", r"there is no port /dev/ttyNone7\. This machine has .+\."),
+        ("127.0.0.1:2330", r"is no device: write socket://127\.0\.0\.1:2330 .*; a driver needs the drops backend"),
         ("/", "/ is not a serial port"),
         ("/dev/null", "/dev/null is not a serial port"),
         ("socket://127.0.0.1", "names no port: write socket://HOST:PORT"),
@@ -117,7 +118,12 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
         ("socket://r:2330", b"", True, "2330 is the port of the robot's own driver: use the drops backend there"),
         ("socket://r:2324", b"", True, "2324 is the port of the robot's own driver: use the drops backend there"),
         ("socket://r:9", b"CritterStateDrop", True, "r:9 sends drops, not the bytes .*: use the drops backend there"),
-        ("socket://r:9", b"", True, r"drive the robot already, or does its own driver listen there \(backend drops\)\?"),
+        (
+            "socket://r:9",
+            b"",
+            True,
+            r"drive the robot already, or does its own driver listen there \(backend drops\)\?",
+        ),
         ("socket://r:2330", b"", False, r": gone\. Does another program drive the robot already\?"),
     ],
 )
