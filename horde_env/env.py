@@ -199,7 +199,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         try:
             arrival = self._exchange(request)
         except BackendLost as lost:
-            _log.warning("%s", lost)
+            _log.error("%s", lost)
             return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         reward = self.task(before, request, self._observation, self.robot)
         self._show()
