@@ -158,7 +158,7 @@ class Link:
         """Make `port` the present connection; nothing moves before the next command."""
         with self._lock:
             if not self._closing.is_set():
-                self._keep_alive.renew(self._halt)
+                self._keep_alive.renew(self._halt)  # what was asked for meanwhile is not repeated
                 self._lost_s += self._absence_s
                 self._port, self._reopening = port, None
                 self.epoch += 1
@@ -172,7 +172,7 @@ class Link:
         with self._lock:
             self.lapsed = self._keep_alive.lapsed
             data = self._dialect.encode(control)
-            self._keep_alive.renew(data if self._port else self._halt)
+            self._keep_alive.renew(data)
             return self._write(data)
 
     def tell(self, control: Control) -> None:

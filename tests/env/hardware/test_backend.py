@@ -374,6 +374,96 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
     assert robot.controls()[-1] == ASKED
 
 
+def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
+    """Let the link go on as in a thread of its own while the program asks for nothing."""
+    assert body._link is not None
+    end = robot.now + seconds - 1e-9
+    while robot.now < end:
+        robot.sleep(0.01)
+        body._link.tend()
+
+
+def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
+    """The robot's answers have stopped, but it may hear: it is told at once, not with the next exchange's reconnection."""
+    body.reset(RNG)
+    life(body, 3)
+    robot.silent = True
+    while not body.stats.losses:
+        body.exchange(FORWARD)
+    lost_t = robot.now
+    robot.sleep(0.02)
+    told = [control for t, control in robot.heard if t > lost_t]
+    assert told == [HALT]
+    assert max(map(abs, robot.setpoints)) < 19, "the ramp has begun"
+    robot.silent = False
+
+
+@pytest.mark.parametrize("asked_meanwhile", [0, 2])
+def test_no_command_of_before_is_repeated_after_a_return(
+    robot: VirtualRobot, body: SerialBody, asked_meanwhile: int
+) -> None:
+    """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
+    body.reset(RNG)
+    life(body, 3)
+    link = body._link
+    assert link is not None
+    link.lose("a test")
+    life(body, asked_meanwhile)
+    n = len(robot.heard)
+    while not link.is_open:
+        hang(robot, body, 0.01)
+    assert robot.now - robot.heard[n - 1][0] < 0.3, "too late to show anything"
+    hang(robot, body, 0.3)
+    assert ASKED not in robot.controls()[n:]
+    assert robot.setpoints == (0, 0, 0)
+
+
+def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_second(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
+    body.reset(RNG)
+    n = len(robot.heard)
+    body.exchange(FORWARD)
+    hang(robot, body, 0.6)
+    asked = [t for t, control in robot.heard[n:] if control == ASKED]
+    assert np.diff(asked) == pytest.approx([0.1] + [0.05] * (len(asked) - 2), abs=0.011)
+    assert 0.30 < asked[-1] - asked[0] <= 0.36
+    assert robot.controls()[-1] == HALT
+
+
+def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody) -> None:
+    """The program hung for half a second: the robot was stopped meanwhile, so the step it then ends was not done."""
+    body.reset(RNG)
+    life(body, 2)
+    hang(robot, body, 0.5)
+    assert body.stats.lapses == 1
+    frames = life(body, 3)
+    assert [frame.applied for frame in frames] == [False, True, True]
+    assert frames[0].gap
+
+
+def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot) -> None:
+    """An old frame says nothing about now: to count it as news would let its time decide what it does not know."""
+    judged: list[float] = []
+
+    class Witness:
+        def judge(self, values: Any, charge_state: int, t: float) -> str:
+            judged.append(t)
+            return ""
+
+    body = serial_body(robot, supervisor=Witness())
+    body.reset(RNG)
+    life(body, 2)
+    robot.silent = True
+    frames = life(body, 2)
+    robot.silent = False
+    frames += life(body, 2)
+    assert marks(frames) == ["s", "s", "g", ""]
+    assert judged == pytest.approx([0.0, 0.1, 0.2, 0.5, 0.6])
+    body.close()
+
+
 # ---- safety ----------------------------------------------------------------------------------------------------------
 
 
