@@ -51,7 +51,10 @@ def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], 
     if number in (errno.EAGAIN, errno.EBUSY):
         return f"{url} is in use by another program. Close that one first: a robot takes commands from one driver."
     if number == errno.EINVAL and config.parity != "none":
-        return f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there."
+        return (
+            f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there: `horde-robot check "
+            f"--parity none --save` keeps it for all commands."
+        )
     if number in (errno.ENOTTY, errno.EISDIR) or "Inappropriate ioctl" in str(error):
         return f"{url} is not a serial port."
     return f"{url} cannot be opened: {error}."

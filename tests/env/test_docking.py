@@ -60,6 +60,19 @@ def test_noise_is_no_beacon() -> None:
     assert n_seen < 300
 
 
+def test_what_noise_alone_shows_at_a_sensor_does_not_turn_the_bearing() -> None:
+    """A weak beacon ahead, and 3 of 255 at the left, which is below the noise of two packets: it is still ahead."""
+    compass, beacon = Compass(LIGHTS, 0.1), np.zeros(8)
+    beacon[0], beacon[2] = 13 / 255, 3 / 255
+    for _ in range(5):
+        compass.look(beacon, 0.0)
+    assert compass.bearing_rad == pytest.approx(0.0, abs=1e-12)
+    beacon[2] = 13 / 255
+    for _ in range(20):
+        compass.look(beacon, 0.0)
+    assert compass.bearing_rad == pytest.approx(math.pi / 4, abs=1e-3)
+
+
 def test_while_the_blink_hides_the_gyroscope_carries_the_bearing_on() -> None:
     """Half a second without the blink at 1 rad/s counter-clockwise: the beacon has moved 0.5 rad clockwise."""
     compass = Compass(LIGHTS, 0.1)
@@ -127,6 +140,19 @@ def test_it_is_over_when_the_dock_is_on_the_bus_for_three_frames() -> None:
     for _ in range(2):
         np.testing.assert_array_equal(drive.request(what, beacon, DOCK_V), np.zeros(3))
     assert drive.request(what, beacon, DOCK_V) is None
+    assert drive.docked
+
+
+def test_a_full_battery_is_no_dock() -> None:
+    """The robot's own batteries give up to 16.7 V, its dock 17.6 V; the firmware asks for more than 17.0 V."""
+    drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
+    for _ in range(5):
+        request = drive.request(what, beacon, 17.0)
+        assert request is not None
+        assert np.any(request)
+    for _ in range(2):
+        assert not np.any(drive.request(what, beacon, 17.1))
+    assert drive.request(what, beacon, 17.1) is None
     assert drive.docked
 
 

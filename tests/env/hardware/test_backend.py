@@ -384,7 +384,7 @@ def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
 
 
 def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
-    """The robot's answers have stopped, but it may hear: it is told at once, not with the next exchange's reconnection."""
+    """Its answers have stopped, but it may hear: it is told at once, not with the next exchange's reconnection."""
     body.reset(RNG)
     life(body, 3)
     robot.silent = True

@@ -171,6 +171,9 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     changes = np.flatnonzero(np.diff(zones))
     assert np.all(np.diff(changes) == 14)
     assert zones[199] > zones[99] + 1.5
+    turned = next(k for k in changes if k >= 99)
+    way = [(zones[turned + 1 + 14 * k] - zones[99]) / (zones[199] - zones[99]) for k in range(3)]
+    np.testing.assert_allclose(way, 1.0 - np.exp(-0.14 * np.arange(1, 4) / 0.3), atol=0.12)
 
 
 def test_follow_moves_by_its_reach_and_forgets_drift_by_its_share() -> None:
