@@ -58,7 +58,7 @@ def _send_stop(target: Target, latch: EmergencyLatch) -> int:
 
     spec, port, dialect = critterbot(), target.file.port, DROPS if target.backend == "drops" else SERIAL
     try:
-        state = send_stop(target.config, dialect, spec, time.monotonic, time.sleep)
+        state = send_stop(target.config, dialect, time.monotonic, time.sleep)
         failure = f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)."
     except (BackendUnavailable, PortLost) as error:
         state, failure = None, f"nothing was sent to the robot: {error}"

@@ -13,7 +13,7 @@ from horde_env.hardware.keepalive import RAMP_S
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState
-from horde_env.robot import RobotSpec
+from horde_env.robot import RobotSpec, critterbot
 
 SETTLE_S = 3.0  # for wheels to roll out; from an action they need 0.6 s
 ANSWER_S, LOOK_S = 0.5, 0.05  # for a robot to say anything at all
@@ -22,7 +22,6 @@ ANSWER_S, LOOK_S = 0.5, 0.05  # for a robot to say anything at all
 def send_stop(
     config: PortConfig,
     dialect: Dialect,
-    spec: RobotSpec,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None],
     **connect: Any,
@@ -35,7 +34,6 @@ def send_stop(
     Args:
         config: Where the robot is.
         dialect: How it is spoken to.
-        spec: The robot.
         monotonic: The time in seconds.
         sleep: Lets seconds pass.
         **connect: `connect` of `Port`.
@@ -45,20 +43,27 @@ def send_stop(
         PortLost: If it went away before the stop was sent.
     """
     with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
-        port.write(dialect.fill + dialect.encode(HALT))
-        sleep(dialect.alone_s)
-        port.write(dialect.encode(HALT))
-        sleep(RAMP_S)
-        port.write(dialect.encode(COAST))
-        sent_t = monotonic()
-        while True:
-            sleep(LOOK_S)
-            reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
-            if reading is None:
-                if waited_s >= ANSWER_S:
-                    return None
-            elif waited_s >= SETTLE_S or not (is_driven(reading.state, spec) or turns(reading.state, spec)):
-                return reading.state
+        return _stop(port, dialect, monotonic, sleep)
+
+
+def _stop(
+    port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
+) -> RobotState | None:
+    """Say the stop, and return the state in which the robot stands, or the last one; None if there was none."""
+    port.write(dialect.fill + dialect.encode(HALT))
+    sleep(dialect.alone_s)
+    port.write(dialect.encode(HALT))
+    sleep(RAMP_S)
+    port.write(dialect.encode(COAST))
+    spec, sent_t = critterbot(), monotonic()
+    while True:
+        sleep(LOOK_S)
+        reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
+        if reading is None:
+            if waited_s >= ANSWER_S:
+                return None
+        elif waited_s >= SETTLE_S or not (is_driven(reading.state, spec) or turns(reading.state, spec)):
+            return reading.state
 
 
 def is_driven(state: RobotState, spec: RobotSpec) -> bool:

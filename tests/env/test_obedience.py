@@ -80,6 +80,13 @@ def test_steps_that_the_body_explains_prove_nothing() -> None:
     assert judged(*[(FORWARD, STILL)] * 5, *[(FORWARD, stale)] * 9, (FORWARD, STILL))[-2:] == ["", "i"]
 
 
+def test_a_request_to_the_left_asks_of_the_wheels_what_the_firmware_makes_of_it() -> None:
+    """9 units left and 2 of theta: 100 gets 0.6, 220 -4.8, 340 10.6 units. Mirrored it would be 3.7, 9.0, -6.3."""
+    left = np.array([0.0, 9 * 0.0176, 2 * 0.196])
+    assert judged(*[(left, STILL)] * 6)[-1] == "i"
+    assert judged(*[(left * [1.0, -1.0, 1.0], STILL)] * 6)[-1] == ""
+
+
 def test_a_new_life_begins_without_suspicion() -> None:
     obedience = Obedience(SPEC)
     for _ in range(6):
@@ -240,3 +247,15 @@ def test_a_recorded_life_is_not_judged(tmp_path: Any) -> None:
         infos = [env.step(0)[-1] for _ in range(20)]
     assert [info["applied"] for info in infos] == [1] * 20
     assert "obeyed" not in infos[0]
+
+
+def test_a_fresh_start_is_without_suspicion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot was looked after meanwhile; but a drive to the middle in the same life clears nothing."""
+    with _environment("simulator") as env:
+        env.reset(seed=8)
+        cut(env, monkeypatch)
+        for _ in range(7):
+            env.step(0)
+        assert env.reset(options={"manoeuvre": "centre"})[1]["obeyed"] == 0
+        assert env.reset()[1]["obeyed"] == 1
+        assert env.disobedience == ""
