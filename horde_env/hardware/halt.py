@@ -15,8 +15,9 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 
-SETTLE_S = 3.0  # for wheels to roll out; from an action they need 0.6 s
-ANSWER_S, LOOK_S = 0.5, 0.05  # for a robot to say anything at all
+# How long to wait, after the last word, for a robot to say anything, for its motors to be off (a ramp that goes on as a
+# duty takes 0.5 s), for its wheels to roll out (from an action 0.6 s); and between two looks.
+ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
 
 
 def send_stop(
@@ -59,11 +60,15 @@ def _stop(
     while True:
         sleep(LOOK_S)
         reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
-        if reading is None:
-            if waited_s >= ANSWER_S:
-                return None
-        elif waited_s >= SETTLE_S or not (is_driven(reading.state, spec) or turns(reading.state, spec)):
-            return reading.state
+        state = None if reading is None else reading.state
+        if state is None:
+            limit_s = ANSWER_S
+        elif is_driven(state, spec):
+            limit_s = OFF_S
+        else:
+            limit_s = SETTLE_S if turns(state, spec) else 0.0
+        if waited_s >= limit_s:
+            return state
 
 
 def is_driven(state: RobotState, spec: RobotSpec) -> bool:

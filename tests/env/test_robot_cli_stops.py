@@ -184,6 +184,7 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
 ) -> None:
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
     monkeypatch.setattr(halt, "SETTLE_S", 0.2)
+    monkeypatch.setattr(halt, "OFF_S", 0.2)
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
     if channel:
