@@ -141,6 +141,19 @@ def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
     assert set(done.signs.values()) == {-1}
 
 
+def test_turning_while_it_should_drive_straight_on_fails_the_two_straight_drives() -> None:
+    """A wheel slips: by its wheels all is well, but it turns by 1 rad/s."""
+
+    def veering(frame: Frame, request: Floats) -> Frame:
+        values = frame.values.copy()
+        values[GYRO] += 1.0 if request[0] else 0.0
+        return replace(frame, values=values)
+
+    lines, _ = check(Robot(veering))
+    assert failed(lines) == ["forward", "reverse"]
+    assert "it turns while it should drive straight on" in lines["forward"].text
+
+
 def test_a_stuck_wheel_is_named() -> None:
     lines, done = check(Robot(setting(motor_velocity_220=0.0)))
     assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]

@@ -132,6 +132,17 @@ def test_at_the_dock_without_power_it_wiggles_aside_and_around_by_turns() -> Non
     assert np.abs(asks[:, 0]).max() <= SLOW
 
 
+@pytest.mark.parametrize(("louder", "side"), [(6, 1.0), (1, -1.0)])
+def test_it_wiggles_towards_the_docks_axis(louder: int, side: float) -> None:
+    """The louder side is the nearer wall; its first way is to the left whatever it hears, so it is the later ones."""
+    drive, touching = DockingDrive(SPEC), observation({0: 0.95, 7 - louder: 0.1, louder: 0.25})
+    asks = np.array([asked(drive, touching, seen(0.0, 0.6)) for _ in range(40)])
+    aside = asks[np.abs(asks[:, 1]) > 0.5 * SLOW]
+    assert len(aside) > 10
+    assert (aside[:, 1] * side > 0.0).all()
+    assert (asks[:, 2][np.abs(asks[:, 2]) > 0.5 * SMALL_TURN] * side < 0.0).all()
+
+
 def test_it_is_over_when_the_dock_is_on_the_bus_for_three_frames() -> None:
     """A single reading of more than 17.0 V is none: it stands still and looks again."""
     drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)

@@ -36,10 +36,10 @@ SPEC = critterbot()
 PORT = ["--backend", "serial", "--port", "/dev/robot"]
 
 
-@pytest.fixture(autouse=True)
-def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody drives the robot nobody answers: no test need wait for that."""
-    monkeypatch.setattr(emergency, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------------
@@ -146,12 +146,14 @@ def test_the_stop_of_another_robot_says_how_it_is_cleared(capsys: pytest.Capture
     assert EmergencyLatch(default_path()).reason == ""
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_whose_port_is_not_there_is_set_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stop", "--port", "/dev/none"]) == 1
     assert "there is no port /dev/none" in capsys.readouterr().err
     assert EmergencyLatch(default_path()).reason
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,23 +217,45 @@ def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pyte
             robot.robot.receive(encode_control(Control(MotorMode.WHEEL_VOLTAGE, 100, 100, 100)))
             robot.advance(speak=False)
         robot.robot.receive(encode_control(HALT))
-        robot.start(speed=2.0)
-        assert wait_until(lambda: robot.t > 2.5)
+        for _ in range(100):
+            robot.advance(speak=False)
         assert abs(robot.robot.machine.body.motion.yaw_rate) > 4.0, "it does not stop by itself"
+        robot.start()
         code = cli.main(["stop", "--port", path, "--parity", "none"])
         assert (code, abs(robot.robot.machine.body.motion.yaw_rate)) == (0, pytest.approx(0.0, abs=0.4))  # two units
     assert "the robot answers, and its wheels are at rest" in capsys.readouterr().out
 
 
-def test_a_stop_while_another_program_drives_is_told_by_that_program(
+def test_a_stop_waits_for_motors_that_are_driven_a_little_longer(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A duty within a ramp does not end it: the motors are driven for half a second more, though the wheels stand."""
+    raw = np.zeros(SPEC.n_channels)
+    raw[SPEC.index("bus_voltage")] = 160
+
+    def answer() -> None:
+        terminal.hear(len(FILL) + 27)
+        for volts in (20, 0):
+            raw[SPEC.index("motor_voltage_220")] = volts
+            terminal.say(encode_state(RobotState(raw)))
+            time.sleep(0.3)
+
+    robot = threading.Thread(target=answer)
+    robot.start()
+    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 0
+    robot.join()
+    assert "the robot answers, and its wheels are at rest" in capsys.readouterr().out
+
+
+def test_a_stop_while_another_program_drives_is_told_by_that_program(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It holds the port, so that nothing can be sent, but it sees the stop in its next step and says so."""
     latch = EmergencyLatch(default_path())
 
     def step() -> None:
         assert wait_until(lambda: bool(latch.reason))
-        time.sleep(0.05)  # it is within a step
+        time.sleep(0.3)  # it is within a step, and that took long
         latch.answer()
 
     driver = threading.Thread(target=step)
@@ -244,6 +268,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
         assert err == ""
         assert cli.main(["stop", "--clear"]) == 0
         capsys.readouterr()
+        monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
         assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "whoever it is now, nobody answers"
     err = capsys.readouterr().err
     assert "nothing was sent to the robot" in err
@@ -251,6 +276,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
     assert "No program of this package has answered the emergency stop" in err
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_to_a_silent_robot_says_that_nothing_answers(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:

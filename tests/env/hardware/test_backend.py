@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
+from horde_env.clock import RealTimeClock
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
@@ -211,6 +212,16 @@ def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
     assert marks(life(body, 3)) == ["g" * gap, "", ""]
 
 
+def test_a_step_whose_wait_ends_late_is_a_gap_from_half_a_period_on(robot: VirtualRobot, body: SerialBody) -> None:
+    """This machine wakes up late, once, by 40 ms and then by 80."""
+    lateness = iter([0.0, 0.04, 0.0, 0.0, 0.08, 0.0, 0.0])
+    clock = body.clock
+    assert isinstance(clock, RealTimeClock)
+    clock._sleep = lambda seconds: robot.sleep(seconds + next(lateness))
+    body.reset(RNG)
+    assert marks(life(body, 7)) == ["", "", "", "", "g", "", ""]
+
+
 def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
     """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
     body.reset(RNG)
@@ -226,6 +237,25 @@ def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, b
 
     robot.spoil = hold
     assert marks(life(body, 4)) == ["", "s", "", ""]
+
+
+def test_the_beacon_is_the_change_between_neighbouring_packets_alone(robot: VirtualRobot, body: SerialBody) -> None:
+    """It alternates by 40 from packet to packet: across a damaged one it would seem to have gone out."""
+    n = 0
+    say = robot.line.say
+
+    def blinking(state: Any, t: float) -> bytes:
+        nonlocal n
+        n += 1
+        raw = state.raw.copy()
+        raw[SPEC.group("ir_light")] = 100 + 40 * (n % 2)
+        return bytes(say(state._replace(raw=raw), t))
+
+    robot.line.say = blinking  # type: ignore[method-assign]
+    body.reset(RNG)
+    spoil_packets(robot, {19}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
+    beacons = [frame.beacon for frame in life(body, 3)]
+    assert np.array(beacons) == pytest.approx(np.full((3, 8), 40 / 255))
 
 
 def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
@@ -296,6 +326,37 @@ def test_a_short_silence_keeps_the_connection(robot: VirtualRobot, body: SerialB
 
     assert marks(frames) == ["s", "s", "g", ""]
     assert body.stats.losses == 0
+
+
+def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: VirtualRobot, body: SerialBody) -> None:
+    """After a pause of this machine its packets are there, but not read yet: nothing is opened again for that."""
+    body.reset(RNG)
+    life(body, 2)
+    robot.silent = True
+    robot.sleep(0.5)
+    frames = life(body, 1)
+    robot.silent = False
+    frames += life(body, 2)
+    assert marks(frames) == ["sg", "g", ""]
+    assert body.stats.losses == 0
+
+
+def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot) -> None:
+    """0.1 s after the first attempt, then twice as long after each, 2 s at most; a try takes place within a step."""
+    tried: list[float] = []
+
+    def connect(url: str, **settings: Any) -> Any:
+        tried.append(robot.now)
+        return robot.connect(url, **settings)
+
+    body = serial_body(robot, connect=connect)
+    body.reset(RNG)
+    life(body, 2)
+    robot.unplug()
+    life(body, 130)
+    body.close()
+    assert np.diff(tried[1:9]) == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0], abs=0.101)
+    assert np.diff(tried[1:9]).min() > 0.1
 
 
 def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot) -> None:
@@ -492,6 +553,46 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
     assert robot.controls()[-1] == HALT
     robot.charge_state = 11
     assert marks(life(body, 10))[-1] == ""
+
+
+def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot) -> None:
+    """Nobody supervises it here; its charger held it for the first half of the step."""
+
+    class Trusting:
+        def judge(self, values: Any, charge_state: int, t: float) -> str:
+            return ""
+
+    body = serial_body(robot, supervisor=Trusting())
+    body.reset(RNG)
+    robot.charge_state = 2
+    assert marks(life(body, 2)) == ["n", "n"]
+    robot.charge_state = 0
+    assert marks(life(body, 2)) == ["n", ""]
+    body.close()
+
+
+def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: VirtualRobot, body: SerialBody) -> None:
+    """A bus of 12.0 V stops it by our own rule, of which the robot knows nothing."""
+    robot.raw[SPEC.index("bus_voltage")] = 120
+    assert not body.reset(RNG).applied
+    assert "bus voltage 12.0 V is below 12.5 V" in body.reason
+    n = len(robot.heard)
+    assert marks(life(body, 2)) == ["n", "n"]
+    assert ASKED not in robot.controls()[n:]
+
+
+def test_a_reset_stops_a_moving_robot_at_once_and_forbids_charging_again(robot: VirtualRobot, body: SerialBody) -> None:
+    """Not by the robot's own timeout, half a second later."""
+    body.reset(RNG)
+    body.enable_charging(True)
+    life(body, 5)
+    assert robot.charging_enabled
+    n, t = len(robot.heard), robot.now
+    body.reset(RNG)
+    assert robot.heard[n][1] == HALT
+    assert robot.heard[n][0] < t + 0.02
+    life(body, 2)
+    assert not robot.charging_enabled
 
 
 def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
@@ -719,6 +820,7 @@ def test_the_original_simulator_is_told_of_motors_alone(driver: VirtualRobot) ->
     driver.line.say = simulated  # type: ignore[method-assign]
     body = drops_body(driver)
     body.reset(RNG)
+    body.enable_charging(True)
     frames = life(body, 2)
     body.close()
 
