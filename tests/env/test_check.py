@@ -284,6 +284,11 @@ def test_a_robot_that_drives_itself_is_not_driven() -> None:
     assert lines["movement"].verdict is Verdict.SKIP
 
 
+def test_one_stop_that_did_not_come_is_one_too_many() -> None:
+    assert verdicts.judge_stops([0.3, None, 0.4]).verdict is Verdict.FAIL
+    assert verdicts.judge_stops([0.3, 0.7, 0.4]) == Line(Verdict.OK, "stop", "at rest within 0.7 s of each stop")
+
+
 def test_expected_wheels_are_the_firmwares() -> None:
     """Golden: XYTHETA x = 20 makes wheel setpoints -19, 12, 6 (truncated); ours are not truncated."""
     units = verdicts.expected_wheels(np.array([20 * 0.0176, 0.0, 0.0]), SPEC) / 0.0176

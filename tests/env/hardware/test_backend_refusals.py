@@ -113,6 +113,8 @@ def test_an_address_without_a_sense() -> None:
         env.reset()
     env.close()
     assert url_of("robot") == "socket://robot:2330"
+    assert url_of("[::1]") == "socket://[::1]:2330"
+    assert url_of("[::1]:2324") == url_of("socket://[::1]:2324") == "socket://[::1]:2324"
 
 
 @pytest.mark.parametrize(
