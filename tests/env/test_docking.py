@@ -96,7 +96,7 @@ def test_it_turns_to_the_beacon_the_short_way_before_it_drives(bearing: float, t
 
 def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
     """150 of 255 in the firmware's sum of four packets is 75 between two."""
-    assert (FAST / 0.0176, SLOW / 0.0176) == pytest.approx((20.0, 8.0))
+    assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
     assert asked(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
     assert asked(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
 
