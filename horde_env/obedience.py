@@ -84,9 +84,9 @@ class Obedience:
                 self._n_idle = self._n_adrift = 0
             return self.complaint
         x, y, yaw = request.tolist()
-        asked = max(abs(a * x + b * y + c * yaw) for a, b, c in self._to_wheels)
+        asked = max([abs(a * x + b * y + c * yaw) for a, b, c in self._to_wheels])
         self._n_standing = self._n_standing + 1 if asked < STANDING_UNITS else 0
-        if frame.values[self._voltage].any():
+        if any(frame.values[self._voltage].tolist()):
             self._n_idle = 0
             self._n_adrift += self._n_standing > self._n_ramp
         else:

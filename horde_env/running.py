@@ -72,10 +72,10 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
 
 @contextmanager
 def _said_by_the_command() -> Iterator[None]:
-    """Keep the environment's own warnings back: a command says the same, once, in its own place."""
+    """Keep what the environment would log back: a command says the same, once, in its own place."""
     logger = logging.getLogger("horde_env.env")
     before = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
