@@ -29,6 +29,7 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.jobs import Job, learn_from_log, live
+from horde_agent.loop import BodyDisobeys
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_growth
 from horde_agent.report import write_report
 from horde_agent.reproduce import ReproduceConfig
@@ -292,7 +293,7 @@ def reported(job: Job) -> Iterator[None]:
             job.console.print("the emergency stop is set; clear it by `horde-robot stop --clear`", soft_wrap=True)
         raise
     except Exception as error:
-        if not _is_of_body(error) and not isinstance(error, EnvironmentGone):
+        if not _is_of_body(error) and not isinstance(error, EnvironmentGone | BodyDisobeys):
             raise
         report = write_report(job.folder_path)
         raise BodyGone(f"{' '.join(str(error).split())} What was lived until then is in {report}") from error

@@ -81,7 +81,9 @@ class Excursions:
         self._action = NO_ACTION
         self._n_taken = 0
 
-    def choose(self, behaviour: BehaviourPolicy, rng: np.random.Generator, *, broken: bool) -> Choice:
+    def choose(
+        self, behaviour: BehaviourPolicy, rng: np.random.Generator, *, broken: bool, is_unfit: bool = False
+    ) -> Choice:
         """Choose what to do from an observation.
 
         Args:
@@ -89,6 +91,8 @@ class Excursions:
             rng: Source of the interruption, of the tested policy and of the behaviour's action, in this order.
             broken: True where the observation does not follow from the one before, or the body did not do as asked:
                 an excursion ends at once, and the next behaviour action is a fresh draw.
+            is_unfit: True where the body is out of reach or does not obey: no excursion begins, for it would be
+                discarded. The draws are the same.
 
         Returns:
             The choice; phase CENTRE asks for the drive back to the centre, after which `choose` is called again.
@@ -102,7 +106,7 @@ class Excursions:
         self.phase = Phase.BEHAVE
         if broken:
             behaviour.forget()
-        if self.actions and rng.random() < self.config.probability:
+        if self.actions and rng.random() < self.config.probability and not is_unfit:
             return self._begin(self.actions[int(rng.integers(len(self.actions)))])
         return Choice(Phase.BEHAVE, *behaviour.draw(rng))
 

@@ -164,6 +164,8 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample
         "deadlines_missed": life.deadlines_missed,
         "gaps": life.gaps,
         "crc_errors": life.crc_errors,
+        "link_losses": life.link_losses,
+        "s_without_link": life.s_without_link,
     }
     counts = {
         "n_discarded": errors.n_discarded,
@@ -233,6 +235,8 @@ def _write_reading(
         "deadlines_missed": None,
         "gaps": n_gaps,
         "crc_errors": None,
+        "link_losses": None,
+        "s_without_link": None,
     }
     n_held_out = len(score.returns)
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)

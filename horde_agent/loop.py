@@ -29,11 +29,24 @@ from horde_agent.student import Student
 from horde_agent.telemetry import LATE_S, Durations
 from horde_agent.worker import Job, Worker, one_core_spared
 
-__all__ = ["Life", "Moment", "Observer"]
+__all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
+
+PATIENCE_S = 60.0  # with a body that does nothing of what it is asked
 
 _NOWHERE = (np.nan, np.nan, np.nan)
+_UNFIT: int = Flag.NOT_APPLIED | Flag.STALE  # to begin an excursion from
 
 _log = logging.getLogger(__name__)
+
+
+class BodyDisobeys(RuntimeError):
+    """The body answers, but has done nothing of what it was asked for `PATIENCE_S`."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(
+            f"the life ends after {steps} steps: for {PATIENCE_S:g} s the body has done nothing of what it was asked, "
+            f"and nothing was learned. Look at the wire that carries its commands, and at who else may drive it."
+        )
 
 
 class Moment(NamedTuple):
@@ -72,6 +85,8 @@ class Life:
         gaps, crc_errors, deadlines_missed, n_clipped: Faults of the body so far; drives are no faults.
         t: Robot time of the latest observation in seconds (nan where the body has no clock).
         n_not_applied: Steps in which the body did not do what was asked (safety stop, charging).
+        link_losses, s_without_link: How often the link to the body was lost, and for how many seconds in all; None
+            where it does not tell.
         cycle_s: Durations of the cycles, step and learning included, in seconds.
         sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each step, in seconds;
             empty where the body does not tell them.
@@ -117,7 +132,9 @@ class Life:
         self.recorder, self.observers = recorder, list(observers)
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
-        self.n_not_applied = 0
+        self.n_not_applied = self._n_kept = 0  # in all, and in a row
+        self.link_losses: int | None = None
+        self.s_without_link: float | None = None
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._apart = env if isinstance(env, Apart) else None
         self._worker = None if self._apart else worker or Worker()
@@ -155,6 +172,7 @@ class Life:
 
         Raises:
             ValueError: If `steps` is negative.
+            BodyDisobeys: If the body shows for a minute that it does nothing of what it is asked.
         """
         if steps < 0:
             raise ValueError(f"steps must not be negative, got {steps}")
@@ -171,7 +189,8 @@ class Life:
                 self._dock()
                 continue
             began = time.perf_counter()
-            choice = self.excursions.choose(self.behaviour, self.rng, broken=bool(self._flags & BROKEN))
+            broken, is_unfit = bool(self._flags & BROKEN), bool(self._flags & _UNFIT)
+            choice = self.excursions.choose(self.behaviour, self.rng, broken=broken, is_unfit=is_unfit)
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
                 self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
@@ -224,6 +243,7 @@ class Life:
             self.gaps += 1
         if self._flags & Flag.NOT_APPLIED:
             self.n_not_applied += 1
+        self._heed(info)
         if terminated:
             self._flags |= Flag.TERMINATED
         if truncated:
@@ -232,6 +252,15 @@ class Life:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
             self._drive(Phase.CENTRE)
+
+    def _heed(self, info: Mapping[str, Any]) -> None:
+        """Lose patience with a body that does nothing of what it is asked; complain of one that is kept from it."""
+        self._n_kept = self._n_kept + 1 if self._flags & Flag.NOT_APPLIED else 0
+        patience = round(PATIENCE_S / self.interface.period_s)
+        if self._n_kept >= patience and not info.get("obeyed", 1):
+            raise BodyDisobeys(self.steps)
+        if self._n_kept == patience:
+            _log.warning("for %g s the body was kept from all that it was asked: nothing was learned", PATIENCE_S)
 
     def _time(self, info: Mapping[str, Any]) -> None:
         """Count how late the step was and how old its packet, where the body tells."""
@@ -274,6 +303,7 @@ class Life:
         at = getattr(body, "manoeuvre_at", range(1, len(frames) + 1))
         for k, frame in enumerate(frames[:-1]):
             self.crc_errors += frame.crc_errors
+            self._count_losses(frame.extras)
             if before + at[k] < self.steps and self.recorder is not None:
                 observation = np.array(observations[k], dtype=np.float32) if observations else self._unknown
                 self.recorder.write(_drive_row(before + at[k], observation, frame, phase))
@@ -290,10 +320,17 @@ class Life:
             flags |= Flag.STALE
         self._flags, self._is_seen = flags, False
         self.crc_errors += info.get("crc_errors", 0)
+        self._count_losses(info)
         self.n_clipped += info.get("clipped", 0)
         self.t = info.get("t", np.nan)
         self._pose = _pose(info)
         self.dockings.see(info)
+
+    def _count_losses(self, told: Mapping[str, Any]) -> None:
+        """Count what a step tells of a link that was lost in it, and for how long."""
+        if "link_losses" in told:
+            self.link_losses = (self.link_losses or 0) + told["link_losses"]
+            self.s_without_link = (self.s_without_link or 0.0) + told["s_without_link"]
 
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""

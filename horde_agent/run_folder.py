@@ -54,6 +54,8 @@ SUMMARY_KEYS = (
     "seed",
     "weights_sha256",
     "version",
+    "link_losses",
+    "s_without_link",
 )
 """The keys of summary.json, in their order; units are in the names."""
 

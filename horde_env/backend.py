@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +23,8 @@ class Frame:
         crc_errors: Packets refused for a wrong checksum during the period.
         stale: True where no new packet came and the last one is repeated.
         gap: True where this frame does not follow from the last one: the learner clears its traces.
-        applied: False where a safety stop, charging or a fault kept the body from the command.
+        applied: False where a safety stop, charging or a fault kept the body from the command, as far as it knows; that
+            its motors show otherwise is noticed by the environment (`obedience`).
         last: True where no frame can follow this one (the end of a recorded life): the environment truncates.
         extras: Further flat numbers for `info` (the simulator's pose, a recorded life's action and b).
         beacon: Strength of the dock's beacon at each ir_light sensor: |last packet - the one before|, in the unit of
@@ -43,10 +44,23 @@ class Frame:
     beacon: Floats | None = None
 
 
+COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")  # of extras: what one step counted
+
+
+def counted_with(before: Frame, frame: Frame) -> Frame:
+    """Return `frame` with what the one before it counted, which nobody else will tell of."""
+    both = {
+        key: frame.extras[key] + before.extras[key] for key in COUNTS if key in frame.extras and key in before.extras
+    }
+    return replace(frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **both})
+
+
 class Backend(Protocol):
     """A robot body, simulated or physical: nobody above this line can tell which.
 
     A physical body says `can_be_placed = False`: a reset finds it where it stands, and so the environment drives it.
+    One that ignores its commands by nature says `takes_requests = False`; any other that has a channel group
+    motor_voltage must show there what it does with them (`obedience`).
     """
 
     period_s: float
@@ -65,7 +79,7 @@ class Backend(Protocol):
             command: Requested velocity of the body (vx m/s forward, vy m/s left, yaw rate rad/s), shape (3,).
 
         Raises:
-            BackendLost: If no frame came in time. The motors were told to stop.
+            BackendLost: If no frame came in time, and the body was not reached again.
         """
 
     def close(self) -> None:

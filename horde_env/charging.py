@@ -41,6 +41,9 @@ class Chargeable(Protocol):
 class BatteryGauge:
     """Whether the battery is low, with hysteresis, from the voltage of the lowest one, smoothed over 5 s.
 
+    A reading is not believed where the bus has 0 V, which no robot that answers can have, or a battery more than a
+    packet can tell. The original simulator, whose battery is a counter from 10,000 down, shows both: it needs no dock.
+
     Args:
         spec: The robot.
 
@@ -52,8 +55,11 @@ class BatteryGauge:
 
     def __init__(self, spec: RobotSpec) -> None:
         members = [i for i, channel in enumerate(spec.channels) if channel.group == "battery_voltage"]
+        bus = [i for i, channel in enumerate(spec.channels) if channel.group == "bus_voltage"]
         self.is_known = bool(members)
         self._at = slice(members[0], members[-1] + 1) if members else slice(0)
+        self._bus = bus[0] if bus else None
+        self._most_v = max((channel.lsb * channel.raw_high for channel in spec.channels[self._at]), default=0.0) + 0.05
         self._share = min(spec.period_s / SMOOTHED_S, 1.0)
         self.forget()
 
@@ -66,11 +72,25 @@ class BatteryGauge:
         """Take the newest frame's values, shape (n_channels,)."""
         if not self.is_known:
             return
-        lowest_v = min(values[self._at].tolist())
+        batteries_v = values[self._at].tolist()
+        if max(batteries_v) > self._most_v or (self._bus is not None and values[self._bus] == 0.0):
+            self.forget()
+            return
+        lowest_v = min(batteries_v)
         before = lowest_v if self._lowest_v is None else self._lowest_v
         self._lowest_v = before + self._share * (lowest_v - before)
         self.is_low = self._lowest_v < (FULL_ENOUGH_V if self.is_low else LOW_V)
         self.is_urgent = self._lowest_v < URGENT_V
+
+    @property
+    def finding(self) -> str:
+        """What it says of the battery, in words and volts."""
+        if self._lowest_v is None:
+            return "nothing is known of the battery"
+        judgement = (
+            f"urgent below {URGENT_V} V" if self.is_urgent else f"low below {LOW_V} V" if self.is_low else "not low"
+        )
+        return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"
 
     def info(self) -> dict[str, int]:
         """Return `battery_low` and `battery_urgent`, 0 or 1, or nothing where the robot has no such channels."""

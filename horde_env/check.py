@@ -27,9 +27,14 @@ STOP_LIMIT_S = 1.5  # the robot coasts; half a second is usual
 NEEDED_TO_MOVE = ("link", "frames", "packets", "checksums", "power", "safety")
 
 
+def host_of(backend: Backend) -> Backend:
+    """Return the side of a body that speaks to the robot: an emulated one has it beside the robot."""
+    return cast(Backend, getattr(backend, "body", backend))
+
+
 def kept_still(backend: Backend) -> str:
     """Return why a body keeps its robot still, "" while it does not, or is of a kind that never does."""
-    body = getattr(backend, "body", backend)  # an emulated one's host
+    body = host_of(backend)
     latch = getattr(body, "latch", None)
     stopped = latch.reason if latch is not None else ""
     return f"emergency stop: {stopped}" if stopped else str(getattr(body, "reason", ""))
@@ -76,9 +81,11 @@ class Check:
             yield Line(Verdict.FAIL, "link", str(lost))
 
     def _at_rest(self) -> Iterator[Line]:
+        assert self.pen.frame is not None, "a check begins after a reset"
+        before_t = self.pen.frame.t
         moments = self._hold(self._stop, REST_S)
         self.ranges = verdicts.measured_ranges(moments, self.spec)
-        yield from verdicts.judge_link(moments, self.spec)
+        yield from verdicts.judge_link(moments, before_t, self.spec)
         yield verdicts.judge_power(moments, self.spec)
         yield verdicts.judge_safety(moments, self.spec)
         yield from verdicts.judge_sensors(moments, self.spec)
@@ -120,4 +127,7 @@ class Check:
             raise LostDuringCheck(str(self.pen.fault))
         if truncated or frame is None:
             raise LostDuringCheck("the body gave its last frame before the check was over")
-        return Moment(frame.values, info, kept_still(self.pen.backend))
+        if info.get("link_losses", 0):
+            loss = getattr(host_of(self.pen.backend), "loss", "")
+            raise LostDuringCheck(f"the link to the robot was lost: {loss}. Look at the cable, then check again")
+        return Moment(frame.values, info, kept_still(self.pen.backend) or self.pen.disobedience)

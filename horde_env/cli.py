@@ -14,9 +14,9 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from horde_env.emergency import stop_robot
 from horde_env.env import PenEnv
@@ -168,7 +168,6 @@ def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, 
 
 def _monitor(words: argparse.Namespace) -> int:
     """Show all channels until a signal, or a body's last frame, ends it."""
-    from horde_env.check import kept_still
     from horde_env.monitor import Style, Tally, block
 
     with answered():
@@ -187,10 +186,20 @@ def _monitor(words: argparse.Namespace) -> int:
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = Style(max(width(), 80), has_colour(), has_blocks())
                 picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
-                reason = kept_still(pen.backend)
-                show(picture + (f"\nkept still: {reason}" if reason else ""), live)
+                show(picture + _trouble(pen, info), live)
             if words.once or truncated:
                 return WELL
+
+
+def _trouble(pen: PenEnv, info: Mapping[str, Any]) -> str:
+    """Return a further row that says what is wrong, if something is."""
+    from horde_env.check import host_of, kept_still
+
+    if info.get("s_without_link", 0.0) > 0.0:
+        return f"\nout of reach: {getattr(host_of(pen.backend), 'loss', '')}"
+    if reason := kept_still(pen.backend):
+        return f"\nkept still: {reason}"
+    return f"\n{pen.disobedience}" if pen.disobedience else ""
 
 
 # ---- emulate ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from horde_env.running import UNWELL, WELL, BadInput, answered
 from horde_env.target import ON_A_PORT, Target
 from horde_env.terminal import complain
 
+PATIENCE_S = 1.0  # with a program that drives the robot: it looks for the stop in every step
+
 
 def stop_robot(words: argparse.Namespace) -> int:
     """Set the emergency stop and send a stop where there is a port; or clear it."""
@@ -23,9 +25,9 @@ def stop_robot(words: argparse.Namespace) -> int:
             if words.port or words.parity or words.reason or words.backend:
                 raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
             return _clear(EmergencyLatch(path))
-    code = WELL
+    code, latch = WELL, EmergencyLatch(path)
     try:
-        EmergencyLatch(path).set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
+        latch.set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
         named = "" if words.robot == ROBOT else f" --robot {words.robot}"
         print(f"the emergency stop of {words.robot} is set; `horde-robot stop --clear{named}` ends it")
     except BackendUnavailable as error:  # then the robot itself is told all the more
@@ -39,7 +41,7 @@ def stop_robot(words: argparse.Namespace) -> int:
     if not port:
         print("no port is known, so only programs that drive the robot from here will see it")
         return code
-    return max(code, _send_stop(target))
+    return max(code, _send_stop(target, latch))
 
 
 def _clear(latch: EmergencyLatch) -> int:
@@ -48,23 +50,34 @@ def _clear(latch: EmergencyLatch) -> int:
     return WELL
 
 
-def _send_stop(target: Target) -> int:
-    """Send a stop over a port of our own, and say what the robot then does."""
+def _send_stop(target: Target, latch: EmergencyLatch) -> int:
+    """Send a stop over a port of our own, and say what the robot then does; or who else has stopped it."""
     from horde_env.hardware.dialect import DROPS, SERIAL
-    from horde_env.hardware.halt import send_stop, turns
+    from horde_env.hardware.halt import is_driven, send_stop, turns
     from horde_env.robot import critterbot
 
-    port, dialect = target.file.port, DROPS if target.backend == "drops" else SERIAL
+    spec, port, dialect = critterbot(), target.file.port, DROPS if target.backend == "drops" else SERIAL
     try:
         state = send_stop(target.config, dialect, time.monotonic, time.sleep)
+        failure = f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)."
     except (BackendUnavailable, PortLost) as error:
-        ours = "A program of this package that drives the robot has stopped it by now; stop any other by its own means"
-        return complain(f"nothing was sent to the robot: {error} {ours}, or switch the robot off", UNWELL)
+        state, failure = None, f"nothing was sent to the robot: {error}"
     if state is None:
-        return complain(
-            f"a stop was sent to {port}, but nothing answers there (nor does a robot at its console)", UNWELL
-        )
-    if turns(state, critterbot()):
-        return complain(f"a stop was sent to {port}, but its wheels still turn: switch the robot off", UNWELL)
-    print(f"a stop was sent to {port}; the robot answers, and its wheels are at rest")
+        if driver := _who_answered(latch):
+            print(f"{driver}, which drives the robot, has stopped it and keeps it still")
+            return WELL
+        advice = "No program of this package has answered the emergency stop either: stop any other by its own means"
+        return complain(f"{failure} {advice}, or switch the robot off", UNWELL)
+    if is_driven(state, spec):
+        return complain(f"a stop was sent to {port}, but its motors are still driven: switch the robot off", UNWELL)
+    rest = "its motors are off, but a wheel still turns" if turns(state, spec) else "its wheels are at rest"
+    print(f"a stop was sent to {port}; the robot answers, and {rest}")
     return WELL
+
+
+def _who_answered(latch: EmergencyLatch) -> str:
+    """Wait for the program that drives the robot to say that it has stopped it; "" if none does."""
+    end = time.monotonic() + PATIENCE_S
+    while not (driver := latch.answered_by) and time.monotonic() < end:
+        time.sleep(0.02)
+    return driver

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Frame, counted_with
 from horde_env.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
@@ -26,6 +26,7 @@ from horde_env.interface import (
     velocity_request,
 )
 from horde_env.manoeuvre import CentringDrive
+from horde_env.obedience import Obedience
 from horde_env.robot import Floats, Observation, RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.tasks import task as task_named
@@ -58,9 +59,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     (forward, left, counter-clockwise).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), battery_low, battery_urgent (0 or 1, where the robot tells its batteries' voltage), manoeuvre_steps (of a
-    reset), then whatever the body adds (`Frame.extras`). `gap` is 1 where a frame does not follow from the last one, as
-    after every reset: a learner clears its traces there.
+    (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, where the robot
+    tells its batteries' voltage), manoeuvre_steps (of a reset), then whatever the body adds (`Frame.extras`). `gap` is
+    1 where a frame does not follow from the last one, as after every reset: a learner clears its traces there.
+    `obeyed` is 0 from when the motors have shown that the body does not do what it is asked (`obedience`), and
+    `applied` with it.
 
     `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
     the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
@@ -120,6 +123,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_at: list[int] = []
         self.fault: BackendLost | None = None
         self._gauge = BatteryGauge(self.robot)
+        self._obedience = Obedience(self.robot, is_asked=getattr(backend, "takes_requests", True))
         self._stay: DockStay | None = None
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
@@ -194,7 +198,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         try:
             arrival = self._exchange(request)
-        except BackendLost:
+        except BackendLost as lost:
+            _log.error("%s", lost)
             return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         reward = self.task(before, request, self._observation, self.robot)
         self._show()
@@ -204,6 +209,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def frame(self) -> Frame | None:
         """The newest frame, in SI units and unclipped; None without a running body."""
         return self._frame
+
+    @property
+    def disobedience(self) -> str:
+        """What shows that the body does not do what it is asked, in a sentence or two; "" while it does."""
+        return self._obedience.complaint
 
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
@@ -224,17 +234,22 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def close(self) -> None:
         """Stop the motors, let go of the body and close the window. Closing twice does nothing."""
         self._frame = None
-        if self._window is not None:
-            self._window.close()
-            self._window = None
-        self.backend.close()
+        window, self._window = self._window, None
+        try:
+            self.backend.close()  # first of all: it stops the motors
+        finally:
+            if window is not None:
+                window.close()
 
     def _start(self) -> Frame:
         """Ask the body for a fresh start; until it has answered there is nothing to step from."""
         self._frame = None
         self._trail.clear()
         self._gauge.forget()
-        CentringDrive(self.robot, self.pen.side_m)  # the first one makes a table, which must not be within a period
+        self._obedience.forget()
+        # The first of each compiles, or makes a table: not within a period.
+        CentringDrive(self.robot, self.pen.side_m)
+        self.robot.scale(self.robot.low)
         self.clock.start()
         return self.backend.reset(self.np_random)
 
@@ -250,23 +265,25 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
         stay = self._stay = DockStay(self.robot, self.backend, charge_s)
-        thinned, crc_errors, n_steps = round(RECORD_S / self.robot.period_s), 0, 0
+        thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
+        _log.warning("the robot drives to its dock: %s", self._gauge.finding)
         try:
             while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
+                before = arrival.frame
                 arrival = self._exchange(request)
+                if not is_kept:  # what it counted is not lost with it
+                    arrival = arrival._replace(frame=counted_with(before, arrival.frame))
                 n_steps += 1
-                crc_errors += arrival.frame.crc_errors
-                if not stay.is_charging or n_steps % thinned == 0:
-                    # What the frames in between counted is not lost with them.
-                    self._keep(replace(arrival.frame, crc_errors=crc_errors), n_steps)
-                    crc_errors = 0
-            if self.manoeuvre_at[-1:] != [n_steps] and n_steps:
+                if is_kept := not stay.is_charging or n_steps % thinned == 0:
+                    self._keep(arrival.frame, n_steps)
+            if not is_kept:
                 self._keep(arrival.frame, n_steps)
         finally:
             self._stay = None
             with suppress(HordeEnvError):  # of a body that is lost already, and says so
                 stay.stop_charging()
-        _log.info("a stay at the dock of %.0f s: %s", n_steps * self.robot.period_s, stay.outcome)
+        spent_s = n_steps * self.robot.period_s
+        _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self._gauge.finding)
         return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:
@@ -282,10 +299,18 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self.backend.exchange(request)
         except BackendLost as lost:
             self.fault, self._frame = lost, None
-            _log.warning("%s", lost)
             raise
         overrun_s = self.clock.wait()
+        frame = self._judged(request, frame)
         return Arrival(frame, self._take(frame), overrun_s)
+
+    def _judged(self, request: Floats, frame: Frame) -> Frame:
+        """Return the frame that ended a step under `request`, not applied where the body does not obey."""
+        before = self._obedience.complaint
+        complaint = self._obedience.judge(request, frame)
+        if complaint != before:
+            _log.warning("%s", complaint or "the robot does what it is asked again")
+        return replace(frame, applied=False) if complaint else frame
 
     def _take(self, frame: Frame) -> int:
         """Make `frame` the newest one; return how many of its readings were clipped."""
@@ -307,6 +332,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             "gap": int(frame.gap),
             "applied": int(frame.applied),
             "clipped": arrival.clipped,
+            **self._obedience.info(),
             **self._gauge.info(),
             **frame.extras,
         }

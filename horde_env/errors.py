@@ -34,13 +34,14 @@ class EmergencyStop(BackendUnavailable):
 
 
 class BackendLost(HordeEnvError):
-    """The robot stopped answering."""
+    """The robot stopped answering; `refusal` says why the last attempt to reach it again failed."""
 
-    def __init__(self, port: str, silent_s: float, limit_s: float, last_frame: int) -> None:
+    def __init__(self, port: str, silent_s: float, limit_s: float, last_frame: int, refusal: str = "") -> None:
+        tried = f" Reaching it again failed: {refusal}" if refusal else ""
         super().__init__(
-            f"no frame from {port} for {silent_s:.3f} s (limit {limit_s:.3f} s); the last good one was number "
-            f"{last_frame}. The motors were told to stop. Check the cable, or raise `frame_timeout_s` if this robot "
-            f"is known to answer more slowly."
+            f"no frame from {port} for {silent_s:.1f} s (limit {limit_s:.1f} s); the last good one was number "
+            f"{last_frame}.{tried} The robot stops by itself 0.5 s after the last command that reached it. Look at the "
+            f"cable and at the robot's switch, then start again."
         )
         self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame
 

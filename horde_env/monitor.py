@@ -55,7 +55,9 @@ class Tally:
         self.n_steps = 0
         self.faults = dict.fromkeys(("crc_errors", "gap", "stale", "clipped", "not applied"), 0)
         self._period_s = period_s
+        self._last_t: float | None = None
         self._packets: deque[int] = deque(maxlen=RATE_WINDOW)
+        self._seconds: deque[float] = deque(maxlen=RATE_WINDOW)
 
     def take(self, info: Mapping[str, Any]) -> None:
         """Count one step's info."""
@@ -64,14 +66,18 @@ class Tally:
             self.faults[key] += int(info[key])
         self.faults["not applied"] += not info["applied"]
         if "packets" in info:
+            before_t = info["t"] - self._period_s if self._last_t is None else self._last_t
             self._packets.append(int(info["packets"]))
+            self._seconds.append(info["t"] - before_t)
+        self._last_t = info["t"]
 
     @property
     def packets_per_s(self) -> float | None:
-        """Packets a second; None for a body that sends none."""
+        """Packets a second of the robot's time; None for a body that sends none."""
         if not self._packets:
             return None
-        return sum(self._packets) / (len(self._packets) * self._period_s)
+        seconds = sum(self._seconds)  # of a busy machine's steps, which may last longer than a period
+        return sum(self._packets) / seconds if seconds > 0.0 else 0.0
 
 
 def block(title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spec: RobotSpec, style: Style) -> str:

@@ -6,6 +6,7 @@ A signal ends a command as an exception would, so that one `finally` stops the m
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
         BadInput: If it cannot be opened.
         Interrupted: At a signal, after the robot was let go of if it comes while that is done.
     """
-    with ending_on_signals(target.latch if target.moves_something else None) as signals:
+    with ending_on_signals(target.latch if target.moves_something else None) as signals, _said_by_the_command():
         with answered():
             env = target.make(realtime=realtime)
         try:
@@ -67,6 +68,18 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
             env.close()
         if signals.seen:
             raise Interrupted(signals.seen[0])
+
+
+@contextmanager
+def _said_by_the_command() -> Iterator[None]:
+    """Keep what the environment would log back: a command says the same, once, in its own place."""
+    logger = logging.getLogger("horde_env.env")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Signals:

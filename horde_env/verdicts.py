@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """One step: all channels in SI units, shape (n_channels,), its info, and why the robot was kept still, if so."""
+    """One step: all channels in SI units, shape (n_channels,), its info, and why the robot did not obey, if so."""
 
     values: Floats
     info: Mapping[str, Any]
@@ -51,24 +51,27 @@ ENOUGH, TOO_MUCH = 1 / 3, 2.0  # of a speed that was asked for
 STRAIGHT_RAD_S = 0.6  # turning while driving straight on
 
 
-def judge_link(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:
-    """Judge how frames and packets came."""
+def judge_link(moments: Sequence[Moment], before_t: float, spec: RobotSpec) -> list[Line]:
+    """Judge how frames and packets came since the robot's time `before_t`, in seconds: that of the frame before them.
+
+    Counts are held against the time that has passed, for a busy machine may take longer than a period for a step.
+    """
     n = len(moments)
     stale, gaps = (sum(bool(m.info[key]) for m in moments) for key in ("stale", "gap"))
     ages = 1000.0 * np.array([m.info["sensor_age_s"] for m in moments])
     verdict = _by_share((stale + gaps) / n, 0.0, 0.1)
-    seconds = n * spec.period_s
+    seconds = moments[-1].info["t"] - before_t
     text = f"{n} in {seconds:.1f} s: {stale} stale, {gaps} gaps; age {np.median(ages):.0f}, max {ages.max():.0f} ms"
     lines = [Line(verdict, "frames", text)]
     expected = 1.0 / spec.packet_period_s
     if all("packets" in m.info for m in moments):
-        rate = sum(m.info["packets"] for m in moments) / seconds
+        rate = sum(m.info["packets"] for m in moments) / seconds if seconds > 0.0 else 0.0
         verdict = _by_share(abs(rate / expected - 1.0), 0.1, 0.5)
         lines.append(Line(verdict, "packets", f"{rate:.1f} a second, where the robot sends {expected:.0f}"))
     else:
         lines.append(Line(Verdict.SKIP, "packets", "this body sends none"))
     errors = sum(m.info["crc_errors"] for m in moments)
-    verdict = _by_share(errors / (expected * seconds), 0.0, 0.05)
+    verdict = _by_share(errors / (expected * max(seconds, spec.period_s)), 0.0, 0.05)
     return [*lines, Line(verdict, "checksums", f"{errors} packets were refused")]
 
 

@@ -86,7 +86,7 @@ class SerialBody(Backend):
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
         self._framing: Framing | None = None
-        self._n_stale, self._charging_wanted = 0, False
+        self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
         self._objection = ""  # the supervisor's
         self.reason = ""
 
@@ -94,6 +94,11 @@ class SerialBody(Backend):
     def stats(self) -> LinkStats:
         """What the link has seen since it was opened."""
         return LinkStats(0, 0, 0, 0, 0, 0) if self._link is None else self._link.stats
+
+    @property
+    def loss(self) -> str:
+        """How the link was lost the last time; "" where it was not."""
+        return "" if self._link is None else self._link.loss
 
     # ---- Backend -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +141,7 @@ class SerialBody(Backend):
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not come back in time. The motors were told to stop.
+            BackendLost: If the robot did not come back in time: it stops by itself 0.5 s after its last command.
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = drive(command, self.spec)
@@ -145,7 +150,9 @@ class SerialBody(Backend):
         link = self._link
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
-        obeyed = link.command(HALT if self.reason else control) and not self.reason and not link.lapsed
+        has_left = link.command(HALT if self.reason else control)
+        obeyed = has_left and not self.reason and not link.lapsed
+        self._answer(bool(stop) and has_left)
         if not self.settings.threaded:
             link.tend()
         self._settle_charging(link)
@@ -187,6 +194,12 @@ class SerialBody(Backend):
     def _open_port(self, parser: StreamParser) -> Port:
         return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
 
+    def _answer(self, has_stopped: bool) -> None:
+        """Say once that the robot was told to stop for the latch."""
+        if has_stopped and not self._has_answered and self.latch is not None:
+            self.latch.answer()
+        self._has_answered = has_stopped
+
     def _await_rest(self, link: Link) -> None:
         """Wait until the wheels stand still, but not for ever."""
         velocity = self.spec.group("motor_velocity")
@@ -216,10 +229,9 @@ class SerialBody(Backend):
             link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
-            n_packets = link.stats.packets
-            _log.error("%s did not come back: %s", self.config.url, link.refusal or "it is still being opened")
+            n_packets, refusal = link.stats.packets, link.refusal
             self.close()
-            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets)
+            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal)
 
     def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""

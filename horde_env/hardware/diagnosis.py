@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import string
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -16,18 +17,33 @@ from horde_env.hardware import drops, wire
 from horde_env.hardware.readings import Counts
 from horde_env.hardware.settings import PortConfig
 
+ON_A_NETWORK = ("socket://", "rfc2217://")
+SERIAL_GROUPS = ("dialout", "uucp", "plugdev")  # who may use serial ports and nothing else
 
-def names_no_port(url: str) -> bool:
-    """Tell whether an address on the network lacks its port."""
-    try:
-        return url.startswith(("socket://", "rfc2217://")) and urlsplit(url).port is None
-    except ValueError:
-        return True
+
+def explain_address(url: str) -> str:
+    """Say what is wrong with an address on the network; "" where nothing is, or where it is none."""
+    if not url.startswith(ON_A_NETWORK):
+        return ""
+    kind, place = url.split("://", 1)
+    example = f"write {kind}://HOST:PORT"
+    host, colon, port = place.partition("?")[0].partition("/")[0].rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return f"{url} is no address: {example}, with brackets about an address that has colons, as in [::1]:2330."
+    if not colon or not port:
+        return f"{url} names no port: {example}."
+    if not host:
+        return f"{url} names no host: {example}."
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
+        return f"{url} cannot be opened: a port is a number from 1 to 65535, not {port}."
+    return ""
 
 
 def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], list[str]]) -> str:
     """Say why a port could not be opened; `devices` lists the serial ports that there are."""
     url, number = config.url, _number(error)
+    if number == errno.ENOENT and ":" in url and "/" not in url:
+        return f"{url} is no device: write socket://{url} for a serial line over TCP; a driver needs the drops backend."
     if number == errno.ENOENT:
         return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial port at all'}."
     if number in (errno.EACCES, errno.EPERM):
@@ -35,7 +51,10 @@ def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], 
     if number in (errno.EAGAIN, errno.EBUSY):
         return f"{url} is in use by another program. Close that one first: a robot takes commands from one driver."
     if number == errno.EINVAL and config.parity != "none":
-        return f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there."
+        return (
+            f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there: `horde-robot check "
+            f"--parity none --save` keeps it for all commands."
+        )
     if number in (errno.ENOTTY, errno.EISDIR) or "Inappropriate ioctl" in str(error):
         return f"{url} is not a serial port."
     return f"{url} cannot be opened: {error}."
@@ -50,20 +69,30 @@ def _number(error: Exception) -> int | None:
 
 
 def _explain_permission(url: str) -> str:
-    """Say how to be let in; a folder that may not be entered does not even tell the group."""
+    """Say how to be let in; a folder that may not be entered does not even tell the group.
+
+    To join a group is advised where it is one for serial ports, and may use this one: any other may do much more.
+    """
     try:
-        group = _group_of(url)
+        device = os.stat(url)
     except OSError:
         return f"no permission to use {url}."
+    group = _name_of(device.st_gid)
+    is_for_ports, may = group in SERIAL_GROUPS, stat.S_IRGRP | stat.S_IWGRP
+    if is_for_ports and device.st_mode & may == may:
+        return (
+            f"no permission to use {url}: it belongs to the group {group}. Join it with "
+            f"`sudo usermod -aG {group} $USER` and log in again."
+        )
+    flaw = "may not read and write it" if is_for_ports else "is none for serial ports"
     return (
-        f"no permission to use {url}: it belongs to the group {group}. Join it with "
-        f"`sudo usermod -aG {group} $USER` and log in again."
+        f"no permission to use {url}: it belongs to the group {group}, which {flaw}. Is it the robot's port? If so, "
+        f"let who looks after this machine give it to the group dialout, with mode 0660 (a udev rule)."
     )
 
 
-def _group_of(path: str) -> str:
-    """Return the name of the group that a device belongs to, or its number."""
-    group = os.stat(path).st_gid
+def _name_of(group: int) -> str:
+    """Return the name of a group, or its number where it has none."""
     try:
         from grp import getgrgid
 
@@ -84,10 +113,25 @@ def explain_loss(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def explain_parting(url: str, reason: str) -> str:
-    """Say that a port went away before the robot had answered, as a server does that serves one client at a time."""
-    rival = " Does another program drive the robot already?" if url.startswith("socket://") else ""
-    return f"{url} went away before the robot answered: {reason}.{rival}"
+def explain_parting(config: PortConfig, heard: bytes, reason: str, woken: bool) -> str:
+    """Say that a port went away before the robot had answered.
+
+    So does a server that serves one client at a time, and the robot's on-board driver where it is not sent whole drops;
+    `woken` where the bytes of the serial line were spoken.
+    """
+    url = config.url
+    if woken and drops.STATE_NAME in heard:
+        return _SENDS_DROPS.format(url)
+    said = f"{url} went away before the robot answered: {reason}."
+    if not url.startswith("socket://"):
+        return said
+    if woken and urlsplit(url).port in (drops.ROBOT_PORT, drops.SIMULATOR_PORT):
+        return f"{said} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
+    rival = "Does another program drive the robot already"
+    return f"{said} {rival}, or does its own driver listen there (backend drops)?" if woken else f"{said} {rival}?"
+
+
+_SENDS_DROPS = "{} sends drops, not the bytes of the serial line: use the drops backend there."
 
 
 def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:
@@ -99,7 +143,7 @@ def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: boo
     if not heard:
         return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
     if woken and drops.STATE_NAME in heard:
-        return f"{url} sends drops, not the bytes of the serial line: use the drops backend there."
+        return _SENDS_DROPS.format(url)
     if not woken and wire.HEADER in heard:
         return f"{url} sends the bytes of the serial line, not drops: use the serial backend there."
     if counts.crc_errors:

@@ -54,11 +54,12 @@ _IR_DISTANCE = slice(23, 33)  # among the channels
 def url_of(address: str) -> str:
     """Return the url of a driver at "HOST", "HOST:PORT" or "socket://HOST:PORT"; the robot's port where none is said.
 
-    >>> url_of("10.0.1.10"), url_of("localhost:2324")
-    ('socket://10.0.1.10:2330', 'socket://localhost:2324')
+    >>> url_of("10.0.1.10"), url_of("localhost:2324"), url_of("[::1]")
+    ('socket://10.0.1.10:2330', 'socket://localhost:2324', 'socket://[::1]:2330')
     """
     place = address.removeprefix("socket://")
-    return f"socket://{place}" if ":" in place else f"socket://{place}:{ROBOT_PORT}"
+    names_port = ":" in place.rpartition("]")[2]  # an address with colons stands in brackets
+    return f"socket://{place}" if names_port else f"socket://{place}:{ROBOT_PORT}"
 
 
 class DataSource(IntEnum):

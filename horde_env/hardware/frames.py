@@ -15,6 +15,8 @@ from horde_env.hardware.safety import FREE
 from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
 from horde_env.robot import Floats, RobotSpec
 
+LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
+
 
 class Mark(NamedTuple):
     """How far a life has come: the newest reading that a frame was made of, in which connection, and the counts."""
@@ -25,7 +27,10 @@ class Mark(NamedTuple):
 
 
 class Framing:
-    """Makes the frames of one life, each from what came since the one before. The first is a gap.
+    """Makes the frames of one life, each from what came since the one before.
+
+    A gap is the first one, one that comes after missing packets or a new connection, and one that ends a step of more
+    than one and a half periods: then no action was held for as long as a step is.
 
     Args:
         spec: The robot.
@@ -42,11 +47,12 @@ class Framing:
     def __init__(self, spec: RobotSpec, link: Link, signs: Floats) -> None:
         self._spec, self._link, self._signs = spec, link, signs
         self._request = spec.group("last_request")
+        self._longest_s = LONGEST * spec.period_s
         if len(readings := link.last_two()) < 2:
             raise BackendUnavailable("the robot went away before its first frame. Is it plugged in?")
         before, newest = readings
         self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
-        self._t0 = newest.t
+        self._t0 = self._seen_t = newest.t
         self._values = signs * spec.to_si(aggregate((before, newest), spec))
         self._beacon = _beacon(before, newest, spec, np.zeros(8))
 
@@ -69,6 +75,7 @@ class Framing:
         else:
             self.mark = last._replace(stats=stats)
         newest = self.mark.newest
+        is_long, self._seen_t = now - self._seen_t > self._longest_s, now
         values = self._values.copy()
         values[self._request] = share
         return Frame(
@@ -77,12 +84,14 @@ class Framing:
             sensor_age_s=max(now - newest.t, 0.0),
             crc_errors=stats.crc_errors - last.stats.crc_errors,
             stale=not fresh,
-            gap=fresh and (epoch != last.epoch or self._n_lost(last, self.mark) >= self._n_gap),
+            gap=is_long or (fresh and (epoch != last.epoch or self._n_lost(last, self.mark) >= self._n_gap)),
             applied=applied and is_free(last.newest) and is_free(newest),
             extras={
                 "packets": stats.packets - last.stats.packets,
                 "skipped_bytes": stats.skipped_bytes - last.stats.skipped_bytes,
                 "reconnects": stats.reconnects,
+                "link_losses": stats.losses - last.stats.losses,
+                "s_without_link": stats.lost_s - last.stats.lost_s,
             },
             beacon=self._beacon.copy(),
         )

@@ -13,9 +13,11 @@ from horde_env.hardware.keepalive import RAMP_S
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState
-from horde_env.robot import RobotSpec
+from horde_env.robot import RobotSpec, critterbot
 
-SETTLE_S = 0.7  # wheels coast to rest in less
+# How long to wait, after the last word, for a robot to say anything, for its motors to be off (a ramp that goes on as a
+# duty takes 0.5 s), for its wheels to roll out (from an action 0.6 s); and between two looks.
+ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
 
 
 def send_stop(
@@ -25,7 +27,7 @@ def send_stop(
     sleep: Callable[[float], None],
     **connect: Any,
 ) -> RobotState | None:
-    """Tell the robot to stop, and return the state that it then sends; None if it sends none.
+    """Tell the robot to stop, and return the state in which it stands, or that of 3 s later; None if it sends none.
 
     Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
     that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`).
@@ -42,16 +44,38 @@ def send_stop(
         PortLost: If it went away before the stop was sent.
     """
     with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
-        port.write(dialect.fill + dialect.encode(HALT))
-        sleep(dialect.alone_s)
-        port.write(dialect.encode(HALT))
-        sleep(RAMP_S)
-        port.write(dialect.encode(COAST))
-        sleep(SETTLE_S)
-        reading = port.wait(0, 0.0)
-    return None if reading is None else reading.state
+        return _stop(port, dialect, monotonic, sleep)
+
+
+def _stop(
+    port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
+) -> RobotState | None:
+    """Say the stop, and return the state in which the robot stands, or the last one; None if there was none."""
+    port.write(dialect.fill + dialect.encode(HALT))
+    sleep(dialect.alone_s)
+    port.write(dialect.encode(HALT))
+    sleep(RAMP_S)
+    port.write(dialect.encode(COAST))
+    spec, sent_t = critterbot(), monotonic()
+    while True:
+        sleep(LOOK_S)
+        reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
+        state = None if reading is None else reading.state
+        if state is None:
+            limit_s = ANSWER_S
+        elif is_driven(state, spec):
+            limit_s = OFF_S
+        else:
+            limit_s = SETTLE_S if turns(state, spec) else 0.0
+        if waited_s >= limit_s:
+            return state
+
+
+def is_driven(state: RobotState, spec: RobotSpec) -> bool:
+    """Tell whether a motor has a voltage."""
+    return bool(state.raw[spec.group("motor_voltage")].any())
 
 
 def turns(state: RobotState, spec: RobotSpec) -> bool:
-    """Tell whether a wheel turns (by more than one unit, 0.018 m/s)."""
+    """Tell whether a wheel turns (by more than one unit, 0.018 m/s), be it driven or not."""
     return bool((np.abs(state.raw[spec.group("motor_velocity")]) > 1.0).any())

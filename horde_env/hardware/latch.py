@@ -2,10 +2,13 @@
 
 While the file is there the robot does not move, whoever drives it and whatever is in the file; taking it away is the
 only way on. Whatever hinders looking counts as set, for a stop that cannot be read may have been meant.
+
+Who drives the robot and has stopped it says so in a second file beside it, so that whoever set the stop need not guess.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -55,6 +58,7 @@ class EmergencyLatch:
             return
         line = " ".join(reason.split()) or "no reason was given"
         self._unwritten = line
+        self._forget_answer()
         try:
             write_whole(self.path, line + "\n")
         except OSError as error:
@@ -78,7 +82,29 @@ class EmergencyLatch:
                 f"the emergency stop still holds, for {self.path} cannot be taken away ({error.strerror or error})"
             ) from error
         self._unwritten = ""
+        self._forget_answer()
         return reason
+
+    def answer(self) -> None:
+        """Say that this process drives the robot and has stopped it; where that cannot be written, nobody is told."""
+        with contextlib.suppress(OSError):
+            write_whole(self._answer_path, f"process {os.getpid()}\n")
+
+    @property
+    def answered_by(self) -> str:
+        """Who has stopped the robot since the latch was set, "" as long as nobody has said so."""
+        try:
+            return self._answer_path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    @property
+    def _answer_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}ped")
+
+    def _forget_answer(self) -> None:
+        with contextlib.suppress(OSError):
+            self._answer_path.unlink(missing_ok=True)
 
     def raise_if_set(self) -> None:
         """Refuse to go on while the latch is set.

@@ -51,6 +51,7 @@ class Link:
     Attributes:
         epoch: Number of the present connection: 1 for the first.
         lapsed: True if the last command became too old before the present one.
+        loss: How it was lost the last time.
         refusal: Why the last attempt to reconnect failed.
     """
 
@@ -74,7 +75,9 @@ class Link:
         self._thread: threading.Thread | None = None
         self._before = Counts()  # what earlier connections have seen
         self.parser: StreamParser = dialect.parser()
-        self.epoch, self.losses, self.given_up, self.lapsed, self.refusal = 0, 0, False, False, ""
+        self.epoch, self.losses, self.given_up, self.lapsed = 0, 0, False, False
+        self.loss = self.refusal = ""
+        self._lost_s, self._lost_at = 0.0, monotonic()
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -155,7 +158,8 @@ class Link:
         """Make `port` the present connection; nothing moves before the next command."""
         with self._lock:
             if not self._closing.is_set():
-                self._keep_alive.renew(self._halt)
+                self._keep_alive.renew(self._halt)  # what was asked for meanwhile is not repeated
+                self._lost_s += self._absence_s
                 self._port, self._reopening = port, None
                 self.epoch += 1
                 return
@@ -168,7 +172,7 @@ class Link:
         with self._lock:
             self.lapsed = self._keep_alive.lapsed
             data = self._dialect.encode(control)
-            self._keep_alive.renew(data if self._port else self._halt)
+            self._keep_alive.renew(data)
             return self._write(data)
 
     def tell(self, control: Control) -> None:
@@ -189,7 +193,13 @@ class Link:
         with self._lock:
             seen = self._before if self._port is None else self._before.plus(self._port.counts)
             reconnects, lapses = max(self.epoch - 1, 0), self._keep_alive.n_lapses
-        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lapses)
+            lost_s = self._lost_s + self._absence_s
+        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lapses, lost_s)
+
+    @property
+    def _absence_s(self) -> float:
+        """How long the link has been lost now, in seconds; 0 while it is there, and before it first was."""
+        return self._monotonic() - self._lost_at if self._port is None and self.epoch else 0.0
 
     def _write(self, data: bytes) -> bool:
         """Write to the port there is; lose it if that fails."""
@@ -213,7 +223,7 @@ class Link:
             with contextlib.suppress(PortLost):
                 port.write(self._halt)
             self._before = self._before.plus(port.counts)
-            self.losses += 1
+            self.losses, self.loss, self._lost_at = self.losses + 1, reason, self._monotonic()
             self._left = port
             self._reopening = reopen_port(self._open_port, self._settings, self._monotonic, self._refused)
         _log.warning("the link to the robot was lost: %s; reconnecting", reason)

@@ -54,7 +54,7 @@ def open_port(connect: Callable[[StreamParser], Port], dialect: Dialect, monoton
             yield
     except PortLost as lost:
         port.close()
-        raise BackendUnavailable(diagnosis.explain_parting(port.config.url, lost.reason)) from lost
+        raise BackendUnavailable(_parted(port, lost, dialect.wake)) from lost
     except BaseException:
         port.close()
         raise
@@ -95,9 +95,13 @@ def rouse(
                 return reading
     except PortLost as lost:
         port.close()
-        raise BackendUnavailable(diagnosis.explain_parting(port.config.url, lost.reason)) from lost
+        raise BackendUnavailable(_parted(port, lost, wake)) from lost
     port.close()
     raise BackendUnavailable(diagnosis.explain_silence(port.config, port.heard, port.counts, bool(wake)))
+
+
+def _parted(port: Port, lost: PortLost, wake: bytes) -> str:
+    return diagnosis.explain_parting(port.config, port.heard, lost.reason, bool(wake))
 
 
 def reopen_port(

@@ -235,8 +235,8 @@ class Port:
 
 def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
     """Open the port or say why not."""
-    if diagnosis.names_no_port(config.url):
-        raise BackendUnavailable(f"{config.url} names no port: write {config.url.split('://')[0]}://HOST:PORT.")
+    if fault := diagnosis.explain_address(config.url):
+        raise BackendUnavailable(fault)
     try:
         return connect(
             config.url,

@@ -54,6 +54,7 @@ class LinkStats(NamedTuple):
         losses: How often the link was lost.
         reconnects: How often it came back.
         lapses: How often a command became too old and the robot was told to stop.
+        lost_s: Seconds between its losses and its returns, a loss that still lasts included.
     """
 
     packets: int
@@ -62,6 +63,7 @@ class LinkStats(NamedTuple):
     losses: int
     reconnects: int
     lapses: int
+    lost_s: float = 0.0
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:

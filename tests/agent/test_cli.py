@@ -250,6 +250,18 @@ def test_a_lost_body_ends_the_run_with_its_report_and_exit_code_1(
     assert (elsewhere / "a" / "report.html").is_file()
 
 
+def test_a_body_that_obeys_nothing_ends_the_run_with_its_report_and_exit_code_1(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deaf = {k: {"applied": 0, "obeyed": 0} for k in range(30, 1000)}
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(deaf))
+    assert cli.main(["learn", "--steps", "1000", "--excursion-probability", "0", "--out", "a"]) == 1
+    said = capsys.readouterr().err
+    assert "for 60 s the body has done nothing of what it was asked" in said
+    assert "What was lived until then is in a/report.html" in said
+    assert json.loads((elsewhere / "a" / "summary.json").read_text())["learning_steps"] == 29
+
+
 def test_what_was_lived_before_a_fault_is_written(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def on_step(age: int) -> None:
         if age == 30:

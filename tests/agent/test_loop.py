@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life, Moment
+from horde_agent.loop import BodyDisobeys, Life, Moment
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
@@ -337,6 +337,66 @@ def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> No
         life.run(9)
 
     assert (life.gaps, life.crc_errors) == (0, 3)
+
+
+def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
+    """The body tells of each step alone; one that has no link tells nothing, and then there is no number."""
+
+    class Far(ToyBody):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            answer = super().reset(seed=seed, options=options)
+            for frame in self.manoeuvre_frames:
+                frame.extras |= {"link_losses": 0, "s_without_link": 0.1}
+            return answer
+
+    lost = {"link_losses": 1, "s_without_link": 0.05}
+    faults = {k: {"link_losses": 0, "s_without_link": 0.0} for k in range(20)} | {3: lost, 12: lost}
+    with toy_life(Far(faults), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(9)  # an excursion of 5 steps, a drive of 4: of its frames three, the last one's stand in the info
+    assert life.link_losses == 1
+    assert life.s_without_link == pytest.approx(0.05 + 3 * 0.1)
+    with toy_life(ToyBody(), SpyHorde(toy_questions())) as life:
+        life.run(9)
+    assert (life.link_losses, life.s_without_link) == (None, None)
+
+
+@pytest.mark.parametrize(("fault", "begins"), [({"gap": 1}, 0), ({"stale": 1}, 3), ({"applied": 0}, 3)])
+def test_no_excursion_begins_from_a_body_out_of_reach_or_one_that_does_not_obey(
+    fault: Mapping[str, int], begins: int
+) -> None:
+    """At ages 0 to 2 the fault lasts; an excursion would begin at each step. A gap alone says that one may begin."""
+    recorder = Recorder(3)
+    body = ToyBody(dict.fromkeys(range(3), fault))
+    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 50), recorder=recorder) as life:
+        life.run(8)
+    phases = recorder.stream().rows["phase"].tolist()
+    assert phases.index(Phase.EXCURSION) == begins
+
+
+def test_a_body_that_disobeys_for_a_minute_ends_the_life_in_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    """From age 100 on it shows that it does not obey: 600 steps later the life ends, and keeps what it has."""
+    disobeys = {k: {"applied": 0, "obeyed": 0} for k in range(100, 1000)}
+    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    sentence = "the life ends after 699 steps: for 60 s the body has done nothing of what it was asked"
+    with (
+        pytest.raises(BodyDisobeys, match=sentence),
+        toy_life(ToyBody(disobeys), horde, recorder=recorder) as life,
+    ):
+        life.run(1000)
+    assert life.student.learning_steps == 99
+    assert len(recorder.stream()) == 700
+
+
+def test_a_body_that_is_kept_from_what_it_is_asked_is_complained_of_and_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Heat, or a person's stop: said once after a minute, and again after the next one; a shorter pause is not."""
+    kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
+    with toy_life(ToyBody(kept), SpyHorde(toy_questions())) as life:
+        life.run(2000)
+    assert life.steps == 2000
+    said = [r.message for r in caplog.records if r.name == "horde_agent.loop"]
+    assert said == ["for 60 s the body was kept from all that it was asked: nothing was learned"]
 
 
 def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() -> None:

@@ -71,6 +71,8 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
         "seed",
         "weights_sha256",
         "version",
+        "link_losses",
+        "s_without_link",
     ]
 
     assert list(SUMMARY_KEYS) == expected == list(summary_of(run))

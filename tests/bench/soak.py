@@ -241,6 +241,7 @@ def checks_of(body: WatchedBody, learning: Learning, complaints: list[str], *, i
         "every cut shown in a frame": all(event.shown for event in tally.events if event.kind != "stuck_wheel"),
         "a gap after every return": tally.n_no_gap == 0,
         "never moving in heat or on a low bus": tally.n_moving_unsafe == 0,
+        "never held for a robot that does not obey": tally.n_suspected == 0,
         "no motor runs on under a stop": body.stopwatch.n_runaways == 0,
         "motors at zero within patience and ramp": body.stopwatch.n_late == 0 and len(body.stopwatch.stops) > 0,
         "learning went on after every loss": not learning.is_waiting and len(learning.delays_s) > 0,

@@ -25,6 +25,7 @@ from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT
 from horde_env.hardware.wire import HEADER, STATE_SIZE
+from horde_env.obedience import Obedience
 from horde_env.robot import Floats
 from horde_env.sim import firmware, motors
 
@@ -209,6 +210,7 @@ class Tally:
         events: Faults that last, and reboots.
         n_moving_unsafe: Frames that were applied although heat or low voltage had been there for 0.3 s: must stay 0.
         n_no_gap: First frames after a reconnection that were no gap: must stay 0.
+        n_suspected: Frames in which a robot that obeys was held for one that does not: must stay 0.
         robots, slips, robot_s: Robots switched on, how often one fell behind its time, and their time in seconds.
         n_frames, n_gaps, n_stale, n_not_applied: Frames of drives included.
     """
@@ -226,6 +228,7 @@ class Tally:
     n_not_applied: int = 0
     n_moving_unsafe: int = 0
     n_no_gap: int = 0
+    n_suspected: int = 0
 
 
 class WatchedBody(EmulatedBody):
@@ -242,6 +245,7 @@ class WatchedBody(EmulatedBody):
         super().__init__(**rest)
         self.wire, self.drops, self.stopwatch, self.tally = Ledger(), Ledger(), StopWatch(), Tally()
         self._open_events: list[Event] = []
+        self._obedience = Obedience(self.spec)
         self._reconnects = 0
 
     def end_of_faults(self) -> None:
@@ -253,6 +257,7 @@ class WatchedBody(EmulatedBody):
     def exchange(self, command: Floats) -> Frame:
         """Exchange as ever, and look at what the host makes of it."""
         frame = super().exchange(command)
+        self.tally.n_suspected += bool(self._obedience.judge(command, frame))
         self._look(frame)
         return frame
 

@@ -65,7 +65,9 @@ class DockedBody(ToyBody):
             self.battery_v = 16.5
         frame.values[BATTERIES] = self.battery_v
         frame.values[BUS] = 17.6 if self.power(len(self.asked)) else self.battery_v
-        return dataclasses.replace(frame, applied=not charges, beacon=np.zeros(8), crc_errors=1)
+        counts = {"packets": 10, "link_losses": 1, "s_without_link": 0.25}
+        extras = {**frame.extras, **counts, "reconnects": 7}
+        return dataclasses.replace(frame, applied=not charges, beacon=np.zeros(8), crc_errors=1, extras=extras)
 
 
 def stay_of(body: DockedBody, **options: Any) -> tuple[PenEnv, dict[str, Any]]:
@@ -108,6 +110,35 @@ def test_a_moments_sag_is_no_low_battery() -> None:
     assert (gauge.is_low, gauge.is_urgent) == (True, False)
     read(gauge, 12.8, 500)
     assert gauge.is_urgent
+
+
+@pytest.mark.parametrize(("bus_v", "battery_v"), [(0.0, 12.0), (16.0, 1000.0), (16.0, 25.7)])
+def test_a_false_battery_is_not_believed(bus_v: float, battery_v: float) -> None:
+    """The original simulator's counts from 10,000 down: 1000 V, after 98 s a low voltage, with 0 V on the bus."""
+    gauge, values = BatteryGauge(SPEC), voltage(14.5)
+    read(gauge, 12.0, 1000)
+    assert gauge.is_urgent
+    values[BATTERIES], values[BUS] = battery_v, bus_v
+    gauge.read(values)
+    assert gauge.info() == {"battery_low": 0, "battery_urgent": 0}
+    assert gauge.finding == "nothing is known of the battery"
+    read(gauge, 25.5, 1)
+    assert gauge.finding == "the lowest battery has 16.5 V over the last 5 s, not low"
+
+
+def test_each_drive_to_the_dock_is_explained_in_volts(caplog: pytest.LogCaptureFixture) -> None:
+    body = DockedBody(charging_s=1e6)
+    env = PenEnv(body)
+    for body.battery_v in (13.5, 12.5, 16.0):
+        env.reset(seed=0)
+        env.reset(options={"manoeuvre": "dock", "charge_s": 0.0})
+    said = [record.message for record in caplog.records if record.name == "horde_env.env"]
+    assert said[::2] == [
+        "the robot drives to its dock: the lowest battery has 13.5 V over the last 5 s, low below 14.0 V",
+        "the robot drives to its dock: the lowest battery has 12.5 V over the last 5 s, urgent below 13.0 V",
+        "the robot drives to its dock: the lowest battery has 16.0 V over the last 5 s, not low",
+    ]
+    assert "charging was ended early; the lowest battery has 13.5 V" in said[1]
 
 
 def test_a_robot_without_such_channels_tells_nothing() -> None:
@@ -156,7 +187,12 @@ def test_the_record_of_a_long_charge_is_thinned_and_its_faults_are_not_lost() ->
     assert len(frames) == len(at) == len(env.manoeuvre_observations) == pytest.approx(2 + 20 + 20, abs=3)
     assert at == sorted(set(at))
     assert at[-1] == info["manoeuvre_steps"] > 12_000
-    assert sum(frame.crc_errors for frame in frames) == info["manoeuvre_steps"]
+    n = info["manoeuvre_steps"]
+    assert sum(frame.crc_errors for frame in frames) == n
+    for name, each in (("packets", 10), ("link_losses", 1), ("s_without_link", 0.25)):
+        assert sum(frame.extras[name] for frame in frames) == each * n
+        assert info[name] == frames[-1].extras[name]
+    assert {frame.extras["reconnects"] for frame in frames} == {7}, "that one is no count of a step"
     charging = [frame for frame in frames if not frame.applied]
     assert len(charging) == 20
     np.testing.assert_array_equal(env.manoeuvre_observations[-1], SPEC.scale(frames[-1].values)[0])

@@ -141,6 +141,19 @@ def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
     assert set(done.signs.values()) == {-1}
 
 
+def test_turning_while_it_should_drive_straight_on_fails_the_two_straight_drives() -> None:
+    """A wheel slips: by its wheels all is well, but it turns by 1 rad/s."""
+
+    def veering(frame: Frame, request: Floats) -> Frame:
+        values = frame.values.copy()
+        values[GYRO] += 1.0 if request[0] else 0.0
+        return replace(frame, values=values)
+
+    lines, _ = check(Robot(veering))
+    assert failed(lines) == ["forward", "reverse"]
+    assert "it turns while it should drive straight on" in lines["forward"].text
+
+
 def test_a_stuck_wheel_is_named() -> None:
     lines, done = check(Robot(setting(motor_velocity_220=0.0)))
     assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
@@ -164,7 +177,9 @@ def test_a_dead_current_sensor_is_found_by_driving() -> None:
 
 
 def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
-    robot = Robot(obeys=lambda request: np.array([0.3, 0.0, 0.0]))
+    """Somebody pushes it: it moves, though its motors have no voltage."""
+    pushed = setting(motor_voltage_100=0.0, motor_voltage_220=0.0, motor_voltage_340=0.0)
+    robot = Robot(pushed, obeys=lambda request: np.array([0.3, 0.0, 0.0]))
     lines, _ = check(robot)
     assert lines["stop"].verdict is Verdict.FAIL
     assert "forward" not in lines
@@ -197,6 +212,25 @@ def test_a_bad_line_is_found(change: dict[str, Any], subject: str, verdict: Verd
     assert lines[subject].verdict is verdict
 
 
+def test_packets_are_counted_against_the_time_that_has_passed() -> None:
+    """Steps of 0.13 s on a busy machine bring 13 packets each: the robot is well. 10 in that time are too few."""
+
+    def slower(n_packets: int) -> Callable[[Frame, Floats], Frame]:
+        return lambda frame, _: replace(frame, t=1.3 * frame.t, extras={"packets": n_packets})
+
+    lines, _ = check(Robot(slower(13)), may_move="not now")
+    assert lines["packets"] == Line(Verdict.OK, "packets", "100.0 a second, where the robot sends 100")
+    assert "30 in 3.9 s" in lines["frames"].text
+    lines, _ = check(Robot(slower(10)), may_move="not now")
+    assert lines["packets"] == Line(Verdict.WARN, "packets", "76.9 a second, where the robot sends 100")
+
+
+def test_a_robot_whose_time_stands_still_sends_no_packets() -> None:
+    lines, _ = check(Robot(lambda frame, _: replace(frame, t=0.0, stale=True)), may_move="not now")
+    assert lines["packets"].verdict is Verdict.FAIL
+    assert lines["packets"].text.startswith("0.0 a second")
+
+
 def test_one_damaged_packet_in_three_seconds_is_a_warning() -> None:
     lines, _ = check(Robot(lambda frame, _: replace(frame, crc_errors=int(frame.t == pytest.approx(1.0)))))
     assert failed(lines) == ["checksums"]
@@ -214,6 +248,45 @@ def test_a_robot_that_goes_away_ends_the_check() -> None:
     assert lines["link"].verdict is Verdict.FAIL
     assert "no frame from /dev/robot" in lines["link"].text
     assert list(lines)[-1] == "link"
+
+
+def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
+    """The cable is pulled after a second: the body goes on with stale frames, which say nothing about heat."""
+
+    def pulled(frame: Frame, _: Floats) -> Frame:
+        if frame.t < 0.95:
+            return frame
+        return replace(frame, stale=True, applied=False, extras={**frame.extras, "link_losses": 1})
+
+    robot: Any = Robot(pulled)
+    robot.loss = "the device went away (unplugged, or switched off?)"
+    lines, _ = check(robot)
+    assert list(lines) == ["link"]
+    assert lines["link"].verdict is Verdict.FAIL
+    assert "the link to the robot was lost: the device went away (unplugged, or switched off?)" in lines["link"].text
+    assert len(robot.requests) == 10
+
+
+def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
+    """At rest nothing tells it from a healthy one; then each drive fails, and says why."""
+    dead = setting(**{f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (100, 220, 340)})
+    lines, _ = check(Robot(dead, obeys=np.zeros_like))
+    assert lines["safety"].verdict is Verdict.OK
+    for drive in ("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"):
+        assert lines[drive].verdict is Verdict.FAIL
+        assert "in 0.6 s in which its wheels were to turn no motor showed a voltage" in lines[drive].text
+
+
+def test_a_robot_that_drives_itself_is_not_driven() -> None:
+    lines, _ = check(Robot(obeys=lambda _: np.array([0.0, 0.0, 1.0])))
+    assert lines["safety"].verdict is Verdict.FAIL
+    assert "told to stand, it went on driving its motors" in lines["safety"].text
+    assert lines["movement"].verdict is Verdict.SKIP
+
+
+def test_one_stop_that_did_not_come_is_one_too_many() -> None:
+    assert verdicts.judge_stops([0.3, None, 0.4]).verdict is Verdict.FAIL
+    assert verdicts.judge_stops([0.3, 0.7, 0.4]) == Line(Verdict.OK, "stop", "at rest within 0.7 s of each stop")
 
 
 def test_expected_wheels_are_the_firmwares() -> None:

@@ -60,6 +60,19 @@ def test_noise_is_no_beacon() -> None:
     assert n_seen < 300
 
 
+def test_what_noise_alone_shows_at_a_sensor_does_not_turn_the_bearing() -> None:
+    """A weak beacon ahead, and 3 of 255 at the left, which is below the noise of two packets: it is still ahead."""
+    compass, beacon = Compass(LIGHTS, 0.1), np.zeros(8)
+    beacon[0], beacon[2] = 13 / 255, 3 / 255
+    for _ in range(5):
+        compass.look(beacon, 0.0)
+    assert compass.bearing_rad == pytest.approx(0.0, abs=1e-12)
+    beacon[2] = 13 / 255
+    for _ in range(20):
+        compass.look(beacon, 0.0)
+    assert compass.bearing_rad == pytest.approx(math.pi / 4, abs=1e-3)
+
+
 def test_while_the_blink_hides_the_gyroscope_carries_the_bearing_on() -> None:
     """Half a second without the blink at 1 rad/s counter-clockwise: the beacon has moved 0.5 rad clockwise."""
     compass = Compass(LIGHTS, 0.1)
@@ -83,6 +96,7 @@ def test_it_turns_to_the_beacon_the_short_way_before_it_drives(bearing: float, t
 
 def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
     """150 of 255 in the firmware's sum of four packets is 75 between two."""
+    assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
     assert asked(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
     assert asked(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
 
@@ -119,6 +133,17 @@ def test_at_the_dock_without_power_it_wiggles_aside_and_around_by_turns() -> Non
     assert np.abs(asks[:, 0]).max() <= SLOW
 
 
+@pytest.mark.parametrize(("louder", "side"), [(6, 1.0), (1, -1.0)])
+def test_it_wiggles_towards_the_docks_axis(louder: int, side: float) -> None:
+    """The louder side is the nearer wall; its first way is to the left whatever it hears, so it is the later ones."""
+    drive, touching = DockingDrive(SPEC), observation({0: 0.95, 7 - louder: 0.1, louder: 0.25})
+    asks = np.array([asked(drive, touching, seen(0.0, 0.6)) for _ in range(40)])
+    aside = asks[np.abs(asks[:, 1]) > 0.5 * SLOW]
+    assert len(aside) > 10
+    assert (aside[:, 1] * side > 0.0).all()
+    assert (asks[:, 2][np.abs(asks[:, 2]) > 0.5 * SMALL_TURN] * side < 0.0).all()
+
+
 def test_it_is_over_when_the_dock_is_on_the_bus_for_three_frames() -> None:
     """A single reading of more than 17.0 V is none: it stands still and looks again."""
     drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
@@ -127,6 +152,19 @@ def test_it_is_over_when_the_dock_is_on_the_bus_for_three_frames() -> None:
     for _ in range(2):
         np.testing.assert_array_equal(drive.request(what, beacon, DOCK_V), np.zeros(3))
     assert drive.request(what, beacon, DOCK_V) is None
+    assert drive.docked
+
+
+def test_a_full_battery_is_no_dock() -> None:
+    """The robot's own batteries give up to 16.7 V, its dock 17.6 V; the firmware asks for more than 17.0 V."""
+    drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
+    for _ in range(5):
+        request = drive.request(what, beacon, 17.0)
+        assert request is not None
+        assert np.any(request)
+    for _ in range(2):
+        assert not np.any(drive.request(what, beacon, 17.1))
+    assert drive.request(what, beacon, 17.1) is None
     assert drive.docked
 
 

@@ -17,6 +17,7 @@ from horde_env.backend import Floats, Frame
 from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.robot import RobotSpec
 from horde_env.testing import LosingBody
 from tests.env.toy import ToyBody
 
@@ -142,7 +143,7 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
     np.testing.assert_array_equal(observation, last)
     assert set(lost_info) == set(info)
     assert (lost_info["gap"], lost_info["applied"], lost_info["stale"]) == (1, 0, 1)
-    assert "no frame from nowhere" in caplog.text
+    assert caplog.text.count("no frame from nowhere") == 1
     assert env.fault is not None
     with pytest.raises(ResetNeeded, match="reset"):
         env.step(0)
@@ -151,7 +152,7 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
     assert env.step(0)[3] is False
 
 
-def test_a_body_lost_on_the_drive_needs_a_fresh_start() -> None:
+def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
     """The reset cannot hand back an observation, so it raises; the next one opens the body again."""
     body = LosingBody(ToyBody(), n_answers=3)
     env = PenEnv(body)
@@ -160,6 +161,7 @@ def test_a_body_lost_on_the_drive_needs_a_fresh_start() -> None:
     env.step(4)
     with pytest.raises(BackendLost, match="no frame from nowhere"):
         env.reset(options={"manoeuvre": "centre"})
+    assert caplog.text == "", "who catches the error says it"
     with pytest.raises(ResetNeeded):
         env.step(0)
     assert env.reset()[1]["gap"] == 1
@@ -265,6 +267,47 @@ def test_closing_twice_does_nothing() -> None:
     env.close()
     with pytest.raises(ResetNeeded):
         env.step(0)
+
+
+def test_closing_stops_the_motors_before_anything_else_and_whatever_happens() -> None:
+    """A window may take its time to go, or fail; and one that a robot outlives must still be closed."""
+    done: list[str] = []
+
+    class Window:
+        def close(self) -> None:
+            done.append("window")
+
+    class Body(ToyBody):
+        def close(self) -> None:
+            done.append("body")
+            raise BackendUnavailable("it was closed already")
+
+    env = PenEnv(Body())
+    env._window = Window()  # type: ignore[assignment]
+    with pytest.raises(BackendUnavailable):
+        env.close()
+    assert done == ["body", "window"]
+
+
+def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first scaling compiles for a second; a robot's first step would take that long, and its packets with it."""
+    order: list[str] = []
+
+    class Body(ToyBody):
+        def reset(self, rng: np.random.Generator) -> Frame:
+            order.append("frame")
+            return super().reset(rng)
+
+    class Clock(RealTimeClock):
+        def start(self) -> None:
+            order.append("clock")
+            super().start()
+
+    scale = RobotSpec.scale
+    monkeypatch.setattr(RobotSpec, "scale", lambda self, values: (order.append("scale"), scale(self, values))[1])
+    with PenEnv(Body(), Clock(0.1)) as env:
+        env.reset(seed=0)
+    assert order == ["scale", "clock", "frame", "scale"]
 
 
 def test_importing_the_package_stays_light() -> None:

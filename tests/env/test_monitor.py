@@ -84,9 +84,10 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
     tally = Tally(period_s=0.1)
     assert tally.packets_per_s is None
     for k in range(40):
-        tally.take(
-            {**INFO, "crc_errors": 2, "clipped": 3, "gap": k == 5, "applied": k != 7, "packets": 10 - 5 * (k < 20)}
-        )
+        counts = {"crc_errors": 2, "clipped": 3, "gap": k == 5, "applied": k != 7, "packets": 10 - 5 * (k < 20)}
+        tally.take(INFO | counts | {"t": 0.1 * (k + 1)})
+        if k == 0:
+            assert tally.packets_per_s == pytest.approx(50.0)
     assert tally.faults == {"crc_errors": 80, "gap": 1, "stale": 0, "clipped": 120, "not applied": 1}
     assert tally.packets_per_s == pytest.approx(100.0)  # over the last 20 steps alone
     text = picture(tally=tally)
@@ -94,6 +95,17 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
     assert "age 4 ms" in text
     assert "t 12.3 s" in text
     assert "gap 1" in text
+
+
+def test_packets_are_counted_against_the_time_that_has_passed() -> None:
+    """Steps of 0.16 s on a busy machine, 16 packets each; a robot that sends nothing has a time that stands still."""
+    tally = Tally(period_s=0.1)
+    for k in range(30):
+        tally.take(INFO | {"t": 0.16 * (k + 1), "packets": 16})
+    assert tally.packets_per_s == pytest.approx(100.0)
+    for _ in range(20):
+        tally.take(INFO | {"t": 4.8, "packets": 0})
+    assert tally.packets_per_s == 0.0
 
 
 @given(st.lists(st.floats(), min_size=SPEC.n_channels, max_size=SPEC.n_channels))

@@ -291,8 +291,8 @@ def test_an_emergency_stop_set_meanwhile_is_shown(
     assert "kept still: emergency stop: smoke" in capsys.readouterr().out
 
 
-def test_a_robot_that_goes_away_ends_the_monitor(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
+def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Vanishing(Robot):
         def exchange(self, command: Floats) -> Frame:
@@ -300,8 +300,22 @@ def test_a_robot_that_goes_away_ends_the_monitor(
 
     robot = instead(Vanishing())
     assert cli.main(["monitor"]) == 1
-    assert "no frame from /dev/robot" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("no frame from /dev/robot") == 1
+    assert caplog.records == []
     assert robot.n_closed == 1
+
+
+def test_a_link_that_is_lost_and_a_robot_that_obeys_nothing_are_shown(
+    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot: Any = instead(Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1})))
+    robot.loss = "no packet for 0.31 s"
+    assert cli.main(["monitor", "--once"]) == 0
+    assert "out of reach: no packet for 0.31 s" in capsys.readouterr().out
+    instead(Robot())
+    monkeypatch.setattr(PenEnv, "disobedience", "it does nothing")
+    assert cli.main(["monitor", "--once"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("\nit does nothing")
 
 
 def test_blocks_are_drawn_only_where_they_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

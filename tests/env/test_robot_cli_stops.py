@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_env import cli
+from horde_env import cli, emergency
 from horde_env.backend import Frame
 from horde_env.emulator import Emulator
-from horde_env.hardware import robot_file
-from horde_env.hardware.control import COAST, FILL, HALT, encode_control
+from horde_env.hardware import halt, robot_file
+from horde_env.hardware.control import COAST, FILL, HALT, Control, MotorMode, encode_control
 from horde_env.hardware.latch import EmergencyLatch, default_path
+from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
+from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.wire import RobotState, encode_state
 from horde_env.robot import Floats, critterbot
 from tests.env.hardware.peers import Terminal
@@ -32,6 +34,12 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 
 SPEC = critterbot()
 PORT = ["--backend", "serial", "--port", "/dev/robot"]
+
+
+@pytest.fixture
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody drives the robot nobody answers: no test need wait for that."""
+    monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------------
@@ -138,12 +146,14 @@ def test_the_stop_of_another_robot_says_how_it_is_cleared(capsys: pytest.Capture
     assert EmergencyLatch(default_path()).reason == ""
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_whose_port_is_not_there_is_set_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stop", "--port", "/dev/none"]) == 1
     assert "there is no port /dev/none" in capsys.readouterr().err
     assert EmergencyLatch(default_path()).reason
 
 
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,15 +168,30 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
     assert "Permission denied" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("velocity", "code"), [(0, 0), (20, 1)])
-def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
-    velocity: int, code: int, terminal: Terminal, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("channel", "code", "said"),
+    [
+        ("", 0, "the robot answers, and its wheels are at rest"),
+        ("motor_velocity_220", 0, "the robot answers, and its motors are off, but a wheel still turns"),
+        ("motor_voltage_220", 1, "but its motors are still driven: switch the robot off"),
+    ],
+)
+def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
+    channel: str,
+    code: int,
+    said: str,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
+    monkeypatch.setattr(halt, "SETTLE_S", 0.2)
+    monkeypatch.setattr(halt, "OFF_S", 0.2)
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
-    raw[SPEC.index("motor_velocity_220")] = velocity
-    coast, halt = encode_control(COAST), encode_control(HALT)
+    if channel:
+        raw[SPEC.index(channel)] = 20
+    coast, stand = encode_control(COAST), encode_control(HALT)
     heard = b""
 
     def answer() -> None:
@@ -178,12 +203,80 @@ def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     robot.start()
     assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
     robot.join()
-    assert heard == FILL + halt + halt + coast
+    assert heard == FILL + stand + stand + coast
     out, err = capsys.readouterr()
-    assert ("its wheels are at rest" in out) is (code == 0)
-    assert ("switch the robot off" in err) is (code == 1)
+    assert said in (err if code else out)
 
 
+@pytest.mark.sim
+def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Left with duties of 100, it drives on as fast as its controllers allow; then its wheels roll for a second."""
+    with Emulator(seed=0, awake=True) as robot:
+        path = robot.open_pty()
+        for _ in range(150):  # the voltage cap grows by one per cycle
+            robot.robot.receive(encode_control(Control(MotorMode.WHEEL_VOLTAGE, 100, 100, 100)))
+            robot.advance(speak=False)
+        robot.robot.receive(encode_control(HALT))
+        for _ in range(100):
+            robot.advance(speak=False)
+        assert abs(robot.robot.machine.body.motion.yaw_rate) > 4.0, "it does not stop by itself"
+        robot.start()
+        code = cli.main(["stop", "--port", path, "--parity", "none"])
+        assert (code, abs(robot.robot.machine.body.motion.yaw_rate)) == (0, pytest.approx(0.0, abs=0.4))  # two units
+    assert "the robot answers, and its wheels are at rest" in capsys.readouterr().out
+
+
+def test_a_stop_waits_for_motors_that_are_driven_a_little_longer(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A duty within a ramp does not end it: the motors are driven for half a second more, though the wheels stand."""
+    raw = np.zeros(SPEC.n_channels)
+    raw[SPEC.index("bus_voltage")] = 160
+
+    def answer() -> None:
+        terminal.hear(len(FILL) + 27)
+        for volts in (20, 0):
+            raw[SPEC.index("motor_voltage_220")] = volts
+            terminal.say(encode_state(RobotState(raw)))
+            time.sleep(0.3)
+
+    robot = threading.Thread(target=answer)
+    robot.start()
+    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 0
+    robot.join()
+    assert "the robot answers, and its wheels are at rest" in capsys.readouterr().out
+
+
+def test_a_stop_while_another_program_drives_is_told_by_that_program(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It holds the port, so that nothing can be sent, but it sees the stop in its next step and says so."""
+    latch = EmergencyLatch(default_path())
+
+    def step() -> None:
+        assert wait_until(lambda: bool(latch.reason))
+        time.sleep(0.3)  # it is within a step, and that took long
+        latch.answer()
+
+    driver = threading.Thread(target=step)
+    with Port(PortConfig(terminal.path, parity="none"), time.monotonic):
+        driver.start()
+        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 0
+        driver.join()
+        out, err = capsys.readouterr()
+        assert f"process {os.getpid()}, which drives the robot, has stopped it and keeps it still" in out
+        assert err == ""
+        assert cli.main(["stop", "--clear"]) == 0
+        capsys.readouterr()
+        monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
+        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "whoever it is now, nobody answers"
+    err = capsys.readouterr().err
+    assert "nothing was sent to the robot" in err
+    assert "is in use by another program" in err
+    assert "No program of this package has answered the emergency stop" in err
+
+
+@pytest.mark.usefixtures("_no_patience")
 def test_a_stop_to_a_silent_robot_says_that_nothing_answers(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from horde_env.backend import Floats, Frame
 from horde_env.manoeuvre import wall_distances
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.verdicts import expected_wheels
 
 
 class ToyBody:
@@ -78,6 +79,7 @@ class ToyBody:
         noise = self._rng.normal(0.0, 0.012, distance.shape)
         values[spec.group("ir_distance")] = np.clip(0.01 + signal / (1.0 + signal) + noise, 0.0, 1.0)
         values[spec.group("light")] = 0.1 + 0.5 * np.exp(-np.hypot(*(self.pose[:2] - 0.8)))
+        values[spec.group("motor_voltage")] = expected_wheels(self.velocity, spec)
         values[spec.index("rotational_velocity")] = self.velocity[2]
         values[spec.group("last_request")] = command / spec.largest_request
         values[spec.index("overheating")] = 0.0

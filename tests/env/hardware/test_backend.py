@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
+from horde_env.clock import RealTimeClock
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT, Control, LedMode, MotorMode, drive
@@ -135,7 +137,8 @@ def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: Vir
     assert [round(t - start, 6) for t, c in robot.heard[n:] if c == ASKED] == [0.01, 0.11, 0.21]
     assert [round(f.t, 6) for f in frames] == [0.1, 0.2, 0.3]
     assert [f.sensor_age_s for f in frames] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
-    assert [f.extras for f in frames] == [{"packets": 10, "skipped_bytes": 0, "reconnects": 0}] * 3
+    never_lost = {"reconnects": 0, "link_losses": 0, "s_without_link": 0.0}
+    assert [f.extras for f in frames] == [{"packets": 10, "skipped_bytes": 0, **never_lost}] * 3
     assert marks(frames) == ["", "", ""]
 
 
@@ -145,7 +148,7 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
     frame = body.exchange(np.array([0.0, 0.22, -2.3]))
 
     for name, raw in GOLDEN_RAW.items():
-        if name not in ("ir_light", "motor_velocity"):
+        if name not in ("ir_light", "motor_velocity", "motor_voltage"):
             group = SPEC.group(name)
             assert np.allclose(frame.values[group], SPEC.lsb[group] * raw, atol=1e-12), name
     assert np.allclose(frame.values[SPEC.group("last_request")], [0.0, 0.5, -0.5])
@@ -198,6 +201,27 @@ def test_damaged_packets_make_a_gap_by_their_bytes(robot: VirtualRobot, body: Se
     assert marks(life(body, 3)) == ["", "g", ""]
 
 
+@pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
+def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
+    robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
+) -> None:
+    """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
+    body.reset(RNG)
+    assert marks(life(body, 2)) == ["", ""]
+    robot.sleep(late_s)  # the host was busy between two steps
+    assert marks(life(body, 3)) == ["g" * gap, "", ""]
+
+
+def test_a_step_whose_wait_ends_late_is_a_gap_from_half_a_period_on(robot: VirtualRobot, body: SerialBody) -> None:
+    """This machine wakes up late, once, by 40 ms and then by 80."""
+    lateness = iter([0.0, 0.04, 0.0, 0.0, 0.08, 0.0, 0.0])
+    clock = body.clock
+    assert isinstance(clock, RealTimeClock)
+    clock._sleep = lambda seconds: robot.sleep(seconds + next(lateness))
+    body.reset(RNG)
+    assert marks(life(body, 7)) == ["", "", "", "", "g", "", ""]
+
+
 def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
     """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
     body.reset(RNG)
@@ -213,6 +237,25 @@ def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, b
 
     robot.spoil = hold
     assert marks(life(body, 4)) == ["", "s", "", ""]
+
+
+def test_the_beacon_is_the_change_between_neighbouring_packets_alone(robot: VirtualRobot, body: SerialBody) -> None:
+    """It alternates by 40 from packet to packet: across a damaged one it would seem to have gone out."""
+    n = 0
+    say = robot.line.say
+
+    def blinking(state: Any, t: float) -> bytes:
+        nonlocal n
+        n += 1
+        raw = state.raw.copy()
+        raw[SPEC.group("ir_light")] = 100 + 40 * (n % 2)
+        return bytes(say(state._replace(raw=raw), t))
+
+    robot.line.say = blinking  # type: ignore[method-assign]
+    body.reset(RNG)
+    spoil_packets(robot, {19}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
+    beacons = [frame.beacon for frame in life(body, 3)]
+    assert np.array(beacons) == pytest.approx(np.full((3, 8), 40 / 255))
 
 
 def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
@@ -246,6 +289,13 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     assert marks(frames[back + 1 :]) == [""] * (16 - back)
     assert frames[back].extras["reconnects"] == 1
     assert (body.stats.losses, body.stats.reconnects) == (1, 1)
+    assert [frame.extras["link_losses"] for frame in frames] == [1] + [0] * 16, "it was noticed at once"
+    away_s = [frame.extras["s_without_link"] for frame in frames]
+    assert away_s[: back - 1] == pytest.approx([0.1] * (back - 1), abs=0.011)
+    assert away_s[back + 1 :] == [0.0] * (16 - back)
+    assert sum(away_s) == pytest.approx(body.stats.lost_s)
+    assert 0.1 * (back - 1) < sum(away_s) < 0.1 * (back + 1)
+    assert body.loss == "the device went away (unplugged, or switched off?)"
     assert robot.controls()[n : n + 3] == [HALT, COAST, HALT]  # as at the first opening
     times = [f.t for f in frames[back:]]
     assert np.diff(times) == pytest.approx(0.1)
@@ -278,6 +328,37 @@ def test_a_short_silence_keeps_the_connection(robot: VirtualRobot, body: SerialB
     assert body.stats.losses == 0
 
 
+def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: VirtualRobot, body: SerialBody) -> None:
+    """After a pause of this machine its packets are there, but not read yet: nothing is opened again for that."""
+    body.reset(RNG)
+    life(body, 2)
+    robot.silent = True
+    robot.sleep(0.5)
+    frames = life(body, 1)
+    robot.silent = False
+    frames += life(body, 2)
+    assert marks(frames) == ["sg", "g", ""]
+    assert body.stats.losses == 0
+
+
+def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot) -> None:
+    """0.1 s after the first attempt, then twice as long after each, 2 s at most; a try takes place within a step."""
+    tried: list[float] = []
+
+    def connect(url: str, **settings: Any) -> Any:
+        tried.append(robot.now)
+        return robot.connect(url, **settings)
+
+    body = serial_body(robot, connect=connect)
+    body.reset(RNG)
+    life(body, 2)
+    robot.unplug()
+    life(body, 130)
+    body.close()
+    assert np.diff(tried[1:9]) == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0], abs=0.101)
+    assert np.diff(tried[1:9]).min() > 0.1
+
+
 def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot) -> None:
     body = serial_body(robot, link={"frame_timeout_s": 2.0})
     body.reset(RNG)
@@ -285,8 +366,13 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d+ s \(limit 2.000 s\)"):
+    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d s \(limit 2.0 s\)") as lost:
         life(body, 100)
+    said = str(lost.value)
+    assert "Reaching it again failed: there is no port" in said
+    assert "The robot stops by itself 0.5 s after the last command that reached it" in said
+    assert "told to stop" not in said, "nobody could tell it"
+    assert "timeout" not in said, "no command has such an option"
     assert robot.now - start == pytest.approx(2.1, abs=0.11)
     with pytest.raises(BackendUnavailable, match="call reset"):
         body.exchange(REST)
@@ -349,13 +435,103 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
     assert robot.controls()[-1] == ASKED
 
 
+def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
+    """Let the link go on as in a thread of its own while the program asks for nothing."""
+    assert body._link is not None
+    end = robot.now + seconds - 1e-9
+    while robot.now < end:
+        robot.sleep(0.01)
+        body._link.tend()
+
+
+def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
+    """Its answers have stopped, but it may hear: it is told at once, not with the next exchange's reconnection."""
+    body.reset(RNG)
+    life(body, 3)
+    robot.silent = True
+    while not body.stats.losses:
+        body.exchange(FORWARD)
+    lost_t = robot.now
+    robot.sleep(0.02)
+    told = [control for t, control in robot.heard if t > lost_t]
+    assert told == [HALT]
+    assert max(map(abs, robot.setpoints)) < 19, "the ramp has begun"
+    robot.silent = False
+
+
+@pytest.mark.parametrize("asked_meanwhile", [0, 2])
+def test_no_command_of_before_is_repeated_after_a_return(
+    robot: VirtualRobot, body: SerialBody, asked_meanwhile: int
+) -> None:
+    """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
+    body.reset(RNG)
+    life(body, 3)
+    link = body._link
+    assert link is not None
+    link.lose("a test")
+    life(body, asked_meanwhile)
+    n = len(robot.heard)
+    while not link.is_open:
+        hang(robot, body, 0.01)
+    assert robot.now - robot.heard[n - 1][0] < 0.3, "too late to show anything"
+    hang(robot, body, 0.3)
+    assert ASKED not in robot.controls()[n:]
+    assert robot.setpoints == (0, 0, 0)
+
+
+def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_second(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
+    body.reset(RNG)
+    n = len(robot.heard)
+    body.exchange(FORWARD)
+    hang(robot, body, 0.6)
+    asked = [t for t, control in robot.heard[n:] if control == ASKED]
+    assert np.diff(asked) == pytest.approx([0.1] + [0.05] * (len(asked) - 2), abs=0.011)
+    assert 0.30 < asked[-1] - asked[0] <= 0.36
+    assert robot.controls()[-1] == HALT
+
+
+def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody) -> None:
+    """The program hung for half a second: the robot was stopped meanwhile, so the step it then ends was not done."""
+    body.reset(RNG)
+    life(body, 2)
+    hang(robot, body, 0.5)
+    assert body.stats.lapses == 1
+    frames = life(body, 3)
+    assert [frame.applied for frame in frames] == [False, True, True]
+    assert frames[0].gap
+
+
+def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot) -> None:
+    """An old frame says nothing about now: to count it as news would let its time decide what it does not know."""
+    judged: list[float] = []
+
+    class Witness:
+        def judge(self, values: Any, charge_state: int, t: float) -> str:
+            judged.append(t)
+            return ""
+
+    body = serial_body(robot, supervisor=Witness())
+    body.reset(RNG)
+    life(body, 2)
+    robot.silent = True
+    frames = life(body, 2)
+    robot.silent = False
+    frames += life(body, 2)
+    assert marks(frames) == ["s", "s", "g", ""]
+    assert judged == pytest.approx([0.0, 0.1, 0.2, 0.5, 0.6])
+    body.close()
+
+
 # ---- safety ----------------------------------------------------------------------------------------------------------
 
 
 def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: SerialBody) -> None:
     body.reset(RNG)
     robot.sleep(1.1)  # the firmware looks at heat after its first second
-    assert marks(life(body, 2)) == ["", ""]
+    assert marks(life(body, 2)) == ["g", ""]  # which was a long step
     robot.raw[SPEC.group("motor_temperature")] = 60
     assert marks(life(body, 3)) == ["n", "n", "n"]
     assert "too hot" in body.reason
@@ -379,6 +555,46 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
     assert marks(life(body, 10))[-1] == ""
 
 
+def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot) -> None:
+    """Nobody supervises it here; its charger held it for the first half of the step."""
+
+    class Trusting:
+        def judge(self, values: Any, charge_state: int, t: float) -> str:
+            return ""
+
+    body = serial_body(robot, supervisor=Trusting())
+    body.reset(RNG)
+    robot.charge_state = 2
+    assert marks(life(body, 2)) == ["n", "n"]
+    robot.charge_state = 0
+    assert marks(life(body, 2)) == ["n", ""]
+    body.close()
+
+
+def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: VirtualRobot, body: SerialBody) -> None:
+    """A bus of 12.0 V stops it by our own rule, of which the robot knows nothing."""
+    robot.raw[SPEC.index("bus_voltage")] = 120
+    assert not body.reset(RNG).applied
+    assert "bus voltage 12.0 V is below 12.5 V" in body.reason
+    n = len(robot.heard)
+    assert marks(life(body, 2)) == ["n", "n"]
+    assert ASKED not in robot.controls()[n:]
+
+
+def test_a_reset_stops_a_moving_robot_at_once_and_forbids_charging_again(robot: VirtualRobot, body: SerialBody) -> None:
+    """Not by the robot's own timeout, half a second later."""
+    body.reset(RNG)
+    body.enable_charging(True)
+    life(body, 5)
+    assert robot.charging_enabled
+    n, t = len(robot.heard), robot.now
+    body.reset(RNG)
+    assert robot.heard[n][1] == HALT
+    assert robot.heard[n][0] < t + 0.02
+    life(body, 2)
+    assert not robot.charging_enabled
+
+
 def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
     latch = EmergencyLatch(tmp_path / "stop")
     body = serial_body(robot, latch=latch)
@@ -390,6 +606,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     assert marks(frames) == ["n", "n", "n"]
     assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
+    assert latch.answered_by == f"process {os.getpid()}"
     n = len(robot.heard)
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
         body.reset(RNG)
@@ -398,6 +615,31 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     latch.clear()
     body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
+    body.close()
+
+
+def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
+    robot: VirtualRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing takes time, and around a lost link nobody has stopped anything."""
+    answers: list[float] = []
+    monkeypatch.setattr(EmergencyLatch, "answer", lambda _: answers.append(robot.now))
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 2)
+    assert answers == []
+    for n in (1, 2):
+        latch.set("a hand in the pen")
+        life(body, 3)
+        assert len(answers) == n
+        latch.clear()
+        life(body, 2)
+    robot.unplug()
+    life(body, 2)
+    latch.set("a hand in the pen")
+    life(body, 2)
+    assert len(answers) == 2
     body.close()
 
 
@@ -578,6 +820,7 @@ def test_the_original_simulator_is_told_of_motors_alone(driver: VirtualRobot) ->
     driver.line.say = simulated  # type: ignore[method-assign]
     body = drops_body(driver)
     body.reset(RNG)
+    body.enable_charging(True)
     frames = life(body, 2)
     body.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import grp
 import re
 import termios
 import threading
@@ -13,6 +12,7 @@ import pytest
 import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import diagnosis
 from horde_env.hardware.control import MI_ON, STOP
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
@@ -54,10 +54,18 @@ def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: by
     ("url", "sentence"),
     [
         ("/dev/ttyNone7", r"there is no port /dev/ttyNone7\. This machine has .+\."),
+        ("127.0.0.1:2330", r"is no device: write socket://127\.0\.0\.1:2330 .*; a driver needs the drops backend"),
         ("/", "/ is not a serial port"),
         ("/dev/null", "/dev/null is not a serial port"),
         ("socket://127.0.0.1", "names no port: write socket://HOST:PORT"),
-        ("socket://127.0.0.1:x", "names no port: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:", "names no port: write socket://HOST:PORT"),
+        ("rfc2217://robot", "names no port: write rfc2217://HOST:PORT"),
+        ("socket://:2330", "names no host: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:x", "a port is a number from 1 to 65535, not x"),
+        ("socket://127.0.0.1:99999", "a port is a number from 1 to 65535, not 99999"),
+        ("socket://127.0.0.1:0", "a port is a number from 1 to 65535, not 0"),
+        ("socket://127.0.0.1:-1", "a port is a number from 1 to 65535, not -1"),
+        ("socket://::1:2330", r"is no address: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330"),
         ("socket://127.0.0.1:1", "socket://127.0.0.1:1 cannot be opened: .*Connection refused"),
         ("gopher://robot", "gopher://robot cannot be opened: .*'gopher' not known"),
     ],
@@ -72,16 +80,58 @@ def test_a_port_in_use_says_so(terminal: Terminal) -> None:
         Port(config(terminal.path), Ticks())
 
 
-def test_no_permission_names_the_group(tmp_path: Path) -> None:
-    device = tmp_path / "ttyUSB0"
+@pytest.mark.parametrize(
+    ("group", "mode", "helps"),
+    [
+        ("dialout", 0o660, True),
+        ("uucp", 0o660, True),
+        ("dialout", 0o600, False),
+        ("dialout", 0o640, False),
+        ("root", 0o660, False),
+        ("disk", 0o660, False),
+    ],
+)
+def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
+    group: str, mode: int, helps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/ttyS0 of a bare machine belongs to root; who joins that group, or disk's, may do anything."""
+    device = tmp_path / "ttyS0"
     device.touch()
+    device.chmod(mode)
+    monkeypatch.setattr(diagnosis, "_name_of", lambda _: group)
 
     def refuse(*_: object, **__: object) -> None:
         raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
 
-    group = grp.getgrgid(device.stat().st_gid).gr_name
-    with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}.*usermod -aG {group}"):
+    with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
         Port(config(str(device)), Ticks(), connect=refuse)
+    assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
+    assert ("usermod" in str(refusal.value)) is helps
+    assert ("Is it the robot's port?" in str(refusal.value)) is not helps
+    assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
+
+
+@pytest.mark.parametrize(
+    ("url", "heard", "woken", "sentence"),
+    [
+        ("/dev/robot", b"", True, "/dev/robot went away before the robot answered: gone"),
+        ("socket://r:2330", b"", True, "2330 is the port of the robot's own driver: use the drops backend there"),
+        ("socket://r:2324", b"", True, "2324 is the port of the robot's own driver: use the drops backend there"),
+        ("socket://r:9", b"CritterStateDrop", True, "r:9 sends drops, not the bytes .*: use the drops backend there"),
+        (
+            "socket://r:9",
+            b"",
+            True,
+            r"drive the robot already, or does its own driver listen there \(backend drops\)\?",
+        ),
+        ("socket://r:2330", b"", False, r": gone\. Does another program drive the robot already\?"),
+    ],
+)
+def test_who_parts_before_the_robot_answers_is_guessed_by_what_it_said(
+    url: str, heard: bytes, woken: bool, sentence: str
+) -> None:
+    """The robot's own driver cuts off who does not send whole drops, as nobody does who speaks its serial line."""
+    assert re.search(sentence + "$", diagnosis.explain_parting(config(url), heard, "gone", woken).rstrip("."))
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:

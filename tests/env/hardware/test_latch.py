@@ -139,6 +139,32 @@ def test_looking_reads_the_file_once(path: Path, monkeypatch: pytest.MonkeyPatch
     assert reads == [1]
 
 
+def test_who_stopped_the_robot_says_so_until_the_stop_is_cleared_or_set_anew(path: Path) -> None:
+    ours, theirs = EmergencyLatch(path), EmergencyLatch(path)
+    assert ours.answered_by == ""
+    ours.set("fire")
+    theirs.answer()
+    assert ours.answered_by == f"process {os.getpid()}"
+    ours.set("more fire")
+    assert ours.answered_by, "it is the same stop"
+    ours.clear()
+    assert ours.answered_by == ""
+    theirs.answer()
+    ours.set("another fire")
+    assert ours.answered_by == "", "that was an answer to an earlier stop"
+
+
+def test_an_answer_that_cannot_be_written_or_read_is_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latch = EmergencyLatch(path)
+    latch.set("fire")
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkstemp", refuse_writing)
+        latch.answer()
+    assert latch.answered_by == ""
+    path.with_name("critterbot.stopped").write_bytes(b"\xff\xfe")
+    assert latch.answered_by == ""
+
+
 def test_each_robot_has_its_own_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_path("second") == tmp_path / "horde" / "second.stop"

@@ -13,7 +13,7 @@ import serial
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import MI_ON, STOP, Control, drive, encode_control
-from horde_env.hardware.port import Port
+from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.readings import aggregate
 from horde_env.hardware.stream import ControlParser, StateParser
 from horde_env.hardware.wire import RobotState
@@ -92,6 +92,25 @@ def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
         terminal.say(GOLDEN)
         assert await_reading(p, 3).n_skipped == 0
         assert p.counts == (4 * 83 - 1, 3, 1, 82)
+
+
+def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() -> None:
+    """After 250 the byte 10 stands for 266; after two lost packets nobody knows, and it is taken as it is."""
+    high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
+    for n_lost, level in ((0, 266.0), (1, 266.0), (2, 10.0)):
+        with Port(config("loop://"), Ticks()) as p:
+            p.write(high * 3)
+            await_reading(p, 3)
+            p.write(lost * n_lost + low)
+            assert await_reading(p, 4).ir_light[2] == level
+
+
+def test_a_command_over_tcp_does_not_wait_for_company() -> None:
+    """Nagle's algorithm would hold it back for up to 40 ms."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = serial_for_url(f"socket://127.0.0.1:{server.getsockname()[1]}")
+        assert port._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        port.close()
 
 
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:

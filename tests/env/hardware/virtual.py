@@ -241,6 +241,7 @@ class VirtualRobot:
     def _state(self) -> RobotState:
         raw = self.raw.copy()
         raw[SPEC.group("motor_velocity")] = self.setpoints
+        raw[SPEC.group("motor_voltage")] = self.setpoints  # as the real one: 0 where a wheel is to stand, and else not
         self.firmware.wheels[firmware.TEMPERATURE] = raw[SPEC.group("motor_temperature")]
         self.firmware.wheels[firmware.CLICKS] = 4 * np.array(self.setpoints)
         raw[SPEC.index("overheating")] = self.firmware.overheated

@@ -233,6 +233,22 @@ def test_wandering_into_the_dock_does_not_freeze_the_robot(robot: SimulatedBody)
     assert math.hypot(after.x - before.x, after.y - before.y) > 0.2
 
 
+@pytest.mark.parametrize(
+    ("aside_m", "off_deg", "meets"), [(0.0, 0, True), (0.0, 15, True), (0.0, 25, False), (0.06, 0, False)]
+)
+def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
+    robot: SimulatedBody, aside_m: float, off_deg: float, meets: bool
+) -> None:
+    """Within 5 cm of the middle of the dock's face and 20 degrees of its axis."""
+    machine = robot.machine
+    x, y, ux, uy = machine._face
+    heading = math.atan2(-uy, -ux) + math.radians(off_deg)
+    radius = SPEC.body["radius_m"]
+    nose = x - aside_m * uy, y + aside_m * ux
+    machine.body.place(nose[0] - radius * math.cos(heading), nose[1] - radius * math.sin(heading), heading)
+    assert machine.on_dock() is meets
+
+
 def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
     robot = SimulatedBody(senses=Blind(), battery_scale=0.001)
     robot.reset(np.random.default_rng(0))

@@ -50,6 +50,16 @@ def test_a_steady_turn_is_felt_by_the_chip_beside_the_axis() -> None:
     np.testing.assert_allclose(raw_acceleration(yaw_rate=3.0) - raw_acceleration(), [-4.70, -13.15, 0.0], atol=0.01)
 
 
+def test_a_contact_rings_in_z_alone() -> None:
+    """0.5 N s at 6 m/s^2 per N s, whichever way it swings."""
+    quiet = np.zeros(7)
+    for swing in (1.0, -0.4):
+        still, hit, normal = np.zeros(3), np.zeros(3), np.array([*quiet[:6], swing])
+        inertial.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.0, normal, still)
+        inertial.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.5, normal, hit)
+        np.testing.assert_allclose(hit - still, [0.0, 0.0, 3.0 * swing], atol=1e-12)
+
+
 def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
     """Over all roller phases and noise: 150 to 400 counts sd in y and z at full speed, as in the log; none at rest."""
     rng, sd = np.random.default_rng(seed=0), {}

@@ -177,6 +177,12 @@ def test_the_encoder_loses_no_edge() -> None:
         total += wheels[fw.CLICKS]
     assert np.all(np.abs(total * motors.EDGE_M - motion[motors.TRAVEL] * motors.EDGE_M) < 40 * motors.EDGE_M)
     way = 5.0 * geometry @ np.array([0.1, 0.05, -1.0])
+    for yaw_rate in (-1.0, 1.0):
+        quiet, counted = np.zeros((motors.N_ROWS, 3)), np.zeros(3)
+        for _ in range(500):
+            motors.sense(quiet, wheels, geometry, np.zeros(3), 0.0, 0.1, 0.05, yaw_rate)
+            counted += wheels[fw.CLICKS]
+        np.testing.assert_array_equal(counted, np.floor(quiet[motors.TRAVEL]))
     np.testing.assert_allclose(motion[motors.TRAVEL] * motors.EDGE_M, way, rtol=1e-9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from horde_env.sim import power
@@ -95,6 +96,16 @@ def test_leaving_the_dock_when_all_are_full_is_no_interruption() -> None:
         supply.advance(0.0, on_dock=True, dt_s=1.0)
     supply.advance(0.0, on_dock=False, dt_s=0.1)
     assert (supply.state, supply.holds_motors) == (power.UNPLUGGED, False)
+
+
+def test_a_load_pulls_the_voltages_down() -> None:
+    """6 A more are 2 A of each battery, 0.05 ohm each: 0.1 V; the bus loses 0.02 ohm x 6 A more."""
+    seen = []
+    for motors_a in (0.0, 6.0):
+        supply = PowerSupply()
+        supply.advance(motors_a, on_dock=False, dt_s=1e-6)
+        seen.append([*supply.battery_v, supply.bus_v])
+    np.testing.assert_allclose(np.subtract(*seen), [0.1, 0.1, 0.1, 0.1 + 0.12], atol=1e-6)
 
 
 def test_a_tired_battery_lowers_all_voltages() -> None:

@@ -160,6 +160,24 @@ def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None
     assert abs(raw[:, 45:53].mean() / 50 - made.pen.room.temperature_k) < 0.1
 
 
+def test_a_knock_is_felt_in_two_packets_by_half() -> None:
+    """The shell gives way: 8 m/s^2 forward for 10 ms read as 4 in the packet then and in the next."""
+    made, knocked, out = senses(), at(ax=8.0), np.zeros((3, SPEC.n_channels))
+    for k, (before, now) in enumerate([(at(), knocked), (knocked, at()), (at(), at())]):
+        made.read(before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
+    felt = out[:, SPEC.index("acceleration_x")] - out[2, SPEC.index("acceleration_x")]
+    np.testing.assert_allclose(felt, [4.0, 4.0, 0.0], atol=0.02)
+
+
+def test_lamps_flicker_at_twice_the_mains_rate() -> None:
+    """Brightest an eighth of a cycle after zero, darkest after three eighths."""
+    made = senses()
+    room = made.pen.room
+    gain = [made._air(part / room.mains_hz)[1] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
+    np.testing.assert_allclose(gain, 1.0 + room.flicker * np.array([0.0, 1.0, 0.0, -1.0, 0.0]), atol=1e-12)
+    assert room.flicker > 0.0
+
+
 def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     """Turned from the cold pane to the radiator: unchanged for 0.14 s, then 1 - exp(-t/0.3 s) of the way."""
     made, rng, values = senses(), np.random.default_rng(0), np.zeros((200, 57))
@@ -171,6 +189,9 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     changes = np.flatnonzero(np.diff(zones))
     assert np.all(np.diff(changes) == 14)
     assert zones[199] > zones[99] + 1.5
+    turned = next(k for k in changes if k >= 99)
+    way = [(zones[turned + 1 + 14 * k] - zones[99]) / (zones[199] - zones[99]) for k in range(3)]
+    np.testing.assert_allclose(way, 1.0 - np.exp(-0.14 * np.arange(1, 4) / 0.3), atol=0.12)
 
 
 def test_follow_moves_by_its_reach_and_forgets_drift_by_its_share() -> None:
