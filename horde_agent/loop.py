@@ -181,6 +181,7 @@ class Life:
             ValueError: If a name is unknown, no demon would be left, or another demon or the tile coder needs the
                 prediction of one that goes; nothing has changed.
         """
+        names = names if isinstance(names, str) else list(names)
         feedback = self.interface.feedback
         fed_back = [] if feedback is None else [name for name in feedback.names if name in names]
         if fed_back:
