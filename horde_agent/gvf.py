@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.policies import Policy, real_number, whole_number
+from horde_agent.policies import Policy, is_policy, real_number, whole_number
 
 Tiles = NDArray[np.int64]
 StateFunction = Callable[[NDArray[Any], Tiles], float]
@@ -72,6 +72,7 @@ class Prediction:
 
 
 Cumulant = Channel | Feature | Prediction | StateFunction
+_CUMULANTS = (Channel, Feature, Prediction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +105,37 @@ class GVF:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ValueError(f"name of a question must be a text, not {self.name!r}")
-        where = f"question {self.name!r}: "
-        if isinstance(self.target_policy, type) or not isinstance(self.target_policy, Policy):
-            raise ValueError(
-                f"{where}target_policy must give probabilities(observation, tiles) and n_actions, not "
-                f"{self.target_policy!r}"
+        cumulant, z = self.cumulant, self.outcome
+        if not is_policy(self.target_policy):
+            raise self._refused(
+                f"target_policy must give probabilities(observation, tiles) and n_actions, not {self.target_policy!r}"
             )
-        if not isinstance(self.cumulant, Channel | Feature | Prediction) and not _is_function(self.cumulant):
-            raise ValueError(
-                f"{where}cumulant must be a Channel, a Feature, a Prediction or a function of (observation, tiles), "
-                f"not {self.cumulant!r}"
+        if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant):
+            raise self._refused(
+                f"cumulant must be a Channel, a Feature, a Prediction or a function of (observation, tiles), not "
+                f"{cumulant!r}"
             )
         for argument in ("continuation", "lam"):
             value = getattr(self, argument)
-            if not _is_function(value) and not 0.0 <= real_number(where + argument, value) <= 1.0:
-                raise ValueError(f"{where}{argument} must be in [0, 1], not {value!r}")
+            if not _is_function(value) and not 0.0 <= self._number(argument, value) <= 1.0:
+                raise self._refused(f"{argument} must be in [0, 1], not {value!r}")
         if not callable(self.continuation) and self.continuation == 1.0 and not self.ends:
-            raise ValueError(
-                f"{where}a continuation of 1 sums for ever; use one below 1, or ends=True where the stream ends"
+            raise self._refused(
+                "a continuation of 1 sums for ever; use one below 1, or ends=True where the stream ends"
             )
-        if not _is_function(self.outcome) and not math.isfinite(real_number(where + "outcome", self.outcome)):
-            raise ValueError(f"{where}outcome must be finite, not {self.outcome!r}")
+        if not _is_function(z) and not math.isfinite(self._number("outcome", z)):
+            raise self._refused(f"outcome must be finite, not {z!r}")
+
+    def _number(self, argument: str, value: Any) -> float:
+        """Return an argument that must be a number."""
+        try:
+            return real_number(argument, value)
+        except ValueError as error:
+            raise self._refused(str(error)) from None
+
+    def _refused(self, why: str) -> ValueError:
+        """Return the error that names the question."""
+        return ValueError(f"question {self.name!r}: {why}")
 
 
 def _is_function(value: object) -> bool:

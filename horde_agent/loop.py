@@ -8,7 +8,6 @@ needs no worker: it moves in its own process while this one learns.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import time
@@ -27,7 +26,7 @@ from horde_agent.flags import flags_of, is_broken
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.policies import BehaviourPolicy
+from horde_agent.policies import BehaviourPolicy, can_be_called
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
 from horde_agent.roster import NEWCOMER
 from horde_agent.student import Student, Tiles, check_questions
@@ -412,13 +411,11 @@ def _check_behaviour(behaviour: object, n_actions: int) -> None:
             f"behaviour must have draw(rng, observation, tiles) and forget(), not be {behaviour!r}; Follow(policy) "
             f"makes one of a policy"
         )
-    try:
-        inspect.signature(draw).bind(None, None, None)
-    except TypeError:
+    if not can_be_called(draw, 3):
         raise ValueError(
             f"draw of the behaviour {type(behaviour).__name__} must take (rng, observation, tiles), and return an "
             f"action and its probability"
-        ) from None
+        )
     n_drawn = getattr(behaviour, "n_actions", n_actions)
     if n_drawn != n_actions:
         raise ValueError(f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}")

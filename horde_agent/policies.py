@@ -7,10 +7,12 @@ policy; one that has a memory, such as `StickyRandom`, draws by itself.
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,6 +60,29 @@ class BehaviourPolicy(Protocol):
         """Make the next draw independent of what was before: after a reset, a gap or a test excursion."""
 
 
+def is_policy(thing: object) -> bool:
+    """Return whether something gives probabilities(observation, tiles) and says of how many actions."""
+    kind: Any = type(thing)
+    if kind is type or not hasattr(thing, "n_actions"):
+        return False
+    if hasattr(kind, "probabilities"):
+        return _class_takes_a_state(kind)
+    return can_be_called(getattr(thing, "probabilities", None), 2)
+
+
+@cache
+def _class_takes_a_state(kind: Any) -> bool:
+    return can_be_called(kind.probabilities, 3)
+
+
+def can_be_called(function: Any, n_arguments: int) -> bool:
+    """Return whether something can be called with so many arguments."""
+    try:
+        return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
+    except TypeError:  # another number of them
+        return False
+
+
 def whole_number(argument: str, value: Any, least: int) -> int:
     """Return an argument as a plain int.
 
@@ -75,6 +100,8 @@ def real_number(argument: str, value: Any) -> float:
     Raises:
         ValueError: If it is not a number; the message names the argument.
     """
+    if type(value) is float:
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise ValueError(f"{argument} must be a number, not {value!r}")
     try:
@@ -307,7 +334,7 @@ class Follow:
     """
 
     def __init__(self, policy: Policy) -> None:
-        if isinstance(policy, Behaviour | type) or not isinstance(policy, Policy):
+        if isinstance(policy, Behaviour) or not is_policy(policy):
             raise ValueError(f"policy must give probabilities(observation, tiles) and n_actions, not {policy!r}")
         self.policy, self.n_actions = policy, policy.n_actions
 

@@ -192,7 +192,7 @@ def _tilings(
     for key, values, least, most in (
         ("intervals", intervals, 1, MOST_INTERVALS),
         ("tilings", [n_tilings], 1, MOST_TILINGS),
-        ("neighbour", [step], -len(groups), len(groups)),
+        ("neighbour", [step], -len(members), len(members)),
     ):
         if not all(_is_whole(n) and least <= n <= most for n in values):
             raise ValueError(f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}")
