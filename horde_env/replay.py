@@ -99,7 +99,7 @@ class RecordedLife:
 
     Each reset plays the log from its beginning. Frames carry the recorded request as `last_request`, `applied` True,
     the log's time in seconds since its first packet as `t`, and `last` on the final one. Where the log has `action` and
-    `b` but they make no sense, they are left out of `info`, and `applied` is False: nothing can be learned from there.
+    `b` but they make no sense, they are -1 and NaN, and `applied` is False: nothing can be learned from there.
 
     Attributes:
         notes: What a reader of results from it must know; of its own faults once it was read.
@@ -317,19 +317,33 @@ def _frames(read: Log, spec: RobotSpec, path: Path) -> list[Frame]:
             crc_errors=int(n_broken[k] - (n_broken[k - 1] if k else 0)),
             stale=bool(steps.stale[k]),
             gap=bool(steps.gap[k]),
-            applied=choices[k] is not None,
+            applied=choices[k].is_known,
             last=k == n - 1,
-            extras=choices[k] or {},
+            extras=choices[k].told,
         )
         for k, i in enumerate(steps.packet)
     ]
 
 
-def _choice(log: dict[str, Floats], packet: int) -> dict[str, float] | None:
-    """Return what a log tells of the choice that led to a packet; None where that makes no sense."""
+class Choice(NamedTuple):
+    """What a log tells of the choice that led to a packet.
+
+    Attributes:
+        told: `action` and `b`, where it has them; -1 and NaN where they make no sense.
+        is_known: Whether they make sense.
+    """
+
+    told: dict[str, float]
+    is_known: bool
+
+
+def _choice(log: dict[str, Floats], packet: int) -> Choice:
+    """Return what a log tells of the choice that led to a packet."""
     told = {name: float(log[name][packet]) for name in OPTIONAL if name in log}
     action, b = told.get("action", 0.0), told.get("b", 1.0)
-    return told if action >= 0.0 and action.is_integer() and 0.0 < b <= 1.0 else None
+    if action >= 0.0 and action.is_integer() and 0.0 < b <= 1.0:
+        return Choice(told, is_known=True)
+    return Choice({name: {"action": -1.0, "b": np.nan}[name] for name in told}, is_known=False)
 
 
 def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:

@@ -175,6 +175,29 @@ def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
     assert life.student.errors.n_excursions == 0
 
 
+class Silent(ToyBody):
+    """A body that tells nothing in `info`, as most environments do not."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed)[0], {}
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_a_reset_is_a_gap_though_nobody_says_so(end: str) -> None:
+    """The first observation of each episode is recorded as one, the draw from there is fresh, and none is counted."""
+    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    with toy_life(Silent({5: {end: 1}}), horde, recorder=recorder) as life:
+        life.run(8)
+    rows = recorder.stream().rows
+    ended = Flag.TERMINATED if end == "terminated" else Flag.TRUNCATED
+
+    assert rows["flags"].tolist() == [Flag.GAP, 0, 0, 0, 0, ended, Flag.GAP, 0, 0, 0]
+    assert rows["phase"].tolist() == [0] * 5 + [Phase.END] + [0] * 3 + [Phase.END]
+    assert rows["b"][[0, 6]] == pytest.approx(1 / 3)
+    assert horde.calls[6] == ("begin", 5)
+    assert life.gaps == 0
+
+
 # ---- same seed, same life --------------------------------------------------------------------------------------------
 
 

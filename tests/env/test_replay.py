@@ -311,7 +311,8 @@ def test_a_step_that_names_no_choice_is_nothing_to_learn_from(tmp_path: Path, co
     life = RecordedLife(write(tmp_path / "life.csv", log))
     found = frames(life)
     assert [f.applied for f in found] == [k != 5 for k in range(20)]
-    assert found[5].extras == {}
+    assert found[5].extras["action"] == -1.0
+    assert np.isnan(found[5].extras["b"])
     assert found[6].extras == {"action": 0.0, "b": 0.6}
     assert life.notes[-1].startswith("1 steps name no action")
 
