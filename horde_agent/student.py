@@ -136,6 +136,7 @@ class Student:
             self._test.rearrange(places(stays, self.errors.n_demons))
             if not len(self._test.demons):
                 self._test = None
+        self._made = np.where(stays >= 0, self._made[stays], 0.0)
         self.errors.rearrange(stays, self._policies_under_test())
         self._know_demons()
 
@@ -268,7 +269,7 @@ def relearn(
 ) -> Student:
     """Learn again from a recorded stream: the same weights and the same NMSRE as living it.
 
-    Behaviour does not depend on what is learned, so one life can be learned from under any number of settings.
+    What was done, and with what probability, is in the record: one life can be learned from under any settings.
 
     Args:
         stream: The recorded life; a part of one begins and ends like a gap.

@@ -244,6 +244,41 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
     np.testing.assert_allclose(hashes[0], hashes[1], rtol=1e-9)
 
 
+def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
+    """A policy that looks at the tiles, followed while the first demon goes: it is shown what it would have been."""
+
+    class ByTiles:
+        n_actions = N_ACTIONS
+
+        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+            shown.append(tiles.tolist())
+            return np.array([0.5, 0.25, 0.25])
+
+    found = []
+    for removes in (False, True):
+        shown: list[list[int]] = []
+        questions = [
+            GVF("first", constant(0), Channel(0), 0.5),
+            GVF("saw", constant(1), Channel(1), 0.8),
+            GVF("own", ByTiles(), Channel(1), 0.5),
+        ]
+        looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [64], "tilings": 2}])
+        horde = horde_of(questions, looped)
+        with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
+            life.run(150)
+            shown.clear()
+            life.excursions.config = ExcursionConfig(1.0, 8)
+            life.excursions.policies = life.excursions.policies[2:]
+            life.run(4)
+            if removes:
+                life.remove(["first"])
+            life.run(4)
+        found.append(shown)
+    assert len(found[0]) == 8
+    assert found[0] == found[1]
+    assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "what is fed back differs from step to step"
+
+
 def test_what_does_not_fit_changes_nothing() -> None:
     horde = horde_of(old_questions())
     with life_of(horde) as life:
