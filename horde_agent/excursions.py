@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.policies import Behaviour, BehaviourPolicy, ConstantAction, Policy, draw_from
+from horde_agent.policies import (
+    Behaviour,
+    BehaviourPolicy,
+    ConstantAction,
+    Policy,
+    draw_from,
+    real_number,
+    whole_number,
+)
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
 from horde_agent.signals import identity
 
@@ -43,17 +51,16 @@ class ExcursionConfig:
         horizon: Steps of an excursion, and terms of the truncated return.
 
     Raises:
-        ValueError: If the probability is outside [0, 1] or the horizon below 1.
+        ValueError: If the probability is no number in [0, 1], or the horizon no whole number of at least 1.
     """
 
     probability: float = 1 / 50
     horizon: int = 50
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.probability <= 1.0:
+        if not 0.0 <= real_number("excursion probability", self.probability) <= 1.0:
             raise ValueError(f"excursion probability must be in [0, 1], got {self.probability}")
-        if self.horizon < 1:
-            raise ValueError(f"excursion horizon must be at least 1 step, got {self.horizon}")
+        whole_number("excursion horizon", self.horizon, 1)
 
 
 class Choice(NamedTuple):

@@ -26,7 +26,7 @@ from horde_agent.flags import flags_of, is_broken
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.policies import BehaviourPolicy, can_be_called
+from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
 from horde_agent.roster import NEWCOMER
 from horde_agent.student import Student, Tiles, check_questions
@@ -115,9 +115,7 @@ class Life:
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
     ) -> None:
-        if not isinstance(rng, np.random.Generator):
-            raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
-        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, rng
+        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, generator(rng)
         self.interface = interface or Interface.of(env)
         _check_behaviour(behaviour, len(self.interface.actions))
         self.student = Student(horde, self.interface, excursions)
@@ -212,10 +210,11 @@ class Life:
         A drive that is under way when the time is up is finished, but what exceeds `steps` is not counted.
 
         Raises:
-            ValueError: If `steps` is negative.
+            ValueError: If `steps` is no whole number, or negative.
         """
-        if steps < 0:
+        if isinstance(steps, int) and steps < 0:
             raise ValueError(f"steps must not be negative, got {steps}")
+        steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps
         with one_core_spared() if self._apart else nullcontext():

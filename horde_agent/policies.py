@@ -94,6 +94,17 @@ def whole_number(argument: str, value: Any, least: int) -> int:
     raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
 
 
+def generator(rng: Any) -> np.random.Generator:
+    """Return a source of randomness.
+
+    Raises:
+        ValueError: If it is no numpy Generator: a seed, for example.
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
+    return rng
+
+
 def real_number(argument: str, value: Any) -> float:
     """Return an argument as a plain float, which may be infinite or NaN.
 
@@ -229,7 +240,7 @@ class Gibbs:
     def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
         """Draw a policy with `n_nonzero` parameters U[0, 1] at random positions."""
         n_nonzero = min(n_nonzero, n_actions * n_features)
-        index = rng.choice(n_actions * n_features, n_nonzero, replace=False)
+        index = generator(rng).choice(n_actions * n_features, n_nonzero, replace=False)
         return cls(n_actions, n_features, index, rng.uniform(0.0, 1.0, n_nonzero))
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002

@@ -14,7 +14,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform, real_number
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform, generator, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
@@ -74,11 +74,11 @@ def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam
     follow these policies: there are too many (section 6).
 
     Raises:
-        ValueError: If `n` is less than 1.
+        ValueError: If `n` is no whole number of at least 1, or `rng` no Generator.
     """
-    if n < 1:
+    if isinstance(n, int) and n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-    sensors = interface.sensors
+    n, rng, sensors = whole_number("n", n, 1), generator(rng), interface.sensors
     questions = []
     for i in range(n):
         policy = Gibbs.random(rng, len(interface.actions), interface.coder.n_features)

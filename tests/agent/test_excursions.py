@@ -319,6 +319,15 @@ def test_nmsre_by_hand() -> None:
     assert errors.n_tests.tolist() == [2, 2, 0]
 
 
+def test_a_demon_that_was_tested_once_has_no_score() -> None:
+    """Its returns have no variance yet: an NMSRE of 1 would say that they do not vary."""
+    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
+    errors.add(excursion_of([3.0], [1.0], (0.0,)))
+    assert np.isnan(errors.nmsre()).all()
+    errors.add(excursion_of([5.0], [1.0], (0.0,)))
+    assert errors.nmsre().tolist() == [4.0 + (16.0 - 4.0) / 10.0]
+
+
 def test_always_predicting_the_mean_return_scores_about_one() -> None:
     rng = np.random.default_rng(0)
     errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)

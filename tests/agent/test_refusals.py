@@ -17,14 +17,18 @@ from horde_agent import (
     EpsilonGreedy,
     Feature,
     Follow,
+    Gibbs,
     Horde,
     Interface,
+    Life,
     PolicyFunction,
     Prediction,
     StickyRandom,
     Uniform,
     questions,
 )
+from horde_agent.docking import DockingConfig
+from horde_agent.excursions import ExcursionConfig
 from horde_agent.student import Student
 from tests.agent.doubles import ToyBody, toy_questions
 
@@ -38,6 +42,10 @@ def ask(**arguments: Any) -> GVF:
 
 def horde_of(asked: Any, **further: Any) -> Horde:
     return Horde(asked, n_features=FACE.coder.n_features, n_active=FACE.coder.n_active, **further)
+
+
+def life() -> Life:
+    return Life(ToyBody(), horde_of(toy_questions()), StickyRandom(3), np.random.default_rng(0))
 
 
 class NoPolicy:
@@ -83,6 +91,20 @@ class NoPolicy:
         (lambda: EpsilonGreedy(lambda o, t: [1.0], 2, "1"), "epsilon must be a number, not '1'"),
         (lambda: Follow(Behaviour()), "policy must give probabilities"),
         (lambda: Follow(NoPolicy()), "policy must give probabilities"),
+        (lambda: ExcursionConfig("often"), "excursion probability must be a number, not 'often'"),
+        (lambda: ExcursionConfig(0.1, 2.5), "excursion horizon must be a whole number of at least 1, not 2.5"),
+        (lambda: ExcursionConfig(0.1, 0), "excursion horizon must be a whole number of at least 1, not 0"),
+        (lambda: DockingConfig("soon"), "the pause between two dockings must be a number, not 'soon'"),
+        (lambda: DockingConfig(float("inf")), "must not be negative or endless, got inf s"),
+        (lambda: DockingConfig(1.0, 2.5), "the number of attempts at docking must be a whole number"),
+        (
+            lambda: Gibbs.random(0, 3, 10),
+            r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0",
+        ),
+        (lambda: questions.policies(FACE, 7), "rng must be a numpy Generator, .* not 7"),
+        (lambda: questions.policies(FACE, np.random.default_rng(0), 2.5), "n must be a whole number of at least 1"),
+        (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
+        (lambda: life().run("100"), "steps must be a whole number of at least 0, not '100'"),
         (lambda: horde_of(["q"]), "questions must be GVFs; number 0 is 'q'"),
         (lambda: horde_of([ask(), Channel(0)]), r"questions must be GVFs; number 1 is Channel\(index=0\)"),
         (lambda: horde_of(ask()), r"questions must be a list of GVFs, not GVF\(name='q'"),
