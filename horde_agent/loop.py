@@ -166,7 +166,6 @@ class Life:
         """
         asked = named(questions, self.interface.names)
         check_questions(asked, self.interface)
-        self.student.catch_up()
         before = self.horde.names
         self.horde.add(asked)
         self._rearrange(before)
@@ -183,7 +182,6 @@ class Life:
         fed_back = [] if feedback is None else [name for name in feedback.names if name in names]
         if fed_back:
             raise ValueError(f"the prediction of {fed_back[0]!r} is fed back as a feature; it cannot be removed")
-        self.student.catch_up()
         before = self.horde.names
         self.horde.remove(names)
         self._rearrange(before)

@@ -213,10 +213,13 @@ def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -
 
 def _gamma(where: str, value: object) -> float:
     """Return a continuation of a question file: a number in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where}: gammas must hold numbers, not {value!r}")
     gamma = _number(where, "each of gammas", value)
-    if not 0.0 <= gamma < 1.0:
-        why = ": a continuation of 1 sums for ever" if gamma == 1.0 else ""
-        raise ValueError(f"{where}: gammas must be numbers from 0 to below 1, not {gamma}{why}")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"{where}: gammas: a continuation must be in [0, 1], not {gamma}")
+    if gamma == 1.0:
+        raise ValueError(f"{where}: gammas must be below 1: a continuation of 1 sums for ever")
     return gamma
 
 

@@ -66,7 +66,9 @@ def test_a_behaviour_is_shown_the_observation_in_its_own_units_and_its_tiles() -
     for (observation, tiles), row in zip(seen, rows, strict=False):
         np.testing.assert_array_equal(observation, row["observation"].astype(np.float64))
         np.testing.assert_array_equal(tiles, face.encode(row["observation"]))
-    assert (rows["observation"] >= 0.0).all()
+    again = Horde(horde.questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+    relearn(recorder.stream(), again, face)
+    assert again.weights_sha256() == horde.weights_sha256(), "what was learned from was not the behaviour's to change"
 
 
 class TwoRooms(gymnasium.Env[np.ndarray, int]):
@@ -120,7 +122,7 @@ def own_questions() -> list[GVF]:
     steep, odd = BySaw(), BySaw(2.0)
     return [
         GVF("steep/g0.5/saw", steep, Channel(1), 0.5),
-        GVF("steep/function", steep, lambda o, t: 1.0 + float(o[1]), lambda o, t: 0.9 * float(o[1]), outcome=2.0),
+        GVF("steep/function", steep, lambda o, t: 1.0 + o[1], lambda o, t: 0.9 * o[1], outcome=2.0),
         GVF("odd/g0/last", odd, Channel(2), 0.0),
         GVF("stay/g0.5/age", constant(2), Channel(0), 0.5),
     ]

@@ -112,6 +112,17 @@ def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
     assert horde.learned == []
 
 
+@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
+def test_an_excursion_whose_last_step_is_broken_counts_for_nothing(fault: Mapping[str, int]) -> None:
+    """Its fifth term would complete it at age 5."""
+    body, horde = ToyBody({5: fault}), SpyHorde(toy_questions())
+    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(9)
+
+    assert body.drives == [5]
+    assert (life.student.errors.n_discarded, life.student.errors.n_excursions) == (1, 0)
+
+
 def test_the_drive_is_counted_but_never_beyond_the_time_that_was_asked_for() -> None:
     """Excursion 0..5, drive 5..9: of a life of 7 steps, two of the drive's four count."""
     body = ToyBody()

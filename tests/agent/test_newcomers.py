@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Channel, Horde, Interface, LearnerConfig, Life, Prediction, StickyRandom, Uniform
+from horde_agent import (
+    GVF,
+    Channel,
+    EpsilonGreedy,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    Prediction,
+    StickyRandom,
+    Uniform,
+)
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.loop import Moment
 from horde_agent.nmsre import read_excursions
@@ -96,7 +107,11 @@ def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_co
         demon = late.names.index(name)
         assert other.student.errors.n_tests[demon] == len(after) >= 2
         assert len(after) < len(whole)
-    assert np.isfinite(other.student.errors.nmsre()).all()
+    final = other.student.errors.nmsre()
+    assert np.isfinite(final).all()
+    assert other.student.errors.online_mean() == pytest.approx(final.mean()), (
+        "the variance so far is of its own returns"
+    )
     assert late.weights()[0][18:].any()
 
 
@@ -209,15 +224,21 @@ def test_recorded_excursions_read_back_over_comings_and_goings(tmp_path: Path) -
     with life_of(horde) as life:
         life.student.errors.record_to(path)
         life.run(300)
-        life.add([*new_questions(), GVF("even", Uniform(3), lambda o, t: float(o[1]), 0.5)])
+        odd = GVF("odd", Uniform(3), lambda o, t: np.nan if o[0] < 0.045 else 1.0, 0.5)  # no number before age 450
+        greedy = EpsilonGreedy(lambda o, t: [0.0, o[1], 0.5], 3)
+        further = [odd, GVF("even", Uniform(3), lambda o, t: float(o[1]), 0.5), GVF("rather", greedy, Channel(1), 0.5)]
+        life.add([*new_questions(), *further])
         life.run(300)
         life.remove(horde.names[:6])
         life.run(300)
     outcomes, n_demons = read_excursions(path)
 
-    assert n_demons == 16
+    assert n_demons == 18
     lived = list(life.student.errors.outcomes())
-    assert len(lived) == len(outcomes) == 4
+    assert len(lived) == len(outcomes) == 5
+    of_even = next(outcome for outcome in lived if outcome.policy.name == "Uniform")
+    assert 0 < np.isnan(of_even.returns[:, 0]).sum() < len(of_even.returns)
+    assert not np.isnan(of_even.returns[:, 1]).any()
     for mine, read in zip(lived, outcomes, strict=True):
         assert read.policy.name == mine.policy.name
         for ours, theirs in zip(mine[1:], read[1:], strict=True):
