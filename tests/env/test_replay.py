@@ -281,6 +281,18 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path: Path, suffi
     assert life.notes == NOTES
 
 
+def test_a_number_that_was_torn_in_two_is_not_read_as_another_one(tmp_path: Path) -> None:
+    """Behind the columns that are read there is one more: without it the last request, 20.0, would be read as 2."""
+    log = packets(31)
+    log["ActionMode"] = np.full(31, 20.0)
+    text = write(tmp_path / "whole.csv", {**log, "Further": np.zeros(31)}).read_text()
+    path = tmp_path / "life.csv"
+    path.write_text(text[: text.rindex("20.0") + 1])
+    life = RecordedLife(path)
+    assert len(frames(life)) == 3
+    assert "torn off" in life.notes[-1]
+
+
 def test_what_was_written_of_a_torn_compressed_file_is_read(tmp_path: Path) -> None:
     """Half of its bytes: some of its packets, from the first on."""
     whole = write(tmp_path / "life.csv.gz", packets(400))
