@@ -54,8 +54,7 @@ class TileCoder:
         bias: bool = True,
         where: Sequence[str] | None = None,
     ) -> None:
-        if where is None:
-            where = [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
+        where = _numbered(tables) if where is None else where
         rows = [row for table, words in zip(tables, where, strict=True) for row in _tilings(table, groups, words)]
         channel, intervals, offset = ([row[column] for row in rows] for column in range(3))
         if not rows and not bias:
@@ -105,8 +104,7 @@ class TileCoder:
             for ending in endings
             for tiling in tilings
         ]
-        where = [f"[[tiling]] number {number}" for _ in endings for number in range(1, len(tilings) + 1)]
-        return cls(tables, [str(c["group"]) for c in channels], bias=bias, where=where)
+        return cls(tables, [str(c["group"]) for c in channels], bias=bias, where=_numbered(tilings) * len(endings))
 
     @classmethod
     def default(cls, n_inputs: int) -> TileCoder:
@@ -123,19 +121,20 @@ class TileCoder:
         return cls(tables, ["obs"] * n_inputs)
 
     def extended(
-        self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] = ()
+        self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] | None = None
     ) -> TileCoder:
         """Return a coder with further inputs behind these, and their tiles behind these, before the bias.
 
         Args:
             tables: `[[tiling]]` tables of the further inputs.
             groups: Group of each further input.
-            where: What a message calls each table.
+            where: What a message calls each table; "[[tiling]] number 1" and so on when None, counted from here.
 
         Raises:
             ValueError: As the constructor does.
         """
         all_tables, all_groups = [*self._tables, *tables], [*self._groups, *groups]
+        where = _numbered(tables) if where is None else where
         return TileCoder(all_tables, all_groups, bias=self._has_bias, where=[*self._where, *where])
 
     def encode(self, observation: NDArray[np.floating[Any]], out: Tiles | None = None) -> Tiles:
@@ -169,6 +168,11 @@ def switched_tiles(before: Tiles, after: Tiles) -> tuple[Tiles, Tiles]:
     gained, lost = np.empty_like(after), np.empty_like(before)
     n_gained, n_lost = kernels.switched(before, after, balance, gained, lost)
     return gained[:n_gained], lost[:n_lost]
+
+
+def _numbered(tables: Sequence[object]) -> list[str]:
+    """Return what a message calls tables of a layout."""
+    return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
 
 
 def _tilings(
