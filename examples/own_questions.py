@@ -14,8 +14,7 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
 
 env = gym.make("horde_env:CritterbotPen-v0")
 face = Interface.of(env)
-names = [channel.name for channel in face.channels]
-ahead, light = names.index("ir_distance_0"), names.index("light_0")
+ahead, light = face.index("ir_distance_0"), face.index("light_0")
 n_actions = len(face.actions)
 
 
@@ -53,6 +52,8 @@ questions = [
 horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
 life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=face)
 life.run(STEPS)
-for name, prediction in zip(horde.names, horde.predictions, strict=True):
-    print(f"{name:45s} {prediction:7.3f}")
+tests = life.student.errors  # a test excursion follows each policy now and then, and measures what it predicted
+scores = zip(horde.names, horde.predictions, tests.n_tests, tests.nmsre(), strict=True)
+for name, prediction, n_tests, score in scores:
+    print(f"{name:45s} {prediction:7.3f}   {n_tests:3d} tests, NMSRE {score:.2f}")
 env.close()

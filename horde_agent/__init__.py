@@ -7,7 +7,18 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.loop import Life
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
+from horde_agent.policies import (
+    Behaviour,
+    BehaviourPolicy,
+    ConstantAction,
+    EpsilonGreedy,
+    Follow,
+    Gibbs,
+    Policy,
+    PolicyFunction,
+    StickyRandom,
+    Uniform,
+)
 from horde_agent.rules import LearnerConfig
 from horde_agent.student import relearn
 from horde_agent.tiles import TileCoder
@@ -15,14 +26,18 @@ from horde_agent.tiles import TileCoder
 __all__ = [
     "GVF",
     "Behaviour",
+    "BehaviourPolicy",
     "Channel",
     "ConstantAction",
+    "EpsilonGreedy",
     "Feature",
+    "Follow",
     "Gibbs",
     "Horde",
     "Interface",
     "LearnerConfig",
     "Life",
+    "Policy",
     "PolicyFunction",
     "Prediction",
     "StickyRandom",

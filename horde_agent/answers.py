@@ -34,7 +34,8 @@ class Answers(ABC):
     _policy: Integers  # of each group
     _n_sound: Integers  # demons of each group that are not set aside
     _n_steps: int  # since the demons were told anew
-    _totals_before: Floats
+    _totals_before: Floats  # of each policy, since demons came or went, but for what the arrays told count
+    _totals_carried: Floats  # of each demon, from before demons came or went
     _reasons: dict[str, str]  # why demons were set aside, by name
 
     @abstractmethod
@@ -68,12 +69,12 @@ class Answers(ABC):
         return ratios
 
     def ratio_totals(self) -> Floats:
-        """Return what the ratios added up to since the Horde was made, or demons came or went, shape (3, n_demons).
+        """Return what each demon's ratios added up to since it came, shape (3, n_demons).
 
         The rows are the number of steps with rho > 0, the sum of rho and the sum of its squares.
         """
         self.catch_up()
-        return self._totals[:, self._policy[self._group]]
+        return self._totals_carried + self._totals[:, self._policy[self._group]]
 
     @property
     def _totals(self) -> Floats:

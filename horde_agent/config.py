@@ -100,7 +100,7 @@ def read_config(path: Path) -> LearnConfig:
         BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

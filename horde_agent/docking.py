@@ -8,9 +8,12 @@ The body speaks through `info`: `battery_low`, `battery_urgent` (0 or 1). A body
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from horde_agent.policies import real_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,16 @@ class DockingConfig:
         attempts: How many in a row may fail before the life ends.
 
     Raises:
-        ValueError: If the pause is negative or there is no attempt.
+        ValueError: If the pause is no number of seconds from 0 on, or the attempts no whole number of at least 1.
     """
 
     pause_s: float = 30.0
     attempts: int = 5
 
     def __post_init__(self) -> None:
-        if not self.pause_s >= 0.0:
-            raise ValueError(f"the pause between two dockings must not be negative, got {self.pause_s} s")
-        if self.attempts < 1:
+        if not 0.0 <= real_number("the pause between two dockings", self.pause_s) < math.inf:
+            raise ValueError(f"the pause between two dockings must not be negative or endless, got {self.pause_s} s")
+        if whole_number("the number of attempts at docking", self.attempts, 0) < 1:
             raise ValueError(f"there must be at least 1 attempt at docking, got {self.attempts}")
 
 

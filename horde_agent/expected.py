@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,11 +65,19 @@ class Expected(NamedTuple):
             outside = -2 - wrong
             raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {outside} is {tiles[outside]}")
 
-    def action(self, action: int, probability: float) -> tuple[int, float]:
-        """Return an action and its probability as plain numbers."""
-        n = self.n_actions
-        if isinstance(action, bool) or int(action) != action or action < 0 or (n and action >= n):
+    def action(self, action: Any, probability: Any) -> tuple[int, float]:
+        """Return an action and its probability as plain numbers; arrays of one element will do."""
+        n, a, b = self.n_actions, _the_one(action), _the_one(probability)
+        if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
             raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
-        if not 0.0 < probability <= 1.0:
+        if not 0.0 < b <= 1.0:
             raise ValueError(f"probability must be in (0, 1], not {probability!r}")
-        return int(action), float(probability)
+        return int(a), b
+
+
+def _the_one(value: Any) -> float:
+    """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
+    return float(value) if is_finite else math.nan

@@ -23,6 +23,7 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 
 Floats = NDArray[np.float64]
 
+_LARGEST = 1e300  # of a range's bounds, so that their difference is finite
 _OWN_KEYS = ("questions", "range")
 _LAYOUT_KEYS = ("intervals", "tilings", "neighbour")
 
@@ -64,6 +65,8 @@ class Feedback:
         by_name = {gvf.name: gvf for gvf in questions}
         for number, table in enumerate(tables, 1):
             where = f"[[feedback]] number {number}"
+            if not isinstance(table, Mapping):
+                raise ValueError(f"{where} must be a table, not {table!r}")
             chosen = _chosen(table, where, by_name)
             given = _given_range(table, where)
             names += chosen
@@ -117,7 +120,7 @@ def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats
             raise _unknown_range(gvf, "it refers to itself")
         lineage.append(others[lineage[-1].cumulant.name])
     match lineage[-1].cumulant:
-        case Channel(index) if index < channel_bounds.shape[1]:
+        case Channel(int(index)) if index < channel_bounds.shape[1]:
             low, high = channel_bounds[:, index].tolist()
         case Feature():
             low, high = 0.0, 1.0
@@ -144,6 +147,9 @@ def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) ->
     if unknown:
         keys = ", ".join((*_OWN_KEYS, *_LAYOUT_KEYS))
         raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {keys}")
+    missing = [key for key in ("intervals", "tilings") if key not in table]
+    if missing:
+        raise ValueError(f"{where} lacks {missing[0]!r}")
     patterns = table.get("questions")
     if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) for p in patterns):
         raise ValueError(f"{where} needs 'questions', a list of names or patterns that is not empty")
@@ -158,7 +164,14 @@ def _given_range(table: Mapping[str, Any], where: str) -> tuple[float, float] | 
     """Return the range that a [[feedback]] table gives, if it does."""
     if "range" not in table:
         return None
-    given = [float(bound) for bound in table["range"]]
-    if len(given) != 2 or not np.isfinite(given).all() or given[0] >= given[1]:
-        raise ValueError(f"{where}: range must be two finite numbers, the lower one first, not {table['range']}")
-    return given[0], given[1]
+    given = table["range"]
+    if isinstance(given, list | tuple) and len(given) == 2 and all(_is_number(bound) for bound in given):
+        low, high = given
+        if -_LARGEST <= low < high <= _LARGEST:
+            return float(low), float(high)
+    raise ValueError(f"{where}: range must be two finite numbers, the lower one first, not {given!r}")
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number; true and false are none."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

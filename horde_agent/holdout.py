@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.flags import are_broken, flags_of
 from horde_agent.gvf import Channel
 from horde_agent.horde import Horde
 from horde_agent.nmsre import normalise
@@ -28,8 +29,8 @@ class Holdout(NamedTuple):
 
     Attributes:
         channel, gamma: Cumulant and continuation of each question, shape (n_demons,).
-        predictions, returns: Shape (n_held_out, n_demons).
-        variance: Of the held-out returns, shape (n_demons,).
+        predictions, returns: Shape (n_held_out, n_demons); NaN in rows that nothing follows.
+        variance: Of the held-out returns that are scored, shape (n_demons,).
         nmsre: Mean squared error / variance, exactly 1 where nothing varies, shape (n_demons,).
         nmsre_of_mean: The same for the predictor that always says the mean return of the learned part.
     """
@@ -42,6 +43,11 @@ class Holdout(NamedTuple):
     nmsre: Floats
     nmsre_of_mean: Floats
 
+    @property
+    def n_scored(self) -> int:
+        """Number of rows that are scored: those that something follows."""
+        return int((~np.isnan(self.returns)).all(axis=1).sum())
+
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
     """Play a recorded life to its end, or for `steps`, and record it; return the number of its gaps.
@@ -51,9 +57,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     observation, info = env.reset()
     n_gaps, is_over, k = 0, False, 0
     while True:
-        flags: int = Flag.GAP if k == 0 or info.get("gap", 0) else Flag.NONE
-        if not info.get("applied", 1):
-            flags |= Flag.NOT_APPLIED
+        flags = flags_of(info, begins=k == 0)
         n_gaps += int(k > 0 and bool(flags & Flag.GAP))
         is_over = is_over or k == steps
         action, b = int(info.get("action", 0)), float(info.get("b", 1.0))
@@ -69,7 +73,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
 
 
 def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Floats:
-    """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and where the stream ends.
+    """Return sum_k gamma^k r_{t+k+1} for each row, truncated where the stream is broken and where it ends.
 
     Args:
         stream: The recorded stream.
@@ -77,15 +81,20 @@ def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Flo
         gamma: Its constant continuation, shape (n,).
 
     Returns:
-        Shape (n_rows, n), in units of the scaled channels; 0 in the last row, after which nothing comes.
+        Shape (n_rows, n), in units of the channels; 0 where nothing follows, as in the last row.
     """
     rewards = stream.rows["observation"][:, channel].astype(np.float64)
-    is_gap = (stream.rows["flags"] & Flag.GAP) > 0
+    follows = is_followed(stream)
     returns = np.zeros_like(rewards)
     for t in range(len(rewards) - 2, -1, -1):
-        if not is_gap[t + 1]:
+        if follows[t]:
             returns[t] = rewards[t + 1] + gamma * returns[t + 1]
     return returns
+
+
+def is_followed(stream: Stream) -> NDArray[np.bool_]:
+    """Return which rows are followed by the next one, shape (n_rows,): no gap or old frame is there, and no end."""
+    return np.append(~are_broken(stream.rows["flags"][1:]), False)[: len(stream)]
 
 
 def learn_and_score(
@@ -93,7 +102,7 @@ def learn_and_score(
 ) -> Holdout:
     """Learn from the first 70 % of a stream, several times over, and score the predictions on the rest.
 
-    Learning is off in the last 30 %. The last row of all is not scored: nothing follows it.
+    Learning is off in the last 30 %. Rows that nothing follows, such as the last one of all, are not scored.
 
     Args:
         stream: The recorded stream.
@@ -111,20 +120,23 @@ def learn_and_score(
     horde = student.horde
     channel, gamma = known_returns(horde)
     split = round(LEARNED_SHARE * len(stream))
+    learned, held_out = stream[:split], stream[split:]
+    scored = is_followed(held_out)
+    if not (scored.any() and is_followed(learned).any()):
+        raise ValueError("in a part of the log no step follows from the one before: there is nothing to learn or score")
     for _ in range(passes):
-        relearn(stream[:split], horde, student.interface, student=student, observer=observer)
-    actual = returns_of(stream, channel, gamma)[split:-1]
-    mean = returns_of(stream[:split], channel, gamma)[:-1].mean(axis=0)
-    predictions = predict_along(stream[split:-1], horde, student.interface)
-    variance = actual.var(axis=0)
+        relearn(learned, horde, student.interface, student=student, observer=observer)
+    mean = returns_of(learned, channel, gamma)[is_followed(learned)].mean(axis=0)
+    actual, predictions = returns_of(held_out, channel, gamma), predict_along(held_out, horde, student.interface)
+    variance = actual[scored].var(axis=0)
     return Holdout(
         channel=channel,
         gamma=gamma,
-        predictions=predictions,
-        returns=actual,
+        predictions=predictions[:-1],
+        returns=np.where(scored[:, np.newaxis], actual, np.nan)[:-1],
         variance=variance,
-        nmsre=normalise(((predictions - actual) ** 2).mean(axis=0), variance),
-        nmsre_of_mean=normalise(((mean - actual) ** 2).mean(axis=0), variance),
+        nmsre=normalise(((predictions - actual)[scored] ** 2).mean(axis=0), variance),
+        nmsre_of_mean=normalise(((mean - actual)[scored] ** 2).mean(axis=0), variance),
     )
 
 

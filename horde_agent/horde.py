@@ -26,7 +26,7 @@ from horde_agent.answers import Answers
 from horde_agent.engine import Engine
 from horde_agent.expected import Expected
 from horde_agent.gibbs import GibbsTable
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.span import TOO_OFTEN
 from horde_agent.learner import GTDLambda
@@ -59,12 +59,14 @@ class Horde(Answers):
         mode: "eager": each step is taken when it comes. "deferred": steps are noted and taken up to 64 at a time. What
             is learned, and every answer, is the same but for rounding; only the return values of `learn` are late. A
             demon that diverges is noticed at the end of its batch. The plain engine is always eager.
+        channels: Names of the observation's channels, for questions that name theirs: `interface.names`.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
 
     Raises:
-        ValueError: If there is no question, two have one name, or one does not fit the others or the features.
+        ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
+            channels.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Horde(Answers):
         n_active: int,
         config: LearnerConfig = PAPER_CONFIG,
         mode: Mode = "eager",
+        channels: Sequence[str] = (),
     ) -> None:
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
@@ -83,8 +86,10 @@ class Horde(Answers):
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         # In a batch threads share the policies; in a step one has enough to do with what is observed.
         self._shares = 1 if mode == "eager" else int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        self._n_cohorts = 0
-        self._ask(tuple(questions), np.zeros(len(questions), dtype=np.int64))
+        self._n_cohorts, self._channels = 0, tuple(channels)
+        asked = named(questions, self._channels)
+        self._ask(asked, np.zeros(len(asked), dtype=np.int64))
+        self._totals_carried = np.zeros((checks.N_TOTALS, self.n_demons))
         self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode], self._table)
         self._rupee = self._new_rupee() if config.rupee_beta0 > 0 else None
         self._held: tuple[NDArray[Any], Tiles] | None = None
@@ -320,8 +325,10 @@ class Horde(Answers):
         as building the Horde anew, and memory for a second copy of one of its weights while they move.
 
         Raises:
-            ValueError: If a name is taken, or a question does not fit the others or the features; nothing has changed.
+            ValueError: If a name is taken, or a question does not fit the others, the features or the channels; nothing
+                has changed.
         """
+        questions = named(questions, self._channels)
         if not questions:
             return
         self._n_cohorts += 1
@@ -332,7 +339,7 @@ class Horde(Answers):
         """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
 
         What else holds numbers in the order of the demons (a `Student`, an `MspbeWatch`, `Ratios`, `UDE`) is of the old
-        order: make it anew, here and after `add`.
+        order: make it anew, here and after `add`; or let `Life.add` and `Life.remove` see to it.
 
         Raises:
             ValueError: If a name is unknown, no demon would be left, or the cumulant of one that stays is a prediction
@@ -350,12 +357,13 @@ class Horde(Answers):
         """Go on with other questions; `stays` says which demon each one's was, NEWCOMER where it is new."""
         self.catch_up()
         is_new, group_before, leaders_before = stays == NEWCOMER, self._group, len(self._leaders)
-        rho_before = self._ratios[self._policy]
+        rho_before, totals_before = self._ratios[self._policy], self.ratio_totals()
         self._ask(questions, np.where(is_new, self._n_cohorts, self._cohort[stays]))
         was = np.full(len(self._leaders), leaders_before)  # group that each group was before; a new one's numbers are 0
         was[self._group[~is_new]] = group_before[stays[~is_new]]
         longest, rho = (np.append(values, 0.0)[was] for values in (self._told.longest, rho_before))
         largest, bound = (np.where(is_new, 0.0, values[stays]) for values in (self._told.largest, self._told.bound))
+        self._totals_carried = np.where(is_new, 0.0, totals_before[:, stays])
         ratios = np.zeros(self._n_policies)
         np.maximum.at(ratios, self._policy, rho)
         self._tell_anew(largest, bound, longest, ratios)

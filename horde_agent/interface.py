@@ -10,14 +10,20 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
 from horde_agent.feedback import Feedback
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, named
 from horde_agent.tiles import TileCoder
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
+
+_NOT_ONE = (
+    "an interface is that of one Gymnasium environment, not of a {}: a Horde has one stream of experience, so make one "
+    "environment by gymnasium.make"
+)
 
 # A bound of float32's own size says only that there is none.
 _UNBOUNDED_FROM = 1e30
@@ -89,32 +95,36 @@ class Interface:
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
-        """Read an environment's spaces and the metadata of the instance.
+        """Read an environment's spaces and its metadata.
 
         `metadata` may hold "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout";
-        without them channels are obs_0.., actions action_0.., the period 1 s, and the layout a default one.
+        without them channels are obs_0.., actions action_0.., the period 1 s, and the layout a default one. A wrapper
+        that changes the observation may set a `metadata` of its own. What `FrameStackObservation` stacks is described
+        here: the newest frame as the environment's own, "light_0@-1" of the group "light@-1" a step before, and so on;
+        the older ones are tiled alike, and no questions are asked about them.
 
         Raises:
-            ValueError: If the observation is not a flat Box, the action space not Discrete from 0, or the metadata
-                does not fit them.
+            ValueError: If the observation is not a flat Box of floats, the action space not Discrete from 0, or the
+                metadata does not fit them. The message names the wrapper that helps.
         """
-        box, discrete = env.observation_space, env.action_space
-        if not isinstance(box, spaces.Box) or len(box.shape) != 1 or not np.issubdtype(box.dtype, np.floating):
-            raise ValueError(f"the observation space must be a flat Box of floats, not {box}")
-        if not isinstance(discrete, spaces.Discrete) or discrete.start != 0:
-            raise ValueError(f"the action space must be Discrete from 0, not {discrete}")
-        metadata: Mapping[str, Any] = env.unwrapped.metadata
-        channels = _channels(metadata.get("channels"), int(box.shape[0]))
-        actions = tuple(metadata.get("actions") or (f"action_{a}" for a in range(int(discrete.n))))
-        if len(actions) != discrete.n:
-            raise ValueError(f"metadata names {len(actions)} actions, the action space has {discrete.n}")
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(_NOT_ONE.format(type(env).__name__))
+        box, discrete = _flat_box(env.observation_space), _discrete(env.action_space)
+        metadata: Mapping[str, Any] = env.metadata
+        channels, ages = _channels(metadata.get("channels"), int(box.shape[0]), _n_frames(env))
         layout = metadata.get("tile_layout")
         if layout is None:
             coder = TileCoder.default(len(channels))
         else:
-            coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels])
+            coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels], ages)
+        actions = _actions(metadata.get("actions"), env, int(discrete.n))
         scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))
         return cls(channels, actions, float(metadata.get("period_s", 1.0)), coder, scaler)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the channels, in order."""
+        return tuple(channel.name for channel in self.channels)
 
     @property
     def sensors(self) -> tuple[int, ...]:
@@ -127,10 +137,9 @@ class Interface:
         Raises:
             ValueError: If there is no such channel.
         """
-        names = [channel.name for channel in self.channels]
-        if name not in names:
-            raise ValueError(f"unknown channel {name!r}; there are {', '.join(names)}")
-        return names.index(name)
+        if name not in self.names:
+            raise ValueError(f"unknown channel {name!r}; there are {', '.join(self.names)}")
+        return self.names.index(name)
 
     def feeding_back(self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]) -> Interface:
         """Return an interface whose tiles also code the predictions of the step before: n_features and n_active grow.
@@ -149,8 +158,8 @@ class Interface:
         if self.feedback is not None:
             raise ValueError("this interface feeds predictions back already; give all [[feedback]] tables at once")
         bounds = np.where(self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]])
-        feedback = Feedback.of(questions, tables, bounds)
-        coder = self.coder.extended(feedback.tilings, feedback.groups)
+        feedback = Feedback.of(named(questions, self.names), tables, bounds)
+        coder = self.coder.extended(feedback.tilings, feedback.groups, [table["group"] for table in feedback.tilings])
         return replace(self, coder=coder, feedback=feedback)
 
     def encode(self, observation: NDArray[Any], predictions: NDArray[Any] | None = None) -> Tiles:
@@ -172,13 +181,71 @@ class Interface:
         return self.coder.encode(scaled)
 
 
-def _channels(described: Sequence[Mapping[str, Any]] | None, n: int) -> tuple[ChannelInfo, ...]:
-    """Return the channels as described, or obs_0.. in one group "obs"."""
-    if described is None:
-        return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n))
+def _flat_box(space: spaces.Space[Any]) -> spaces.Box:
+    """Return an observation space that can be read."""
+    must = "the observation space must be a flat Box of floats"
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ValueError(f"{must}, not {space}; wrap the environment: gymnasium.wrappers.FlattenObservation(env)")
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(
+            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
+        )
+    return space
+
+
+def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
+    """Return an action space that can be chosen from."""
+    must = "the action space must be Discrete from 0"
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return space
+    if isinstance(space, spaces.Box):
+        raise ValueError(f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3)")
+    like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
+    raise ValueError(
+        f"{must}, not {space}; wrap the environment: gymnasium.wrappers.TransformAction(env, {like}, Discrete(n))"
+    )
+
+
+def _actions(described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: int) -> tuple[str, ...]:
+    """Return the actions as described, or action_0.. where nobody describes them or a wrapper made others of them."""
+    unknown = tuple(f"action_{a}" for a in range(n))
+    if not described or (len(described) != n and env.action_space != env.unwrapped.action_space):
+        return unknown
     if len(described) != n:
-        raise ValueError(f"metadata describes {len(described)} channels, the observation has {n}")
-    return tuple(
+        raise ValueError(f"metadata names {len(described)} actions, the action space has {n}")
+    return tuple(described)
+
+
+def _n_frames(env: gymnasium.Env[Any, Any]) -> int:
+    """Return how many frames the environment's wrappers stack into one observation."""
+    n = 1
+    while isinstance(env, gymnasium.Wrapper):
+        n *= env.stack_size if isinstance(env, FrameStackObservation) else 1
+        env = env.env
+    return n
+
+
+def _channels(
+    described: Sequence[Mapping[str, Any]] | None, n: int, n_frames: int
+) -> tuple[tuple[ChannelInfo, ...], tuple[str, ...]]:
+    """Return the channels as described, or obs_0.. in one group "obs"; and what a group's name ends in, by its age."""
+    if described is None:
+        return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n)), ("",)
+    one = [
         ChannelInfo(str(c["name"]), str(c["group"]), str(c.get("unit", "1")), bool(c.get("sensor", True)))
         for c in described
+    ]
+    ages = tuple(f"@-{age}" if age else "" for age in range(n_frames))
+    if len(one) * n_frames == n:  # a stack begins with the oldest frame
+        return tuple(_aged(channel, age) for age in reversed(ages) for channel in one), ages
+    if len(one) == n:  # a wrapper that describes its frames itself
+        return tuple(one), ("",)
+    raise ValueError(
+        f"metadata describes {len(one)} channels, the observation has {n}; let the wrapper that changes it set a "
+        f'metadata of its own, with "channels" and a "tile_layout" that fits them'
     )
+
+
+def _aged(channel: ChannelInfo, age: str) -> ChannelInfo:
+    """Return a channel of a frame, the newest one where `age` is ""."""
+    return channel._replace(name=channel.name + age, group=channel.group + age, is_sensor=channel.is_sensor and not age)

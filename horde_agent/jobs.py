@@ -155,7 +155,7 @@ def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample
     student.catch_up()
     errors, sound, actions = student.errors, sound_demons(horde), job.interface.actions
     nmsre = errors.nmsre()
-    has_tests = bool(life.excursions.actions)
+    has_tests = bool(life.excursions.policies)
     facts = {
         **results.time_summary(life.steps, job.interface.period_s, wall_s, student.learn_s, life.cycle_s),
         **_learning(job, student.learning_steps, student.n_updated),
@@ -238,7 +238,7 @@ def _write_reading(
         "link_losses": None,
         "s_without_link": None,
     }
-    n_held_out = len(score.returns)
+    n_held_out = score.n_scored
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
     n_constant = int((score.variance < NO_VARIANCE).sum())
     n_tests = np.full(horde.n_demons, n_held_out)

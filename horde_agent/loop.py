@@ -21,11 +21,15 @@ import numpy as np
 
 from horde_agent.apart import Apart
 from horde_agent.docking import DockingConfig, Dockings
-from horde_agent.excursions import BehaviourPolicy, Choice, ExcursionConfig, Excursions
+from horde_agent.excursions import Choice, ExcursionConfig, Excursions
+from horde_agent.flags import flags_of, is_broken, is_unfit
+from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.record import BROKEN, NO_ACTION, Flag, Observation, Phase, Recorder, Row
-from horde_agent.student import Student
+from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
+from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.roster import NEWCOMER
+from horde_agent.student import Student, Tiles, check_questions
 from horde_agent.telemetry import LATE_S, Durations
 from horde_agent.worker import Job, Worker, one_core_spared
 
@@ -34,7 +38,6 @@ __all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
 PATIENCE_S = 60.0  # with a body that does nothing of what it is asked
 
 _NOWHERE = (np.nan, np.nan, np.nan)
-_UNFIT: int = Flag.NOT_APPLIED | Flag.STALE  # to begin an excursion from
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +65,7 @@ class Moment(NamedTuple):
 
 
 Observer = Callable[[Moment], None]
+"""One that holds numbers in the order of the demons has a method `rearrange(stays)`, as `Student` has."""
 
 
 class Life:
@@ -71,7 +75,8 @@ class Life:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions. Test excursions run where it
             can drive to the centre (`manoeuvre_frames`) and the Horde asks about constant actions.
         horde: Learns and predicts.
-        behaviour: Chooses the actions and knows their probabilities.
+        behaviour: Chooses the actions and knows their probabilities: `StickyRandom`, `Follow(policy)`, or anything with
+            `draw(rng, observation, tiles)`, which returns an action and its probability b, and `forget()`.
         rng: Source of the behaviour, of the excursions and of the environment's seed: same seed, same life.
         interface: What the agent knows of its body; read from the environment when None.
         excursions: When excursions begin and how long they last.
@@ -92,6 +97,9 @@ class Life:
             empty where the body does not tell them.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
+
+    Raises:
+        ValueError: If an argument is not what it must be, or the Horde, the behaviour and the body do not fit.
 
     Example:
         >>> import gymnasium
@@ -121,12 +129,12 @@ class Life:
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
     ) -> None:
-        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, rng
+        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, generator(rng)
         self.interface = interface or Interface.of(env)
+        _check_behaviour(behaviour, len(self.interface.actions))
         self.student = Student(horde, self.interface, excursions)
-        can_drive = hasattr(env.unwrapped, "manoeuvre_frames")
-        tested = [policy.action for policy in self.student.errors.policies] if can_drive else []
-        self.excursions = Excursions(tested, excursions)
+        self._can_drive = hasattr(env.unwrapped, "manoeuvre_frames")
+        self.excursions = Excursions(self.student.errors.policies if self._can_drive else [], excursions)
         can_dock = "dock" in env.unwrapped.metadata.get("manoeuvres", ())
         self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=can_dock)
         self.recorder, self.observers = recorder, list(observers)
@@ -142,6 +150,7 @@ class Life:
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
+        self._tiles: Tiles | None = None  # of the current observation, once it was looked at
         self._is_seen = False
         self._is_left = False  # the current observation has its row, and no next one has come
         self._end = sys.maxsize  # the step at which the run ends
@@ -160,6 +169,50 @@ class Life:
         if end_manoeuvre is not None:
             end_manoeuvre()
 
+    def add(self, questions: Sequence[GVF]) -> None:
+        """Ask further questions in mid-life: between two runs, or from an observer.
+
+        Their demons know nothing yet; they learn from the next transition on, are scored from now on, and their
+        policies are tested too. Everything else lives on: the other demons' weights and scores, the state in hand, an
+        excursion that is under way, the record, and every observer that has a method `rearrange`. It takes about as
+        long as building the Horde anew: see to it that a real robot can wait.
+
+        Raises:
+            ValueError: If a name is taken, or a question does not fit the others or the body; nothing has changed.
+        """
+        asked = named(questions, self.interface.names)
+        check_questions(asked, self.interface)
+        before = self.horde.names
+        self.horde.add(asked)
+        self._rearrange(before)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Drop questions in mid-life, as `add` takes them on; an excursion under way goes on for those that stay.
+
+        Raises:
+            ValueError: If a name is unknown, no demon would be left, or another demon or the tile coder needs the
+                prediction of one that goes; nothing has changed.
+        """
+        names = names if isinstance(names, str) else list(names)
+        feedback = self.interface.feedback
+        fed_back = [] if feedback is None else [name for name in feedback.names if name in names]
+        if fed_back:
+            raise ValueError(f"the prediction of {fed_back[0]!r} is fed back as a feature; it cannot be removed")
+        before = self.horde.names
+        self.horde.remove(names)
+        self._rearrange(before)
+
+    def _rearrange(self, before: Sequence[str]) -> None:
+        """Let everything that counts by demon go on; `before` are the names that there were."""
+        place = {name: i for i, name in enumerate(before)}
+        stays = np.array([place.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64)
+        self.student.rearrange(stays)
+        self.excursions.policies = self.student.errors.policies if self._can_drive else []
+        for observer in self.observers:
+            rearrange = getattr(observer, "rearrange", None)
+            if rearrange is not None:
+                rearrange(stays)
+
     @property
     def is_stopped(self) -> bool:
         """True once somebody asked the life to end."""
@@ -171,11 +224,12 @@ class Life:
         A drive that is under way when the time is up is finished, but what exceeds `steps` is not counted.
 
         Raises:
-            ValueError: If `steps` is negative.
+            ValueError: If `steps` is no whole number, or negative.
             BodyDisobeys: If the body shows for a minute that it does nothing of what it is asked.
         """
-        if steps < 0:
+        if isinstance(steps, int) and steps < 0:
             raise ValueError(f"steps must not be negative, got {steps}")
+        steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps
         with one_core_spared() if self._apart else nullcontext():
@@ -189,8 +243,7 @@ class Life:
                 self._dock()
                 continue
             began = time.perf_counter()
-            broken, is_unfit = bool(self._flags & BROKEN), bool(self._flags & _UNFIT)
-            choice = self.excursions.choose(self.behaviour, self.rng, broken=broken, is_unfit=is_unfit)
+            choice = self._choose()
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
                 self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
@@ -198,17 +251,23 @@ class Life:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
 
+    def _choose(self) -> Choice:
+        """Choose what to do from the current observation, which is shown as the functions of questions are shown it."""
+        seen, tiles = self._observation.astype(np.float64), self._look()
+        broken, unfit = is_broken(self._flags), is_unfit(self._flags)
+        return self.excursions.choose(self.behaviour, self.rng, seen, tiles.copy(), broken=broken, is_unfit=unfit)
+
     def _step(self, choice: Choice) -> None:
         """Act, learn from the step before meanwhile, and take the next observation."""
         if self._apart is not None:  # first of all: the other process stands idle until then
             self._apart.send(choice.action)
         row = self._row(choice)
-        observation, flags, is_seen = self._observation, self._flags, self._is_seen
+        observation, flags, tiles, is_seen = self._observation, self._flags, self._tiles, self._is_seen
 
         def learn() -> None:
             if not is_seen:
-                self.student.see(observation, flags)
-            self.student.act(choice.phase, choice.action, choice.b, row.step)
+                self.student.see(observation, flags, tiles)
+            self.student.act(choice.phase, choice.action, choice.b, row.step, choice.policy)
 
         self._is_seen = True
         arrived = self._beside(choice.action, learn, row)
@@ -237,17 +296,13 @@ class Life:
         self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> None:
         """Take in what a step brought; after the end of an episode, begin the next one."""
-        self._take(observation, info)
+        self._take(observation, info, flags_of(info, terminated=terminated, truncated=truncated))
         self._time(info)
         if self._flags & Flag.GAP:
             self.gaps += 1
         if self._flags & Flag.NOT_APPLIED:
             self.n_not_applied += 1
         self._heed(info)
-        if terminated:
-            self._flags |= Flag.TERMINATED
-        if truncated:
-            self._flags |= Flag.TRUNCATED
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
@@ -273,8 +328,7 @@ class Life:
     def _reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Mapping[str, Any]:
         """Reset the environment: what follows does not follow from what was."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._take(observation, info)
-        self._flags |= Flag.GAP
+        self._take(observation, info, flags_of(info, begins=True))
         return info
 
     def _dock(self) -> None:
@@ -305,20 +359,15 @@ class Life:
             self.crc_errors += frame.crc_errors
             self._count_losses(frame.extras)
             if before + at[k] < self.steps and self.recorder is not None:
-                observation = np.array(observations[k], dtype=np.float32) if observations else self._unknown
-                self.recorder.write(_drive_row(before + at[k], observation, frame, phase))
+                seen = np.array(observations[k], dtype=np.float32) if observations else self._unknown
+                # The body's own observation is not what a wrapper makes of it.
+                seen = seen if seen.shape == self._unknown.shape else self._unknown
+                self.recorder.write(_drive_row(before + at[k], seen, frame, phase))
 
-    def _take(self, observation: Any, info: Mapping[str, Any]) -> None:
+    def _take(self, observation: Any, info: Mapping[str, Any], flags: int) -> None:
         """Make an observation with its info the current one, not yet seen by the student."""
         self._observation = np.array(observation, dtype=np.float32)
-        flags: int = Flag.NONE
-        if info.get("gap", 0):
-            flags |= Flag.GAP
-        if not info.get("applied", 1):
-            flags |= Flag.NOT_APPLIED
-        if info.get("stale", 0):
-            flags |= Flag.STALE
-        self._flags, self._is_seen = flags, False
+        self._flags, self._tiles, self._is_seen = flags, None, False
         self.crc_errors += info.get("crc_errors", 0)
         self._count_losses(info)
         self.n_clipped += info.get("clipped", 0)
@@ -332,10 +381,16 @@ class Life:
             self.link_losses = (self.link_losses or 0) + told["link_losses"]
             self.s_without_link = (self.s_without_link or 0.0) + told["s_without_link"]
 
+    def _look(self) -> Tiles:
+        """Return the tiles of the current observation; learning has been joined."""
+        if self._tiles is None:
+            self._tiles = self.student.look(self._observation, self._flags)
+        return self._tiles
+
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""
         if not self._is_seen:
-            self.student.see(self._observation, self._flags)
+            self.student.see(self._observation, self._flags, self._look())
             self._is_seen = True
 
     def _depart(self, choice: Choice) -> None:
@@ -346,9 +401,8 @@ class Life:
         self._write(row)
 
     def _row(self, choice: Choice) -> Row:
-        return Row(
-            self.steps, self.t, self._observation, choice.action, choice.b, choice.phase, self._flags, self._pose
-        )
+        phase, action, b, policy = choice
+        return Row(self.steps, self.t, self._observation, action, b, phase, self._flags, self._pose, policy)
 
     def _write(self, row: Row) -> None:
         """Record a row and show it to the observers."""
@@ -382,9 +436,27 @@ class Life:
         self.close()
 
 
+def _check_behaviour(behaviour: object, n_actions: int) -> None:
+    """Refuse what cannot be a behaviour policy."""
+    draw, forget = getattr(behaviour, "draw", None), getattr(behaviour, "forget", None)
+    if not callable(draw) or not callable(forget) or isinstance(behaviour, type):
+        raise ValueError(
+            f"behaviour must have draw(rng, observation, tiles) and forget(), not be {behaviour!r}; Follow(policy) "
+            f"makes one of a policy"
+        )
+    if not can_be_called(draw, 3):
+        raise ValueError(
+            f"draw of the behaviour {type(behaviour).__name__} must take (rng, observation, tiles), and return an "
+            f"action and its probability"
+        )
+    n_drawn = getattr(behaviour, "n_actions", n_actions)
+    if n_drawn != n_actions:
+        raise ValueError(f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}")
+
+
 def _drive_row(step: int, observation: Observation, frame: Any, phase: Phase) -> Row:
     """Return the record of one frame of a drive: for the pictures; nothing is chosen or learned."""
-    flags = (Flag.STALE if frame.stale else 0) | (0 if getattr(frame, "applied", True) else Flag.NOT_APPLIED)
+    flags = flags_of({"stale": frame.stale, "applied": getattr(frame, "applied", True)})
     return Row(step, frame.t, observation, NO_ACTION, np.nan, phase, flags, _pose(frame.extras))
 
 

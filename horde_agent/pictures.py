@@ -61,8 +61,10 @@ def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Pat
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True)
         del test
     x = np.arange(1, n_shared + 1)
-    axes.plot(x, together.mean(axis=1), color="black", linewidth=2.6, label="mean over all questions")
-    axes.plot(x, np.median(together, axis=1), color="black", linewidth=1.3, linestyle="--", label="median")
+    some = ~np.isnan(together).all(axis=1)  # NaN: a question that was not tested yet
+    mean, median = np.nanmean(together[some], axis=1), np.nanmedian(together[some], axis=1)
+    axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
+    axes.plot(x[some], median, color="black", linewidth=1.3, linestyle="--", label="median")
     axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return")
     axes.set_yscale("log")
     axes.set_ylim(*_log_limits(together))
@@ -85,7 +87,7 @@ def _log_limits(values: Floats) -> tuple[float, float]:
     if not len(positive):
         return 0.1, 10.0
     low, high = np.percentile(positive, [0.5, 99.5])
-    mean = np.nanmax(values.mean(axis=1))
+    mean = np.nanmean(values[~np.isnan(values).all(axis=1)], axis=1).max()
     return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
 
 

@@ -1,13 +1,18 @@
 """Target policies, which questions are about, and the behaviour policy, which the robot follows.
 
 A policy gives the probability of each action in a state; the importance sampling ratio of the action taken is
-rho = pi(a)/b(a). The behaviour policy also draws, and says with what probability it drew.
+rho = pi(a)/b(a). A behaviour draws an action and says with what probability it drew. `Follow` makes a behaviour of any
+policy; one that has a memory, such as `StickyRandom`, draws by itself.
 """
 
 from __future__ import annotations
 
+import inspect
+import numbers
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +24,7 @@ Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
+_SUM_TOLERANCE = 1e-6
 
 
 @runtime_checkable
@@ -30,7 +36,89 @@ class Policy(Protocol):
         """Number of actions."""
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
-        """Return the probability of each action, shape (n_actions,), summing to 1."""
+        """Return the probability of each action, shape (n_actions,), summing to 1.
+
+        Args:
+            observation: In the environment's own units, float64, shape (n_channels,).
+            tiles: Its active features, int64, shape (n_active,).
+        """
+
+
+class BehaviourPolicy(Protocol):
+    """What the robot follows: it draws actions, knows the probability of each draw, and can forget its last action."""
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+        """Return an action and b, the probability with which it was drawn, in (0, 1].
+
+        Args:
+            rng: Source of the draw.
+            observation: In the environment's own units, float64, shape (n_channels,).
+            tiles: Its active features, int64, shape (n_active,).
+        """
+
+    def forget(self) -> None:
+        """Make the next draw independent of what was before: after a reset, a gap or a test excursion."""
+
+
+def is_policy(thing: object) -> bool:
+    """Return whether something gives probabilities(observation, tiles) and says of how many actions."""
+    kind: Any = type(thing)
+    if not hasattr(thing, "n_actions"):
+        return False
+    if hasattr(kind, "probabilities"):
+        return _class_takes_a_state(kind)
+    return can_be_called(getattr(thing, "probabilities", None), 2)
+
+
+@cache
+def _class_takes_a_state(kind: Any) -> bool:
+    return can_be_called(kind.probabilities, 3)
+
+
+def can_be_called(function: Any, n_arguments: int) -> bool:
+    """Return whether something can be called with so many arguments."""
+    try:
+        return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
+    except TypeError:  # another number of them
+        return False
+
+
+def whole_number(argument: str, value: Any, least: int) -> int:
+    """Return an argument as a plain int.
+
+    Raises:
+        ValueError: If it is not a whole number of at least `least`; the message names the argument.
+    """
+    if not isinstance(value, bool) and hasattr(value, "__index__") and (number := operator.index(value)) >= least:
+        return number
+    raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """Return a source of randomness.
+
+    Raises:
+        ValueError: If it is no numpy Generator: a seed, for example.
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
+    return rng
+
+
+def real_number(argument: str, value: Any) -> float:
+    """Return an argument as a plain float, which may be infinite or NaN.
+
+    Raises:
+        ValueError: If it is not a number; the message names the argument.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{argument} must be a number, not {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{argument} is a number of more than 300 digits") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +133,8 @@ class ConstantAction:
     n_actions: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
+        object.__setattr__(self, "action", whole_number("action", self.action, 0))
         if not 0 <= self.action < self.n_actions:
             raise ValueError(f"action must be in 0..{self.n_actions - 1}, not {self.action}")
 
@@ -62,8 +152,7 @@ class Uniform:
     n_actions: int
 
     def __post_init__(self) -> None:
-        if self.n_actions < 1:
-            raise ValueError(f"n_actions must be at least 1, not {self.n_actions}")
+        object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Return 1 / n_actions for each action."""
@@ -95,15 +184,16 @@ class PolicyFunction:
         n_actions: Number of actions.
 
     Raises:
-        ValueError: If `n_actions` is less than 1.
+        ValueError: If `n_actions` is no whole number of at least 1, or `function` cannot be called.
     """
 
     function: Callable[[NDArray[Any], Tiles], ArrayLike]
     n_actions: int
 
     def __post_init__(self) -> None:
-        if self.n_actions < 1:
-            raise ValueError(f"n_actions must be at least 1, not {self.n_actions}")
+        object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
+        if not callable(self.function):
+            raise ValueError(f"function must be callable with (observation, tiles), not {self.function!r}")
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
         """Return what the function gives; NaN for every action where that has another shape."""
@@ -150,7 +240,7 @@ class Gibbs:
     def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
         """Draw a policy with `n_nonzero` parameters U[0, 1] at random positions."""
         n_nonzero = min(n_nonzero, n_actions * n_features)
-        index = rng.choice(n_actions * n_features, n_nonzero, replace=False)
+        index = generator(rng).choice(n_actions * n_features, n_nonzero, replace=False)
         return cls(n_actions, n_features, index, rng.uniform(0.0, 1.0, n_nonzero))
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
@@ -182,11 +272,10 @@ class StickyRandom:
     """
 
     def __init__(self, n_actions: int, repeat: float = 0.5) -> None:
-        if n_actions < 1:
-            raise ValueError(f"n_actions must be at least 1, not {n_actions}")
-        if not 0.0 <= repeat < 1.0:
+        n_actions = whole_number("n_actions", n_actions, 1)
+        if not 0.0 <= real_number("repeat", repeat) < 1.0:
             raise ValueError(f"repeat must be in [0, 1), not {repeat}")
-        self.n_actions, self.repeat = n_actions, repeat
+        self.n_actions, self.repeat = n_actions, float(repeat)
         self.last_action: int | None = None
         self._fresh = 1.0 / n_actions
         self._other = (1.0 - repeat) / n_actions
@@ -201,7 +290,12 @@ class StickyRandom:
         """Return b(a | last action l) as a matrix with a row for each l, shape (n_actions, n_actions)."""
         return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(self.n_actions)
 
-    def draw(self, rng: np.random.Generator) -> tuple[int, float]:
+    def draw(
+        self,
+        rng: np.random.Generator,
+        observation: NDArray[Any] | None = None,  # noqa: ARG002  it looks at nothing, so it can be asked without
+        tiles: Tiles | None = None,  # noqa: ARG002
+    ) -> tuple[int, float]:
         """Draw the next action, remember it, and return it with the probability that it had."""
         last = self.last_action
         if last is not None and rng.random() < self.repeat:
@@ -214,6 +308,95 @@ class StickyRandom:
     def forget(self) -> None:
         """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""
         self.last_action = None
+
+
+def draw_from(probabilities: Floats, rng: np.random.Generator) -> tuple[int, float]:
+    """Draw an action and return it with its probability.
+
+    Args:
+        probabilities: Of each action, shape (n_actions,).
+        rng: Source of the draw: one number of [0, 1).
+
+    Raises:
+        ValueError: If these are no probabilities: one is negative or no number, or their sum differs from 1 by more
+            than 1e-6.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    # Written so that NaN fails it.
+    if p.ndim != 1 or not ((p >= 0.0).all() and abs(p.sum() - 1.0) <= _SUM_TOLERANCE):
+        raise ValueError(f"the probabilities of the actions must not be negative and sum to 1, not {p}")
+    drawn = int(np.searchsorted(np.cumsum(p), rng.random(), side="right"))
+    action = min(drawn, int(np.flatnonzero(p)[-1]))  # the sum may have been rounded to below 1
+    return action, float(p[action])
+
+
+class Follow:
+    """The behaviour that follows a policy: it draws from the policy's probabilities, and those are its b.
+
+    Args:
+        policy: Any policy that gives probabilities.
+
+    Raises:
+        ValueError: If it does not.
+
+    Example:
+        >>> Follow(Uniform(4)).draw(np.random.default_rng(0), np.zeros(1), np.zeros(1, dtype=np.int64))
+        (2, 0.25)
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        if isinstance(policy, Behaviour) or not is_policy(policy):
+            raise ValueError(f"policy must give probabilities(observation, tiles) and n_actions, not {policy!r}")
+        self.policy, self.n_actions = policy, policy.n_actions
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+        """Draw an action from the policy's probabilities in this state, and return it with its own.
+
+        Raises:
+            ValueError: If the policy gives no probabilities.
+        """
+        return draw_from(self.policy.probabilities(observation, tiles), rng)
+
+    def forget(self) -> None:
+        """Do nothing: a policy looks at the state alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonGreedy:
+    """The policy that takes the action of highest value, and with probability epsilon any action.
+
+    Actions of the same highest value share its probability, so that pi is that of a draw: epsilon / n for each action,
+    and (1 - epsilon) / m more for each of the m best ones.
+
+    Args:
+        values: Gives a value for each action, shape (n_actions,), from (observation, tiles): predictions, for example.
+        n_actions: Number of actions.
+        epsilon: Probability of drawing any action, in [0, 1]; above 0 where others are to be learned about off-policy.
+
+    Raises:
+        ValueError: If an argument is out of its range, or when asked, if the values are not n_actions numbers.
+
+    Source: Sutton & Barto (2018), section 2.2.
+    """
+
+    values: Callable[[NDArray[Any], Tiles], ArrayLike]
+    n_actions: int
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
+        if not callable(self.values):
+            raise ValueError(f"values must be callable with (observation, tiles), not {self.values!r}")
+        if not 0.0 <= real_number("epsilon", self.epsilon) <= 1.0:
+            raise ValueError(f"epsilon must be in [0, 1], not {self.epsilon}")
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
+        """Return the probability of each action, shape (n_actions,)."""
+        values = np.asarray(self.values(observation, tiles), dtype=np.float64)
+        if values.shape != (self.n_actions,) or np.isnan(values).any():
+            raise ValueError(f"values must be {self.n_actions} numbers, one for each action, not {values}")
+        is_best = values == values.max()
+        return np.asarray(self.epsilon / self.n_actions + (1.0 - self.epsilon) * is_best / is_best.sum())
 
 
 class TraceGrowth(NamedTuple):

@@ -14,30 +14,41 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform, generator, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam")
+_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested")
 
 
 def family(
     interface: Interface,
     policies: Mapping[str, Policy],
     gammas: Sequence[float],
-    channels: Sequence[int],
+    channels: Sequence[int | str],
     lam: float = PAPER_LAMBDA,
+    *,
+    tested: bool = True,
 ) -> list[GVF]:
     """Return a question for each policy, then gamma, then channel, named "policy/g0.8/channel".
 
+    Args:
+        interface: The body's.
+        policies: Target policies by name.
+        gammas: Continuations, each in [0, 1).
+        channels: What is summed: places in the observation, or names.
+        lam: Trace decay.
+        tested: Whether test excursions follow the policies.
+
     Raises:
-        ValueError: If gamma is not in [0, 1) or lambda not in [0, 1].
+        ValueError: If gamma is not in [0, 1), lambda not in [0, 1], or there is no such channel.
     """
+    places = [interface.index(c) if isinstance(c, str) else c for c in channels]
     return [
-        GVF(f"{name}/g{gamma:g}/{interface.channels[channel].name}", policy, Channel(channel), gamma, lam=lam)
+        GVF(f"{name}/g{gamma:g}/{interface.names[i]}", policy, Channel(i), gamma, lam=lam, tested=tested)
         for name, policy in policies.items()
         for gamma in gammas
-        for channel in channels
+        for i in places
     ]
 
 
@@ -59,20 +70,21 @@ def nexting(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: f
 def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA) -> list[GVF]:
     """Return the paper's last experiment: n questions, each about a random Gibbs policy of its own.
 
-    Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0".
+    Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0". No test excursions
+    follow these policies: there are too many (section 6).
 
     Raises:
-        ValueError: If `n` is less than 1.
+        ValueError: If `n` is no whole number of at least 1, or `rng` no Generator.
     """
-    if n < 1:
+    if isinstance(n, int) and n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-    sensors = interface.sensors
+    n, rng, sensors = whole_number("n", n, 1), generator(rng), interface.sensors
     questions = []
     for i in range(n):
         policy = Gibbs.random(rng, len(interface.actions), interface.coder.n_features)
         gamma = float(rng.choice([0.0, 0.5, 0.8, 0.95]))
         channel = sensors[int(rng.integers(len(sensors)))]
-        questions += family(interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam)
+        questions += family(interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam, tested=False)
     return questions
 
 
@@ -80,8 +92,8 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions that a TOML file poses.
 
     Each `[[family]]` table holds `policies` (action names, "uniform", "behaviour") and `gammas`, and may hold
-    `channels`, `groups` (both: the union; neither: every sensor) and `lam` (0.9). For its `[[feedback]]` tables see
-    `feeding_back`.
+    `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). For its
+    `[[feedback]]` tables see `feeding_back`; docs/QUESTIONS.md tells every field.
 
     Raises:
         ValueError: If the file is missing or no TOML, or names an unknown key, sensor, group or policy, or a number is
@@ -128,11 +140,13 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 def _read(path: Path) -> dict[str, Any]:
     """Return a question file's tables."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: not a question file: its lists are nested too deeply") from None
     unknown = sorted(set(table) - {"family", "feedback"})
     if unknown:
         raise ValueError(
@@ -148,14 +162,19 @@ def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list
     if unknown:
         raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_FAMILY_KEYS)}")
     for key in ("policies", "gammas"):
-        if not isinstance(entry.get(key), list) or not entry[key]:
+        if key not in entry:
             raise ValueError(f"{where} needs {key!r}, a list that is not empty")
     choices = {name: ConstantAction(a, len(interface.actions)) for a, name in enumerate(interface.actions)}
     known: dict[str, Policy] = {**choices, "uniform": Uniform(len(interface.actions)), "behaviour": Behaviour()}
-    chosen = {_known(where, "policy", name, known): known[name] for name in entry["policies"]}
-    gammas = [_number(where, "gammas", gamma) for gamma in entry["gammas"]]
+    chosen = {_known(where, "policy", name, known): known[name] for name in _list(entry, where, "policies")}
+    gammas = [_gamma(where, gamma) for gamma in _list(entry, where, "gammas")]
     lam = _number(where, "lam", entry.get("lam", PAPER_LAMBDA))
-    return family(interface, chosen, gammas, _chosen_channels(entry, where, interface), lam)
+    if not 0.0 <= lam <= 1.0:
+        raise ValueError(f"{where}: lam must be in [0, 1], not {lam}")
+    tested = entry.get("tested", True)
+    if not isinstance(tested, bool):
+        raise ValueError(f"{where}: tested must be true or false, not {tested!r}")
+    return family(interface, chosen, gammas, _chosen_channels(entry, where, interface), lam, tested=tested)
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:
@@ -164,12 +183,21 @@ def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface)
         return list(interface.sensors)
     names = {channel.name: i for i, channel in enumerate(interface.channels)}
     groups = {channel.group: i for i, channel in enumerate(interface.channels)}
-    for key in ("channels", "groups"):
-        if not isinstance(entry.get(key, []), list):
-            raise ValueError(f"{where}: {key} must be a list of names, not {entry[key]!r}")
-    wanted = {names[_known(where, "sensor", name, names)] for name in entry.get("channels", [])}
-    wanted_groups = {_known(where, "group", name, groups) for name in entry.get("groups", [])}
+    asked, asked_groups = (_list(entry, where, key) if key in entry else [] for key in ("channels", "groups"))
+    wanted = {names[_known(where, "sensor", name, names)] for name in asked}
+    wanted_groups = {_known(where, "group", name, groups) for name in asked_groups}
     return [i for i, c in enumerate(interface.channels) if i in wanted or c.group in wanted_groups]
+
+
+def _list(entry: Mapping[str, Any], where: str, key: str) -> list[Any]:
+    """Return a list that a table must hold, not empty and without the same thing twice."""
+    values = entry[key]
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"{where}: {key} must be a list that is not empty, not {values!r}")
+    twice = next((value for k, value in enumerate(values) if value in values[:k]), None)
+    if twice is not None:
+        raise ValueError(f"{where}: {key} holds {twice!r} twice")
+    return values
 
 
 def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -> str:
@@ -183,8 +211,21 @@ def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -
     return name
 
 
-def _number(where: str, key: str, value: object) -> float:
-    """Return a number of a question file; its range is the question's to check."""
+def _gamma(where: str, value: object) -> float:
+    """Return a continuation of a question file: a number in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where}: {key} must hold numbers, not {value!r}")
-    return float(value)
+        raise ValueError(f"{where}: gammas must hold numbers, not {value!r}")
+    gamma = _number(where, "each of gammas", value)
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"{where}: gammas: a continuation must be in [0, 1], not {gamma}")
+    if gamma == 1.0:
+        raise ValueError(f"{where}: gammas must be below 1: a continuation of 1 sums for ever")
+    return gamma
+
+
+def _number(where: str, key: str, value: object) -> float:
+    """Return a number of a question file."""
+    try:
+        return real_number(key, value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None

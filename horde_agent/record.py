@@ -26,6 +26,7 @@ Observation = NDArray[np.float32]
 FORMAT = "horde-life"
 FORMAT_VERSION = 1
 NO_ACTION = -1
+NO_POLICY = 0
 _ROWS_IN_BUFFER = 1024
 _ALIGNMENT = 64
 
@@ -36,7 +37,7 @@ class Phase(IntEnum):
     BEHAVE = 0
     """Follow the behaviour policy: the transition is learned from."""
     EXCURSION = 1
-    """Follow a target policy to test its predictions: nothing is learned."""
+    """Follow a target policy to test the predictions about it: nothing is learned."""
     CENTRE = 2
     """Drive back to the centre after an excursion: nothing is learned and no action is chosen."""
     END = 3
@@ -77,9 +78,11 @@ class Row(NamedTuple):
         t: Robot time in seconds (nan where the body has no clock).
         observation: Observation, float32, shape (n_inputs,).
         action: Discrete action taken from it, or NO_ACTION.
-        b: Probability with which the behaviour policy drew that action; 1 in an excursion, nan without an action.
+        b: Probability with which that action was drawn, by the behaviour policy or in an excursion by the policy that
+            is tested (1 where it always takes one action); nan without an action.
         phase, flags: What is done from it, and how it came about.
         pose: x (m), y (m), heading (rad); nan where unknown. For pictures only.
+        policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
     """
 
     step: int
@@ -90,6 +93,7 @@ class Row(NamedTuple):
     phase: Phase
     flags: int
     pose: tuple[float, float, float]
+    policy: int = NO_POLICY
 
 
 def row_dtype(n_inputs: int) -> np.dtype[Any]:
@@ -101,6 +105,7 @@ def row_dtype(n_inputs: int) -> np.dtype[Any]:
             ("observation", "<f4", (n_inputs,)),
             ("pose", "<f4", (3,)),
             ("step", "<u4"),
+            ("policy", "<u4"),
             ("action", "<i2"),
             ("phase", "u1"),
             ("flags", "u1"),
@@ -128,6 +133,13 @@ class Stream:
         return Stream(self.rows[span], self.header)
 
     @property
+    def policies(self) -> NDArray[np.uint32]:
+        """The column `policy`, shape (n_rows,): NO_POLICY in streams that were recorded before there was one."""
+        if "policy" not in (self.rows.dtype.names or ()):
+            return np.full(len(self.rows), NO_POLICY, dtype=np.uint32)
+        return np.asarray(self.rows["policy"])
+
+    @property
     def n_steps(self) -> int:
         """Number of 100 ms periods between the first row and the last."""
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
@@ -150,7 +162,7 @@ class Recorder:
         self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
         self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
         # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
-        self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "action")]
+        self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
         self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
         self._used = 0
         self._kept: list[NDArray[Any]] = []
@@ -162,9 +174,10 @@ class Recorder:
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""
         i = self._used
-        t, b, observation, pose, step, action = self._columns
+        t, b, observation, pose, step, policy, action = self._columns
         t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
-        step[i], action[i], self._phase[i], self._flags[i] = row.step, row.action, row.phase, row.flags
+        step[i], policy[i], action[i] = row.step, row.policy, row.action
+        self._phase[i], self._flags[i] = row.phase, row.flags
         self._used += 1
         if self._used == _ROWS_IN_BUFFER:
             self.flush()

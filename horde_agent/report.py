@@ -140,7 +140,7 @@ def _scatter_groups(
             k = int(mine[np.argmax(test.policy.gamma[mine])])
             name = f"{channels[channel]}, gamma {test.policy.gamma[k]:g}"
             pair = (test.predictions[late, k], test.returns[late, k])
-            groups.setdefault(name, {})[actions[test.policy.action]] = pair
+            groups.setdefault(name, {})[test.policy.label(actions)] = pair
     return groups
 
 

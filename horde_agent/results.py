@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.nmsre import Outcomes, ReturnErrors, error_trace, final_nmsre, normalise
+from horde_agent.nmsre import Outcomes, ReturnErrors, final_nmsre
 from horde_agent.run_folder import own_version
 from horde_agent.telemetry import Durations, MspbeWatch, sound_demons
 
@@ -98,7 +98,7 @@ def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
     """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
     variance = np.full(n_demons, np.nan)
     for test in tests:
-        variance[test.policy.demons] = test.returns.var(axis=0)
+        variance[test.policy.demons] = test.variance()
     return variance
 
 
@@ -114,12 +114,13 @@ def curve_lines(
     counted = sound & ~np.isnan(final_nmsre(tests, errors.n_demons))
     events = []
     for test in tests:
-        nmsre = normalise(error_trace((test.predictions - test.returns) ** 2), test.returns.var(axis=0))
+        nmsre = test.nmsre()
         events += [(int(step), test.policy, nmsre[k]) for k, step in enumerate(test.step)]
+    online = dict(zip(errors.steps, errors.online_means, strict=True))
     lines: list[list[object]] = []
     for k, (step, policy, nmsre) in enumerate(sorted(events, key=lambda event: event[0])):
         latest[policy.demons] = nmsre
         tested = latest[counted & ~np.isnan(latest)]
         mean = float(tested.mean()) if len(tested) else float("nan")
-        lines.append([k + 1, step, step * period_s, actions[policy.action], mean, errors.online_means[k]])
+        lines.append([k + 1, step, step * period_s, policy.label(actions), mean, online[step]])
     return lines

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -99,7 +100,7 @@ class MspbeWatch:
         updates_needed: Updates with rho > 0 after which an estimate is valid.
 
     Raises:
-        RuntimeError: When a life is observed, if demons came or went since the watch was made.
+        RuntimeError: When a life is observed, if demons came or went, but not by `Life.add` or `Life.remove`.
     """
 
     def __init__(self, horde: Horde) -> None:
@@ -114,7 +115,18 @@ class MspbeWatch:
     def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given them
         """Check that the demons are still those that are watched: the Horde counts their steps itself."""
         if self._horde.questions is not self._questions:
-            raise RuntimeError("demons were added or removed: make a new MspbeWatch for this Horde")
+            raise RuntimeError(
+                "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
+            )
+
+    def rearrange(self, stays: NDArray[np.int64]) -> None:
+        """Go on after demons came or went: those that stay keep their counts, those that are new begin at 0.
+
+        Args:
+            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
+        """
+        self._questions = self._horde.questions
+        self._before = np.where(stays >= 0, self._before[:, stays], 0.0)
 
     @property
     def n_updates(self) -> np.ndarray:

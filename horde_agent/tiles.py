@@ -22,6 +22,10 @@ Tiles = NDArray[np.int64]
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 
+# An observation is float32, which tells no more values than these in [0, 1) apart.
+MOST_INTERVALS = 2**24
+MOST_TILINGS, MOST_FEATURES = 10_000, 10**8
+
 
 class TileCoder:
     """Finds the one active tile of every tiling.
@@ -31,6 +35,7 @@ class TileCoder:
             paired with channel i + k of its group, as a ring.
         groups: Group of each channel, in the order of the observation.
         bias: Whether a last feature is always active.
+        where: What a message calls each table; "[[tiling]] number 1" and so on when None.
 
     Attributes:
         n_inputs: Length of an observation.
@@ -41,13 +46,23 @@ class TileCoder:
         ValueError: If a table has an unknown group or key, or a number that makes no grid.
     """
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], *, bias: bool = True) -> None:
-        rows = [row for number, table in enumerate(tables) for row in _tilings(table, groups, number)]
+    def __init__(
+        self,
+        tables: Sequence[Mapping[str, Any]],
+        groups: Sequence[str],
+        *,
+        bias: bool = True,
+        where: Sequence[str] | None = None,
+    ) -> None:
+        where = _numbered(tables) if where is None else where
+        rows = [row for table, words in zip(tables, where, strict=True) for row in _tilings(table, groups, words)]
         channel, intervals, offset = ([row[column] for row in rows] for column in range(3))
         if not rows and not bias:
             raise ValueError("a tile layout needs at least one [[tiling]] or bias = true")
+        n_tiles = sum(one * other for _, (one, other), _ in rows)
+        if n_tiles > MOST_FEATURES:
+            raise ValueError(f"the tiles of {where[-1]} and before are {n_tiles:,}, more than {MOST_FEATURES:,}")
         sizes = np.array(intervals, dtype=np.int64).reshape(-1, 2).prod(axis=1)
-        n_tiles = int(sizes.sum())
         self._tilings = kernels.Tilings(
             first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(rows)],
             channel=np.array(channel, dtype=np.int64).reshape(-1, 2),
@@ -55,18 +70,19 @@ class TileCoder:
             offset=np.array(offset, dtype=np.float64),
         )
         self._has_bias = bool(bias)
-        self._tables, self._groups = tuple(tables), tuple(groups)
+        self._tables, self._groups, self._where = tuple(tables), tuple(groups), tuple(where)
         self.n_inputs = len(groups)
         self.n_features = n_tiles + bool(bias)
         self.n_active = len(rows) + bool(bias)
 
     @classmethod
-    def from_layout(cls, text: str, channels: Sequence[Mapping[str, Any]]) -> TileCoder:
+    def from_layout(cls, text: str, channels: Sequence[Mapping[str, Any]], endings: Sequence[str] = ("",)) -> TileCoder:
         """Build a coder from a layout's TOML text.
 
         Args:
             text: The layout.
             channels: The channels of an observation in order; each has a "group".
+            endings: The layout holds for each of these once: for the groups whose names end so.
 
         Raises:
             ValueError: If the text is no TOML, or names an unknown key or group.
@@ -78,7 +94,17 @@ class TileCoder:
         unknown = sorted(set(table) - {"bias", "tiling"})
         if unknown:
             raise ValueError(f"the tile layout has an unknown key {unknown[0]!r}; it may hold bias and [[tiling]]")
-        return cls(table.get("tiling", []), [str(c["group"]) for c in channels], bias=bool(table.get("bias", True)))
+        tilings, bias = table.get("tiling", []), table.get("bias", True)
+        if not isinstance(tilings, list) or not all(isinstance(t, dict) for t in tilings):
+            raise ValueError("the tile layout: tiling must be [[tiling]] tables")
+        if not isinstance(bias, bool):
+            raise ValueError(f"the tile layout: bias must be true or false, not {bias!r}")
+        tables = [
+            {**tiling, "group": f"{tiling['group']}{ending}"} if "group" in tiling else tiling
+            for ending in endings
+            for tiling in tilings
+        ]
+        return cls(tables, [str(c["group"]) for c in channels], bias=bias, where=_numbered(tilings) * len(endings))
 
     @classmethod
     def default(cls, n_inputs: int) -> TileCoder:
@@ -94,13 +120,22 @@ class TileCoder:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
 
-    def extended(self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str]) -> TileCoder:
+    def extended(
+        self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] | None = None
+    ) -> TileCoder:
         """Return a coder with further inputs behind these, and their tiles behind these, before the bias.
 
+        Args:
+            tables: `[[tiling]]` tables of the further inputs.
+            groups: Group of each further input.
+            where: What a message calls each table; "[[tiling]] number 1" and so on when None, counted from here.
+
         Raises:
-            ValueError: As the constructor does; tables are counted from the first of all.
+            ValueError: As the constructor does.
         """
-        return TileCoder([*self._tables, *tables], [*self._groups, *groups], bias=self._has_bias)
+        all_tables, all_groups = [*self._tables, *tables], [*self._groups, *groups]
+        where = _numbered(tables) if where is None else where
+        return TileCoder(all_tables, all_groups, bias=self._has_bias, where=[*self._where, *where])
 
     def encode(self, observation: NDArray[np.floating[Any]], out: Tiles | None = None) -> Tiles:
         """Return the active features, in increasing order.
@@ -135,11 +170,15 @@ def switched_tiles(before: Tiles, after: Tiles) -> tuple[Tiles, Tiles]:
     return gained[:n_gained], lost[:n_lost]
 
 
+def _numbered(tables: Sequence[object]) -> list[str]:
+    """Return what a message calls tables of a layout."""
+    return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
+
+
 def _tilings(
-    table: Mapping[str, Any], groups: Sequence[str], number: int
+    table: Mapping[str, Any], groups: Sequence[str], where: str
 ) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
     """Expand one [[tiling]] table to (channels, intervals, offset) of each of its tilings."""
-    where = f"[[tiling]] number {number + 1}"
     unknown = sorted(set(table) - set(_KEYS))
     if unknown:
         raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_KEYS)}")
@@ -150,16 +189,25 @@ def _tilings(
     if not members:
         known = ", ".join(dict.fromkeys(groups))
         raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {known}")
-    intervals, n_tilings = list(table["intervals"]), table["tilings"]
     n_dims = 2 if "neighbour" in table else 1
-    if len(intervals) != n_dims or not all(isinstance(n, int) and n >= 1 for n in intervals):
-        raise ValueError(f"{where}: intervals must be {n_dims} whole number(s) of at least 1, not {intervals}")
-    if not isinstance(n_tilings, int) or n_tilings < 1:
-        raise ValueError(f"{where}: tilings must be a whole number of at least 1, not {n_tilings!r}")
+    intervals, n_tilings, step = table["intervals"], table["tilings"], table.get("neighbour", 0)
+    if not isinstance(intervals, list | tuple) or len(intervals) != n_dims:
+        raise ValueError(f"{where}: intervals must be {n_dims} whole number(s) in a list, not {intervals!r}")
+    for key, values, least, most in (
+        ("intervals", intervals, 1, MOST_INTERVALS),
+        ("tilings", [n_tilings], 1, MOST_TILINGS),
+        ("neighbour", [step], -len(members), len(members)),
+    ):
+        if not all(_is_whole(n) and least <= n <= most for n in values):
+            raise ValueError(f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}")
     cells = (intervals[0], intervals[1] if n_dims == 2 else 1)
-    step = table.get("neighbour", 0)
     return [
         ((channel, members[(i + step) % len(members)]), cells, j / n_tilings)
         for i, channel in enumerate(members)
         for j in range(n_tilings)
     ]
+
+
+def _is_whole(value: object) -> bool:
+    """Return whether a value is a whole number; true and false are none."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.excursions import NO_CHANNEL
 from horde_agent.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -26,7 +27,7 @@ _NEGLIGIBLE = 0.05  # a return is shown while less than this share of it lies be
 def shown_channels(channels: Sequence[str], known: Sequence[int]) -> list[int]:
     """Return up to three channels to show: the ones named above where they are asked about, else the first ones."""
     preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in known]
-    others = [channel for channel in dict.fromkeys(known) if channel not in preferred]
+    others = [channel for channel in dict.fromkeys(known) if channel not in preferred and channel != NO_CHANNEL]
     return [*preferred, *others][:3]
 
 
@@ -63,7 +64,7 @@ def excursion_traces(
             n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
             for t in range(max(n_shown, 0)):
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
-                lines.append([horde.names[demon], channels[channel], interface.actions[policy.action], *facts])
+                lines.append([horde.names[demon], channels[channel], policy.label(interface.actions), *facts])
     return lines
 
 
@@ -80,7 +81,7 @@ def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], peri
     for channel in shown_channels(channels, holdout.channel.tolist()):
         mine = np.flatnonzero(holdout.channel == channel)
         demon = int(mine[np.argmax(holdout.gamma[mine])])
-        for t in range(len(holdout.returns)):
+        for t in np.flatnonzero(~np.isnan(holdout.returns[:, demon])).tolist():
             facts = (t * period_s, float(holdout.predictions[t, demon]), float(holdout.returns[t, demon]))
             lines.append([horde.names[demon], channels[channel], "held-out part of the log", *facts])
     return lines

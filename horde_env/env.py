@@ -251,7 +251,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         CentringDrive(self.robot, self.pen.side_m)
         self.robot.scale(self.robot.low)
         self.clock.start()
-        return self.backend.reset(self.np_random)
+        frame = self.backend.reset(self.np_random)
+        self.metadata["notes"] = list(getattr(self.backend, "notes", ()))  # a recorded life knows more once it was read
+        return frame
 
     def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
         """Drive to the middle; return the last arrival and what info tells of the drive."""

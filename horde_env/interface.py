@@ -34,9 +34,13 @@ def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
 def discrete_request(action: Any, requests: Floats) -> Floats:
     """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
 
+    An array of one whole number will do: vector environments and policies of other libraries give such.
+
     Raises:
         ValueError: If `action` is not one of them.
     """
+    if isinstance(action, np.ndarray) and action.size == 1:
+        action = action.item()
     try:
         index = operator.index(action)
     except TypeError:

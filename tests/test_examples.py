@@ -14,6 +14,8 @@ SAYS = {
     "first_life.py": "mean NMSRE",
     "own_questions.py": "steps to contact, straight on",
     "any_env.py": "steps standing, at random",
+    "wall_follower.py": "nearness on the left, if it followed the wall",
+    "epsilon_greedy.py": "while it took what promised the most room",
     "train_ppo.py": "transitions learned by 795 demons; 0 set aside",
 }
 

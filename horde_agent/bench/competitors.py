@@ -101,7 +101,7 @@ def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any, dtype: D
 
 def _channels(questions: Sequence[GVF]) -> list[int]:
     """Return the channel that each question sums."""
-    return [q.cumulant.index for q in questions]  # type: ignore[union-attr]
+    return [q.cumulant.index for q in questions]  # type: ignore[union-attr, misc]
 
 
 def _step(learner: Any, stream: Stream, rho: Any, c: Any) -> Step:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
+from horde_agent.flags import are_broken, are_learned
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.nmsre import Outcomes
-from horde_agent.record import BROKEN, DRIVES, Flag, Phase, Stream
+from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.student import encoder
 
 Floats = NDArray[np.float64]
@@ -60,7 +61,7 @@ class Lessons:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         phase, flags = stream.rows["phase"].astype(np.int64), stream.rows["flags"]
-        is_broken = (flags & BROKEN) != 0
+        is_broken = are_broken(flags)
         # Within a drive nothing is seen; its first row is what the step before it led to.
         is_drive = np.isin(phase, [int(p) for p in DRIVES])
         is_seen = ~(is_drive & np.concatenate([[False], phase[1:] == phase[:-1]]))
@@ -70,7 +71,7 @@ class Lessons:
         came_by = np.full(len(phase), int(Phase.END))
         came_by[seen[1:]] = phase[seen[:-1]]
         in_test = came_by == Phase.EXCURSION
-        learns = is_seen & (came_by == Phase.BEHAVE) & ~is_broken
+        learns = is_seen & are_learned(came_by, flags)
         self.deed = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
         self.n_learned = np.cumsum(learns)
         self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])

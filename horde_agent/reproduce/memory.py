@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.flags import are_broken
 from horde_agent.gvf import GVF, Channel
 from horde_agent.holdout import returns_of
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.nmsre import normalise
 from horde_agent.policies import Behaviour
-from horde_agent.record import BROKEN, Stream, read, row_dtype
+from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.lessons import Tell
 from horde_agent.reproduce.streams import interface_of
 from horde_agent.reproduce.study import Study
@@ -71,7 +72,7 @@ def with_memory(stream: Stream, interface: Interface) -> Stream:
     """
     near = [i for i, channel in enumerate(interface.channels) if channel.group == "ir_distance"]
     touches = np.asarray((stream.rows["observation"][:, near] >= NEAR).any(axis=1))
-    broken = np.asarray((stream.rows["flags"] & BROKEN) > 0)
+    broken = are_broken(stream.rows["flags"])
     since = since_touch(touches, broken, round(CAP_S / interface.period_s))
     return _widened(stream, since[:, np.newaxis])
 

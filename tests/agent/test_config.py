@@ -108,3 +108,8 @@ def test_a_missing_config_file_is_refused() -> None:
 def test_awkward_text_survives_toml() -> None:
     text = 'a "quoted" \\ path\nand more'
     assert tomllib.loads(to_toml({"log": text}, {}))["log"] == text
+
+
+def test_a_config_file_that_begins_with_a_byte_order_mark_is_read() -> None:
+    Path("mine.toml").write_bytes(b"\xef\xbb\xbfsteps = 77\n")
+    assert read_config(Path("mine.toml")).steps == 77

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,14 @@ from horde_agent.excursions import (
     TestExcursion,
     policies_under_test,
 )
-from horde_agent.gvf import GVF, Channel, Feature
-from horde_agent.nmsre import ReturnErrors, error_trace, normalise, read_excursions
-from horde_agent.policies import Behaviour, StickyRandom, Uniform
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.interface import Interface
+from horde_agent.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
+from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
+from horde_agent.questions import policies
 from horde_agent.record import NO_ACTION, Phase
-from tests.agent.doubles import constant, toy_questions
+from horde_agent.signals import identity
+from tests.agent.doubles import ToyBody, constant, toy_questions
 
 
 def policy_under_test(action: int = 0, gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
@@ -35,27 +39,36 @@ def excursion_of(
     return test
 
 
+SEEN, TILES = np.zeros(1), np.zeros(1, dtype=np.int64)
+"""What policies are shown that look at nothing."""
+
+
+def under_test(actions: Iterable[int], n_actions: int = 5) -> list[PolicyUnderTest]:
+    return policies_under_test([GVF(f"{a}", ConstantAction(a, n_actions), Channel(0), 0.5) for a in actions])
+
+
 # ---- the state machine ----------------------------------------------------------------------------------------------
 
 
 def test_an_excursion_is_exactly_horizon_steps_and_then_a_drive() -> None:
-    machine = Excursions([0, 1, 2], ExcursionConfig(probability=1.0, horizon=50))
+    machine = Excursions(under_test(range(3), 3), ExcursionConfig(probability=1.0, horizon=50))
     behaviour, rng = StickyRandom(3), np.random.default_rng(0)
 
-    choices = [machine.choose(behaviour, rng, broken=False) for _ in range(51)]
+    choices = [machine.choose(behaviour, rng, SEEN, TILES, broken=False) for _ in range(51)]
 
     assert [choice.phase for choice in choices] == [Phase.EXCURSION] * 50 + [Phase.CENTRE]
     assert len({choice.action for choice in choices[:50]}) == 1
+    assert {choice.b for choice in choices[:50]} == {1.0}, "the probability with which such a policy draws its action"
     assert choices[50].action == NO_ACTION
 
 
 def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> None:
     """Binomial bounds of four standard deviations: 20,000 chances at 1/50, then five policies at 1/5."""
-    machine = Excursions(range(5))
+    machine = Excursions(under_test(range(5)))
     behaviour, rng = StickyRandom(5), np.random.default_rng(1)
     counts, n_begun, n_chances = np.zeros(5), 0, 20_000
     for _ in range(n_chances):
-        choice = machine.choose(behaviour, rng, broken=False)
+        choice = machine.choose(behaviour, rng, SEEN, TILES, broken=False)
         if choice.phase is Phase.EXCURSION:
             counts[choice.action] += 1
             n_begun += 1
@@ -66,11 +79,11 @@ def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_poli
 
 
 def test_a_broken_step_ends_an_excursion_at_once() -> None:
-    machine = Excursions([1], ExcursionConfig(probability=1.0))
+    machine = Excursions(under_test([1], 3), ExcursionConfig(probability=1.0))
     behaviour, rng = StickyRandom(3), np.random.default_rng(0)
-    machine.choose(behaviour, rng, broken=False)
+    machine.choose(behaviour, rng, SEEN, TILES, broken=False)
 
-    assert machine.choose(behaviour, rng, broken=True).phase is Phase.CENTRE
+    assert machine.choose(behaviour, rng, SEEN, TILES, broken=True).phase is Phase.CENTRE
 
 
 def test_b_is_a_fresh_fifth_after_a_break_and_sticky_else() -> None:
@@ -80,7 +93,7 @@ def test_b_is_a_fresh_fifth_after_a_break_and_sticky_else() -> None:
     last = None
     for k in range(400):
         broken = k % 10 == 0
-        choice = machine.choose(behaviour, rng, broken=broken)
+        choice = machine.choose(behaviour, rng, SEEN, TILES, broken=broken)
         expected = 0.2 if broken else (0.6 if choice.action == last else 0.1)
         assert choice.b == pytest.approx(expected, abs=1e-12)
         last = choice.action
@@ -90,7 +103,7 @@ def test_without_policies_to_test_the_behaviour_alone_draws() -> None:
     machine, behaviour, rng = Excursions([]), StickyRandom(3), np.random.default_rng(3)
     alone, its_rng = StickyRandom(3), np.random.default_rng(3)
 
-    assert [machine.choose(behaviour, rng, broken=False)[1:] for _ in range(100)] == [
+    assert [machine.choose(behaviour, rng, SEEN, TILES, broken=False)[1:3] for _ in range(100)] == [
         alone.draw(its_rng) for _ in range(100)
     ]
 
@@ -104,23 +117,73 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
 # ---- what can be tested, and the return ------------------------------------------------------------------------------
 
 
-def test_only_constant_actions_with_known_returns_are_tested_in_the_order_of_the_questions() -> None:
+class ByBrightness:
+    """A policy that looks: action 1 with the probability that channel 0 reads."""
+
+    n_actions = 3
+
+    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        bright = float(observation[0])
+        return np.array([1.0 - bright, bright, 0.0])
+
+
+def test_every_policy_is_tested_in_the_order_of_the_questions_but_the_behaviour_itself_and_what_is_not_to_be() -> None:
+    """Returns that are no plain sum of a channel are marked: channel -1, gamma NaN, and the question beside them."""
+    looking = ByBrightness()
     questions = [
         GVF("b", constant(2), Channel(1), 0.5),
         GVF("behaviour", Behaviour(), Channel(0), 0.5),
-        GVF("uniform", Uniform(3), Channel(0), 0.5),
+        GVF("even/g0.5/x", Uniform(3), Channel(0), 0.5),
         GVF("feature", constant(2), Feature(0), 0.5),
+        GVF("untested", constant(1), Channel(0), 0.5, tested=False),
         GVF("outcome", constant(2), Channel(0), 0.5, outcome=1.0),
-        GVF("varying", constant(2), Channel(0), lambda *_: 0.5),
+        GVF("varying", looking, Channel(0), lambda *_: 0.5),
         GVF("a", constant(0), Channel(2), 0.8),
         GVF("c", constant(2), Channel(0), 0.0),
     ]
     policies = policies_under_test(questions)
 
-    assert [policy.action for policy in policies] == [2, 0]
-    assert policies[0].demons.tolist() == [0, 7]
-    assert policies[0].channel.tolist() == [1, 0]
-    assert policies[0].gamma.tolist() == [0.5, 0.0]
+    assert [(policy.action, policy.name) for policy in policies] == [
+        (2, "action 2"),
+        (NO_ACTION, "even"),
+        (NO_ACTION, "ByBrightness"),
+        (0, "action 0"),
+    ]
+    assert policies[0].demons.tolist() == [0, 3, 5, 8]
+    assert policies[0].channel.tolist() == [1, -1, -1, 0]
+    np.testing.assert_array_equal(policies[0].gamma, [0.5, np.nan, np.nan, 0.0])
+    assert [(k, question.name) for k, question in policies[0].others] == [(1, "feature"), (2, "outcome")]
+    assert policies[2].target is looking
+    assert [policy.label(["left", "right", "stay"]) for policy in policies] == ["stay", "even", "ByBrightness", "left"]
+
+
+def test_policies_of_one_name_are_told_apart_and_keep_their_names() -> None:
+    """The second of a class is number 2, also when the first one is no more."""
+    first, second = ByBrightness(), ByBrightness()
+    questions = [GVF("p", first, Channel(0), 0.5), GVF("q", second, Channel(0), 0.5)]
+    one, two = policies_under_test(questions)
+    assert (one.name, two.name) == ("ByBrightness", "ByBrightness 2")
+    assert one.tag != two.tag
+    assert [p.name for p in policies_under_test(questions[1:], {identity(second): two.name})] == ["ByBrightness 2"]
+
+
+def test_thousands_of_random_policies_are_not_tested() -> None:
+    """White, Modayil & Sutton (2012), section 6: a robot cannot follow each of a thousand policies often enough."""
+    face = Interface.of(ToyBody())
+    assert policies_under_test(policies(face, np.random.default_rng(0), n=5)) == []
+
+
+def test_an_excursion_draws_from_the_policy_that_it_tests_and_says_with_what_probability() -> None:
+    """Where channel 0 reads .3, action 1 comes with probability .3 and action 0 with .7: binomial over 4,000 draws."""
+    tested = policies_under_test([GVF("q", ByBrightness(), Channel(0), 0.5)])
+    machine = Excursions(tested, ExcursionConfig(probability=1.0, horizon=4_000))
+    rng, seen = np.random.default_rng(4), np.array([0.3])
+    choices = [machine.choose(StickyRandom(3), rng, seen, TILES, broken=False) for _ in range(4_000)]
+
+    assert {choice.phase for choice in choices} == {Phase.EXCURSION}
+    assert {(choice.action, choice.b) for choice in choices} == {(0, 0.7), (1, 0.3)}
+    n_ones = sum(choice.action for choice in choices)
+    assert abs(n_ones - 1_200) < 4 * np.sqrt(4_000 * 0.3 * 0.7)
 
 
 def test_the_paper_tests_159_demons_per_policy() -> None:
@@ -133,6 +196,75 @@ def test_the_return_is_the_discounted_sum_of_what_follows_the_first_observation(
 
     assert test.is_complete
     assert test.returns.tolist() == [1.0, 2.75]
+
+
+def general_excursion(question: GVF, horizon: int = 3) -> TestExcursion:
+    (policy,) = policies_under_test([question])
+    return TestExcursion(policy, np.zeros(1), step=0, horizon=horizon)
+
+
+def test_the_return_of_a_question_with_functions_is_the_sum_that_a_gvf_poses() -> None:
+    """Observations (c, gamma, z) reached: (1, .5, 7), (2, .25, 8), (3, 0, 9).
+
+    1 + .5 x 7, then .5 (2 + .75 x 8), then .125 (3 + 1 x 9): 4.5 + 4 + 1.5 = 10. With the outcome's share as gamma
+    instead of 1 - gamma it is 4.5 + 2 + .375.
+    """
+    test = general_excursion(
+        GVF("q", constant(0), lambda o, t: float(o[0]), lambda o, t: float(o[1]), outcome=lambda o, t: float(o[2]))
+    )
+    for observation in ([1.0, 0.5, 7.0], [2.0, 0.25, 8.0], [3.0, 0.0, 9.0]):
+        test.observe(np.array(observation), TILES)
+    assert test.is_complete
+    assert test.returns.tolist() == [10.0]
+
+
+def test_the_return_of_a_feature_counts_it_and_that_of_a_prediction_asks_for_it() -> None:
+    """Gamma .5; feature 3 is on at the first and third state reached: 1 + .25. Predictions 2, 4, 8: 2 + 2 + 2."""
+    feature = general_excursion(GVF("q", constant(0), Feature(3), 0.5))
+    prediction = general_excursion(GVF("q", constant(0), Prediction("other"), 0.5))
+    asked = []
+    for tiles, made in (([3, 5], 2.0), ([4, 5], 4.0), ([3, 6], 8.0)):
+
+        def predict_one(name: str, tiles: np.ndarray, made: float = made) -> float:
+            asked.append((name, tiles.tolist()))
+            return made
+
+        for test in (feature, prediction):
+            test.observe(np.zeros(1), np.array(tiles), predict_one)
+    assert feature.returns.tolist() == [1.25]
+    assert prediction.returns.tolist() == [6.0]
+    assert asked == [("other", [3, 5]), ("other", [4, 5]), ("other", [3, 6])]
+
+
+def test_a_true_end_completes_the_return_and_pays_the_outcome() -> None:
+    """Gamma .5, cumulant 1, outcome 4: one step with 1 + .5 x 4, then an end with .5 (1 + 4)."""
+    test = general_excursion(GVF("q", constant(0), Channel(0), 0.5, outcome=4.0), horizon=50)
+    test.observe(np.ones(1), TILES)
+    assert not test.is_complete
+    test.observe(np.ones(1), TILES, terminated=True)
+    assert test.is_complete
+    assert test.returns.tolist() == [3.0 + 2.5]
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), -0.5, 1.5])
+def test_a_demon_whose_function_gave_nonsense_is_not_scored_by_that_excursion(nonsense: float) -> None:
+    """Its neighbour is; and in the next excursion both are."""
+    gammas = iter([nonsense, 0.5, 0.5])
+    questions = [
+        GVF("odd", constant(0), Channel(0), lambda o, t: next(gammas)),
+        GVF("sound", constant(0), Channel(0), 0.0),
+    ]
+    (policy,) = policies_under_test(questions)
+    errors = ReturnErrors([policy], n_demons=2)
+    for k in range(3):
+        test = TestExcursion(policy, np.zeros(2), step=k, horizon=2)
+        test.observe(np.ones(1), TILES)
+        test.n_terms = 2
+        errors.add(test)
+    assert errors.n_tests.tolist() == [2, 3]
+    (outcome,) = errors.outcomes()
+    assert np.isnan(outcome.returns[:, 0]).tolist() == [True, False, False]
+    assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
 
 
 def test_predictions_are_those_of_the_first_observation_whatever_becomes_of_the_array() -> None:
@@ -155,6 +287,27 @@ def test_a_question_whose_returns_do_not_vary_scores_exactly_one() -> None:
     assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5]
 
 
+def test_returns_that_vary_a_little_are_no_constant() -> None:
+    """A magnetometer's returns have a variance of some 1e-6: an error of 4e-6 is four of them, and no score of 1.
+
+    Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
+    """
+    assert normalise(np.array([4e-6, 4e-6]), np.array([1e-6, 2e-12])).tolist() == [4.0, 2e6]
+    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
+    for k in range(4):
+        errors.add(excursion_of([1e-5 * (k % 2)], [0.0], (0.0,)))
+    assert errors.nmsre()[0] == pytest.approx(0.724)
+    assert errors.online_mean() == pytest.approx(errors.nmsre()[0])
+
+
+def test_the_trace_waits_where_a_demon_was_not_tested() -> None:
+    """NaN, 1, NaN, 4: nothing yet, 1, 1 still, 1.3. The variance is that of the returns that there were."""
+    nan = np.nan
+    np.testing.assert_array_equal(error_trace(np.array([[nan], [1.0], [nan]])).ravel(), [nan, 1.0, 1.0])
+    assert error_trace(np.array([[nan], [1.0], [nan], [4.0]]))[-1, 0] == pytest.approx(1.3)
+    np.testing.assert_allclose(variance_of(np.array([[nan, nan], [1.0, nan], [3.0, nan]])), [1.0, nan])
+
+
 def test_nmsre_by_hand() -> None:
     """Gamma 0; returns 0 and 2 (variance 1), predictions 1 and 1: errors 1, 1, NMSRE 1; the other question is right."""
     errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=3)
@@ -164,6 +317,15 @@ def test_nmsre_by_hand() -> None:
     assert errors.nmsre()[:2].tolist() == [1.0, 0.0]
     assert np.isnan(errors.nmsre()[2]), "a demon that no excursion tests has no NMSRE"
     assert errors.n_tests.tolist() == [2, 2, 0]
+
+
+def test_a_demon_that_was_tested_once_has_no_score() -> None:
+    """Its returns have no variance yet: an NMSRE of 1 would say that they do not vary."""
+    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
+    errors.add(excursion_of([3.0], [1.0], (0.0,)))
+    assert np.isnan(errors.nmsre()).all()
+    errors.add(excursion_of([5.0], [1.0], (0.0,)))
+    assert errors.nmsre().tolist() == [4.0 + (16.0 - 4.0) / 10.0]
 
 
 def test_always_predicting_the_mean_return_scores_about_one() -> None:

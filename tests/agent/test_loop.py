@@ -112,6 +112,17 @@ def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
     assert horde.learned == []
 
 
+@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
+def test_an_excursion_whose_last_step_is_broken_counts_for_nothing(fault: Mapping[str, int]) -> None:
+    """Its fifth term would complete it at age 5."""
+    body, horde = ToyBody({5: fault}), SpyHorde(toy_questions())
+    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
+        life.run(9)
+
+    assert body.drives == [5]
+    assert (life.student.errors.n_discarded, life.student.errors.n_excursions) == (1, 0)
+
+
 def test_the_drive_is_counted_but_never_beyond_the_time_that_was_asked_for() -> None:
     """Excursion 0..5, drive 5..9: of a life of 7 steps, two of the drive's four count."""
     body = ToyBody()
@@ -173,6 +184,29 @@ def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
 
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
+
+
+class Silent(ToyBody):
+    """A body that tells nothing in `info`, as most environments do not."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed)[0], {}
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_a_reset_is_a_gap_though_nobody_says_so(end: str) -> None:
+    """The first observation of each episode is recorded as one, the draw from there is fresh, and none is counted."""
+    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    with toy_life(Silent({5: {end: 1}}), horde, recorder=recorder) as life:
+        life.run(8)
+    rows = recorder.stream().rows
+    ended = Flag.TERMINATED if end == "terminated" else Flag.TRUNCATED
+
+    assert rows["flags"].tolist() == [Flag.GAP, 0, 0, 0, 0, ended, Flag.GAP, 0, 0, 0]
+    assert rows["phase"].tolist() == [0] * 5 + [Phase.END] + [0] * 3 + [Phase.END]
+    assert rows["b"][[0, 6]] == pytest.approx(1 / 3)
+    assert horde.calls[6] == ("begin", 5)
+    assert life.gaps == 0
 
 
 # ---- same seed, same life --------------------------------------------------------------------------------------------

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform, trace_growth
+from horde_agent.policies import (
+    Behaviour,
+    ConstantAction,
+    EpsilonGreedy,
+    Follow,
+    Gibbs,
+    StickyRandom,
+    Uniform,
+    draw_from,
+    trace_growth,
+)
 from tests.agent.shared import reference
 
 NOWHERE, NO_TILES = np.zeros(0), np.zeros(0, dtype=np.int64)
@@ -49,6 +59,75 @@ def test_the_sticky_behaviour_draws_as_it_says() -> None:
     for step in range(1, 5):
         assert ((actions[1:] - actions[:-1]) % 5 == step).mean() == pytest.approx(0.1, abs=0.005)
     np.testing.assert_allclose(np.bincount(actions) / n, 0.2, atol=0.015)
+
+
+def test_a_draw_takes_each_action_as_often_as_its_probability_says() -> None:
+    """20,000 draws of (.1, 0, .6, .3): within four standard deviations; the one of probability 0 never."""
+    rng, p = np.random.default_rng(2), np.array([0.1, 0.0, 0.6, 0.3])
+    drawn = [draw_from(p, rng) for _ in range(20_000)]
+    share = np.bincount([a for a, _ in drawn], minlength=4) / len(drawn)
+    assert share[1] == 0.0
+    assert (np.abs(share - p) < 4 * np.sqrt(p * (1 - p) / len(drawn)) + 1e-12).all()
+    assert all(b == p[a] for a, b in drawn)
+
+
+class Fixed:
+    """A generator whose next number is known."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def random(self) -> float:
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("p", "number", "action"),
+    [
+        ([0.0, 1.0], 0.0, 1),
+        ([0.0, 0.5, 0.5, 0.0], 1.0 - 2**-53, 2),
+        ([0.5, 0.5 - 1e-7, 0.0], 1.0 - 1e-8, 1),  # a sum that rounding left below 1
+        ([0.25, 0.75], 0.25, 1),
+        ([0.25, 0.75], np.nextafter(0.25, 0.0), 0),
+    ],
+)
+def test_a_draw_at_an_edge_never_takes_what_has_no_probability(p: list[float], number: float, action: int) -> None:
+    assert draw_from(np.array(p), Fixed(number)) == (action, p[action])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0.5, 0.4], [0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0], [np.inf, 0.0], [[1.0]], [0.0, 0.0], []]
+)
+def test_what_is_no_probability_is_not_drawn_from(wrong: list[float]) -> None:
+    with pytest.raises(ValueError, match="probabilities of the actions must not be negative and sum to 1"):
+        draw_from(np.array(wrong), np.random.default_rng(0))
+
+
+def test_follow_makes_a_behaviour_of_a_policy_and_its_b_is_the_policys() -> None:
+    """The same draws and probabilities as from the policy's own; it has no last action to forget."""
+    policy = EpsilonGreedy(lambda observation, tiles: observation, 3, 0.3)
+    behaviour, seen = Follow(policy), np.array([0.0, 2.0, 1.0])
+    drawn = [behaviour.draw(np.random.default_rng(k), seen, NO_TILES) for k in range(50)]
+    behaviour.forget()
+    expected = policy.probabilities(seen, NO_TILES)
+    assert drawn == [draw_from(expected, np.random.default_rng(k)) for k in range(50)]
+    assert behaviour.n_actions == 3
+    assert {b for _, b in drawn} == set(expected[[0, 1]])
+
+
+def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -> None:
+    """Epsilon .2 of 4 actions: .05 each and .8 for the best; of two that are best, .4 each."""
+    policy = EpsilonGreedy(lambda observation, tiles: observation[tiles], 4, 0.2)
+    everything = np.arange(4)
+    one = policy.probabilities(np.array([1.0, 5.0, -2.0, 4.9]), everything)
+    np.testing.assert_allclose(one, [0.05, 0.85, 0.05, 0.05])
+    two = policy.probabilities(np.array([5.0, 1.0, 5.0, 4.0]), everything)
+    np.testing.assert_allclose(two, [0.45, 0.05, 0.45, 0.05])
+    assert EpsilonGreedy(lambda o, t: [0.0, 1.0], 2, 0.0).probabilities(NOWHERE, NO_TILES).tolist() == [0.0, 1.0]
+    np.testing.assert_allclose(EpsilonGreedy(lambda o, t: [0, 1], 2, 1).probabilities(NOWHERE, NO_TILES), [0.5, 0.5])
+    for wrong in ([1.0, 2.0, 3.0], [1.0, np.nan, 0.0, 0.0], 1.0):
+        with pytest.raises(ValueError, match="values must be 4 numbers, one for each action"):
+            EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
 
 
 def test_importance_ratios_average_to_one() -> None:

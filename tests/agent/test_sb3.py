@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from horde_agent import GVF, ConstantAction, Horde, Interface
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface
+from horde_agent.flags import flags_of
+from horde_agent.record import NO_ACTION, Flag, Phase
+from horde_agent.student import Student
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
@@ -17,11 +20,27 @@ from horde_agent.sb3 import HordeCallback  # noqa: E402 - only where stable-base
 
 
 class Corridor(gym.Env[np.ndarray, int]):
-    """Five places in a row; action 1 goes right, 0 stays. Every `length` steps it ends or is cut; step 7 is a gap."""
+    """Five places in a row; action 1 goes right, 0 stays. Every `length` steps it ends or is cut; a step may be faulty.
 
-    def __init__(self, *, terminates: bool = False, length: int = 20, gap_at: int | None = None) -> None:
-        self.observation_space, self.action_space = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2)
-        self.terminates, self.length, self.gap_at = terminates, length, gap_at
+    Args:
+        terminates: Whether an episode truly ends.
+        length: Steps of an episode.
+        faulty: The step of each episode whose info is `fault`.
+        fault: Its flags.
+        top: What the last place reads.
+    """
+
+    def __init__(
+        self,
+        *,
+        terminates: bool = False,
+        length: int = 20,
+        faulty: int | None = None,
+        fault: dict[str, int] | None = None,
+        top: float = 1.0,
+    ) -> None:
+        self.observation_space, self.action_space = spaces.Box(0.0, top, (1,), np.float32), spaces.Discrete(2)
+        self.terminates, self.length, self.faulty, self.fault, self.top = terminates, length, faulty, fault or {}, top
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
@@ -32,11 +51,11 @@ class Corridor(gym.Env[np.ndarray, int]):
         self.steps += 1
         self.place = min(self.place + int(action), 4)
         ended = self.steps == self.length
-        info = {"gap": int(self.steps == self.gap_at), "applied": 1}
+        info = {"gap": 0, "applied": 1, "stale": 0} | (self.fault if self.steps == self.faulty else {})
         return self._observation(), float(self.place), ended and self.terminates, ended and not self.terminates, info
 
     def _observation(self) -> np.ndarray:
-        return np.array([self.place / 4.0], dtype=np.float32)
+        return np.array([self.top * self.place / 4.0], dtype=np.float32)
 
 
 class Spy(Horde):
@@ -46,20 +65,27 @@ class Spy(Horde):
         super().__init__(*args, **kwargs)
         self.calls: list[str] = []
         self.seen: list[tuple[int, float]] = []
+        self.shown: list[float] = []
 
     def begin(self, observation: Any, tiles: Any) -> Any:
         self.calls.append("begin")
+        self.shown.append(float(observation[0]))
         return super().begin(observation, tiles)
 
     def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
         self.calls.append("end" if terminated else "learn")
         self.seen.append((action, probability))
+        self.shown.append(float(observation[0]))
         return super().learn(action, probability, observation, tiles, terminated=terminated)
 
 
-def train(env: Corridor, steps: int = 64, algorithm: str = "PPO") -> tuple[Spy, HordeCallback, Any]:
-    face = Interface.of(env)
-    question = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
+PLACE = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
+
+
+def train(
+    env: Any, steps: int = 64, algorithm: str = "PPO", face: Interface | None = None, question: GVF = PLACE
+) -> tuple[Spy, HordeCallback, Any]:
+    face = face or Interface.of(env)
     horde = Spy([question], n_features=face.coder.n_features, n_active=face.coder.n_active)
     callback = HordeCallback(horde, face)
     kind = getattr(stable_baselines3, algorithm)
@@ -111,10 +137,148 @@ def test_a_terminated_episode_ends_the_question_and_then_begins_anew() -> None:
     assert horde.calls == ["begin", *["learn"] * 19, "end", "begin", *["learn"] * 12]
 
 
-def test_nothing_is_learned_across_a_gap() -> None:
-    horde, callback, _ = train(Corridor(length=20, gap_at=7), steps=32)
+@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
+def test_nothing_is_learned_across_a_gap_or_an_old_frame_or_what_the_body_did_not_do(fault: dict[str, int]) -> None:
+    """As in a life: the same flags are judged in the same place."""
+    horde, callback, _ = train(Corridor(length=20, faulty=7, fault=fault), steps=32)
     assert horde.calls[:9] == ["begin", *["learn"] * 6, "begin", "learn"]
-    assert callback.n_learned == 30  # the gaps at steps 7 and 27
+    assert callback.n_learned == 30  # the faults at steps 7 and 27
+    assert callback.n_gaps == 4  # the beginning, the two faults, the end of an episode
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_a_broken_last_step_is_not_learned_from(terminates: bool) -> None:
+    horde, callback, _ = train(Corridor(length=20, faulty=20, fault={"applied": 0}, terminates=terminates), steps=32)
+    assert horde.calls == ["begin", *["learn"] * 19, "begin", *["learn"] * 12]
+    assert callback.n_learned == 31
+
+
+def places_of(horde: Spy) -> list[float]:
+    """Return which places follow from the actions that were learned from; an episode begins at place 0."""
+    place, places, actions = 0, [], iter(horde.seen)
+    for call in horde.calls:
+        place = 0 if call == "begin" else min(place + next(actions)[0], 4)
+        places.append(float(place))
+    return places
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_the_last_transition_of_an_episode_leads_to_its_last_observation(terminates: bool) -> None:
+    """Not to the first one of the next episode, which the vector environment shows in its place: 0."""
+    horde, _, _ = train(Corridor(length=6, top=4.0, terminates=terminates), steps=64)
+    lasts = [shown for shown, call in zip(horde.shown, horde.calls[1:], strict=False) if call == "begin"]
+    assert horde.shown == places_of(horde)
+    assert max(lasts) == 4.0
+
+
+class Steady(Corridor):
+    """A corridor in which every place reads 50 of 0..100."""
+
+    def _observation(self) -> np.ndarray:
+        return np.array([50.0], dtype=np.float32)
+
+
+def test_questions_are_shown_observations_in_their_own_units_as_in_a_life() -> None:
+    """A reading of 50 in 0..100 is learned as 50, not as .5, and a function of it sees 50."""
+    env, seen = Steady(top=100.0), []
+
+    def half(observation: np.ndarray, tiles: np.ndarray) -> float:
+        seen.append(float(observation[0]))
+        return 0.5 if observation[0] > 30.0 else 0.0
+
+    question = GVF("reading", Behaviour(), Channel(0), 0.0, lam=half)
+    horde, _, _ = train(env, 96, question=question)
+    assert set(seen) == {50.0}
+    assert horde.predictions[0] == pytest.approx(50.0, abs=0.5)
+
+
+def normalised(env: gym.Env[Any, Any], **settings: Any) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    return VecNormalize(DummyVecEnv([lambda: env]), **settings)
+
+
+@pytest.mark.parametrize("wraps", [1, 0])
+def test_what_vec_normalize_shows_the_controller_is_not_what_is_learned(wraps: int) -> None:
+    """The places themselves reach the Horde, the last of each episode too; also where only rewards are normalised."""
+    env = Corridor(length=8, top=4.0)  # 128 steps end with an episode
+    wrapped = normalised(env, norm_obs=bool(wraps))
+    horde, callback, controller = train(wrapped, 128, face=Interface.of(env))
+    assert horde.shown == pytest.approx(places_of(horde), abs=1e-5)
+    assert callback.n_learned == 128
+    if wraps:
+        assert float(np.abs(controller._last_obs).max()) not in (0.0, 1.0, 2.0, 3.0, 4.0)
+    controller.learn(64, callback=callback, reset_num_timesteps=False)
+    assert horde.shown == pytest.approx(places_of(horde), abs=1e-5)
+    assert callback.n_learned == 192
+
+
+def test_a_last_observation_that_was_clipped_is_not_known_and_not_learned() -> None:
+    """At most half a standard deviation is shown: what lies beyond cannot be reckoned back."""
+    env = Corridor(length=6, top=4.0)
+    horde, callback, _ = train(normalised(env, clip_obs=0.5), 128, face=Interface.of(env))
+    n_ends = 128 // 6
+    assert 128 - n_ends <= callback.n_learned < 128
+    assert horde.shown == pytest.approx(places_of(horde), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["stacked", "inside", "twice"])
+def test_observations_that_cannot_be_had_are_refused(kind: str) -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+
+    env = Corridor()
+    wrapped: Any = {
+        "stacked": lambda: VecFrameStack(DummyVecEnv([lambda: env]), 2),
+        "inside": lambda: VecNormalize(VecFrameStack(DummyVecEnv([lambda: env]), 2)),
+        "twice": lambda: VecNormalize(normalised(env)),
+    }[kind]()
+    words = "VecNormalize 2 times" if kind == "twice" else r"have the shape \(2,\), but the interface describes 1 chan"
+    with pytest.raises(ValueError, match=words):
+        train(wrapped, face=Interface.of(env))
+
+
+def test_a_life_and_the_callback_teach_the_same() -> None:
+    """The stream of PPO, recorded, teaches a student bit for bit what the callback learned."""
+
+    class Keeping(HordeCallback):
+        def _on_step(self) -> bool:
+            goes_on = super()._on_step()
+            done = bool(self.locals["dones"][0])
+            reached = self.locals["infos"][0]["terminal_observation"] if done else self.locals["new_obs"][0]
+            flags = flags_of(self.locals["infos"][0], truncated=done)
+            kept.append((int(self.locals["actions"][0]), self.last_probability, reached.copy(), flags))
+            if done:
+                kept.append((NO_ACTION, np.nan, self.locals["new_obs"][0].copy(), int(Flag.GAP)))
+            return goes_on
+
+    kept: list[Any] = []
+    env = Corridor(length=9, top=4.0, faulty=4, fault={"stale": 1})
+    face = Interface.of(env)
+
+    def horde_of() -> Horde:
+        return Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+
+    horde, again = horde_of(), horde_of()
+    ppo = stable_baselines3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, seed=0, device="cpu")
+    ppo.learn(64, callback=Keeping(horde, face))
+    student = Student(again, face)
+    student.see(np.zeros(1, np.float32), Flag.GAP)
+    for action, b, observation, flags in kept:
+        student.act(Phase.END if action == NO_ACTION else Phase.BEHAVE, action, b, 0)
+        student.see(observation, flags)
+    assert again.weights_sha256() == horde.weights_sha256()
+    assert student.learning_steps == 57  # 64 less the stale steps
+
+
+def test_what_does_not_fit_the_controller_is_refused() -> None:
+    env = Corridor()
+    face = Interface.of(env)
+    wrong = GVF("place", ConstantAction(1, 3), Channel(0), continuation=0.5)
+    with pytest.raises(ValueError, match="about a policy with 3 actions, but the body has 2"):
+        train(env, question=wrong)
+    other = Interface(face.channels, ("a", "b", "c"), 1.0, face.coder, face.scaler)
+    with pytest.raises(ValueError, match="the controller has 2 actions, the interface 3"):
+        train(env, face=other, question=wrong)
 
 
 def test_an_interface_that_feeds_predictions_back_is_refused() -> None:

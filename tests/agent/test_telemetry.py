@@ -76,6 +76,22 @@ def test_an_estimate_is_valid_after_so_many_updates_of_its_own() -> None:
     assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in said
 
 
+def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_demon_set_aside() -> None:
+    """At alpha 0.1 and ratio 0.5: 20. Before the watch were 5 of each."""
+    totals = np.full((3, 4), 5.0)
+    horde = SimpleNamespace(
+        questions=(),
+        names=["19", "20", "21", "gone"],
+        diverged=["gone"],
+        config=LearnerConfig(step_size=0.1, secondary_ratio=0.5),
+        ratio_totals=lambda: totals.copy(),
+    )
+    watch = MspbeWatch(horde)  # type: ignore[arg-type]
+    totals[0] += [19, 20, 21, 100]
+    assert watch.n_updates.tolist() == [19, 20, 21, 100]
+    assert watch.is_valid.tolist() == [False, True, True, False]
+
+
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
     horde = SimpleNamespace(max_trace=9.99, diverged=diverged)
     errors = SimpleNamespace(online_means=[0.5, 0.25], n_excursions=2)

@@ -79,6 +79,10 @@ def test_the_five_actions_ask_for_the_five_velocities() -> None:
         env.step(action)
     expected = [[0.35, 0, 0], [-0.35, 0, 0], [0, 0, -1.96], [0, 0, 1.96], [0, 0, 0]]
     np.testing.assert_array_equal(body.commands, expected)
+    # Vector environments, and policies of other libraries, give arrays of one element.
+    for action in (np.array(0), np.array([1]), np.array([[3]])):
+        env.step(action)
+    np.testing.assert_array_equal(body.commands[5:], [expected[0], expected[1], expected[3]])
 
 
 def test_a_velocity_is_a_share_of_the_largest_request() -> None:
@@ -100,7 +104,9 @@ def test_a_velocity_out_of_range_is_refused_with_its_numbers(action: Any) -> Non
     assert body.commands == []
 
 
-@pytest.mark.parametrize("action", [5, -1, 2.0, None, np.array([1, 2]), "stop"])
+@pytest.mark.parametrize(
+    "action", [5, -1, 2.0, None, np.array([1, 2]), np.array([5]), np.array([1.0]), np.array([]), "stop"]
+)
 def test_an_unknown_action_is_refused_with_its_number(action: Any) -> None:
     env = PenEnv(ToyBody())
     env.reset(seed=0)

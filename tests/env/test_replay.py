@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
-from horde_env.replay import RecordedLife, recorded_request, steps_of
+from horde_env.replay import NOTES, RecordedLife, recorded_request, steps_of
 from horde_env.robot import critterbot
 from tests.env.recording import REAL_LOG, packets, write
 
@@ -189,10 +190,156 @@ def bad_logs() -> dict[str, str | bytes]:
         "no rows": header + "\n",
         "no packet": f"{header}\n{minus}\n",
         "words": f"{header}\n{rows[0]}\n{rows[1].replace('41.0', 'forty')}\n",
-        "a short row": f"{header}\n{rows[0]}\n{rows[1][:40]}\n",
+        "a short row": f"{header}\n{rows[0]}\n{rows[1][:40]}\n{rows[2]}\n",
+        "words in the middle": f"{header}\n{rows[0]}\n{rows[1].replace('41.0', 'forty')}\n{rows[2][:40]}",
+        "nothing but broken packets": f"{header}\n{rows[0].replace('40.0', 'nan')}\n",
         "backwards": f"{header}\n{rows[2]}\n{rows[0]}\n",
         "binary": b"\x80\xff\xfe" * 50,
     }
+
+
+# ---- broken packets, torn ends ---------------------------------------------------------------------------------------
+
+NO_PACKETS = ("nan", "inf", "-inf", "1e30", "-1e30", "65536")
+
+
+def broken(log: dict[str, np.ndarray], rows: slice, value: str, column: str = "Light2") -> dict[str, np.ndarray]:
+    """Return a log in which one column of some rows holds what no packet can."""
+    column_of = log[column].copy()
+    column_of[rows] = float(value)
+    return {**log, column: column_of}
+
+
+def without(log: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    return {name: np.delete(values, np.r_[rows]) for name, values in log.items()}
+
+
+@pytest.mark.parametrize("value", NO_PACKETS)
+@pytest.mark.parametrize("column", ["Light2", "BusVoltage", "Thermal7", "MonitorState", "a[1]", "ActionMode"])
+def test_what_no_packet_can_hold_is_a_lost_packet_and_counted(tmp_path: Path, value: str, column: str) -> None:
+    """Packets 57 and 58 of a log at 100 Hz: no gap, but two refused packets in the frame of packet 60, and a note."""
+    log, rows = packets(100), slice(57, 59)
+    life = RecordedLife(write(tmp_path / "life.csv", broken(log, rows, value, column)))
+    found = frames(life)
+    expected = frames(RecordedLife(write(tmp_path / "lost.csv", without(log, rows))))
+
+    assert [f.crc_errors for f in found] == [0] * 6 + [2] + [0] * 3
+    assert not any(f.gap or f.stale for f in found)
+    np.testing.assert_array_equal([f.values for f in found], [f.values for f in expected])
+    assert [f.t for f in found] == [f.t for f in expected]
+    assert life.notes[-1].startswith("2 of 100 packets hold what no packet can")
+
+
+def test_a_broken_time_is_a_broken_packet_too(tmp_path: Path) -> None:
+    life = RecordedLife(write(tmp_path / "life.csv", broken(packets(100), slice(57, 58), "nan", "LocalTime")))
+    assert sum(f.crc_errors for f in frames(life)) == 1
+
+
+def test_many_broken_packets_are_a_gap(tmp_path: Path) -> None:
+    """Packets 57 to 68: 130 ms without one, so the grid begins again with packet 69."""
+    life = frames(RecordedLife(write(tmp_path / "life.csv", broken(packets(100), slice(57, 69), "nan"))))
+    assert [f.gap for f in life] == [False] * 6 + [True] + [False] * 3
+    assert life[6].t == pytest.approx(0.69)
+    assert life[6].crc_errors == 12
+
+
+def test_a_broken_row_of_a_life_recorded_step_by_step_is_a_gap(tmp_path: Path) -> None:
+    life = frames(RecordedLife(write(tmp_path / "life.csv", broken(packets(20, period_ms=100.0), slice(7, 8), "inf"))))
+    assert [f.gap for f in life] == [k == 7 for k in range(19)]
+    assert life[7].t == pytest.approx(0.8)
+
+
+def test_a_sound_log_has_no_further_notes(tmp_path: Path) -> None:
+    """A reading beyond the specified range is clipped and counted, as everywhere; it is a packet all the same."""
+    log = packets(100)
+    log["Light2"][50] = 2_000.0
+    life = RecordedLife(write(tmp_path / "life.csv", log))
+    assert not any(f.crc_errors for f in frames(life))
+    assert life.notes == NOTES
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_torn_last_line_is_left_out_wherever_it_was_torn(tmp_path: Path, suffix: str) -> None:
+    """A life whose writer was killed: any part of the last line, but for a whole one that lacks its end alone."""
+    log = packets(31)
+    text = write(tmp_path / "whole.csv", log).read_text()
+    last = text.rstrip().rindex("\n") + 1
+    expected = frames(RecordedLife(write(tmp_path / "before.csv", without(log, slice(30, 31)))))
+    opener = gzip.open if suffix == ".csv.gz" else open
+    last_comma = text.rindex(",")
+    for end in [*range(last + 1, last_comma, 7), last_comma, last_comma + 1]:
+        path = tmp_path / f"torn-{end}{suffix}"
+        with opener(path, "wt", encoding="utf-8") as file:
+            file.write(text[:end])
+        life = RecordedLife(path)
+        assert [f.t for f in frames(life)] == [f.t for f in expected]
+        assert life.notes == (*NOTES, "The end of the log was torn off: what is left of its last line is left out.")
+    whole = tmp_path / "no-end.csv"
+    whole.write_text(text.rstrip("\n"))
+    life = RecordedLife(whole)
+    assert len(frames(life)) == len(expected) + 1
+    assert life.notes == NOTES
+
+
+def test_a_number_that_was_torn_in_two_is_not_read_as_another_one(tmp_path: Path) -> None:
+    """Behind the columns that are read there is one more: without it the last request, 20.0, would be read as 2."""
+    log = packets(31)
+    log["ActionMode"] = np.full(31, 20.0)
+    text = write(tmp_path / "whole.csv", {**log, "Further": np.zeros(31)}).read_text()
+    path = tmp_path / "life.csv"
+    path.write_text(text[: text.rindex("20.0") + 1])
+    life = RecordedLife(path)
+    assert len(frames(life)) == 3
+    assert "torn off" in life.notes[-1]
+
+
+def test_what_was_written_of_a_torn_compressed_file_is_read(tmp_path: Path) -> None:
+    """Half of its bytes: some of its packets, from the first on."""
+    whole = write(tmp_path / "life.csv.gz", packets(400))
+    expected = frames(RecordedLife(whole))
+    torn = tmp_path / "torn.csv.gz"
+    torn.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    life = RecordedLife(torn)
+    found = frames(life)
+    assert 3 < len(found) < len(expected)
+    np.testing.assert_array_equal([f.values for f in found], [f.values for f in expected[: len(found)]])
+    assert "torn off" in life.notes[-1]
+
+
+def test_a_compressed_file_with_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "life.csv.gz", packets(400))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    path.write_bytes(data)
+    with pytest.raises(BackendUnavailable, match=r"life\.csv\.gz"):
+        RecordedLife(path).reset(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("column", "value"), [("action", np.nan), ("action", 1.5), ("b", np.nan), ("b", 0.0)])
+def test_a_step_that_names_no_choice_is_nothing_to_learn_from(tmp_path: Path, column: str, value: float) -> None:
+    log = packets(20, period_ms=100.0)
+    log["action"], log["b"] = np.zeros(20), np.full(20, 0.6)
+    log[column][5] = value
+    life = RecordedLife(write(tmp_path / "life.csv", log))
+    found = frames(life)
+    assert [f.applied for f in found] == [k != 5 for k in range(20)]
+    assert found[5].extras["action"] == -1.0
+    assert np.isnan(found[5].extras["b"])
+    assert found[6].extras == {"action": 0.0, "b": 0.6}
+    assert life.notes[-1].startswith("1 steps name no action")
+
+
+def test_the_environment_tells_the_notes_of_a_log_once_it_was_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = write(tmp_path / "life.csv", broken(packets(100), slice(57, 58), "nan"))
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log)
+    assert env.metadata["notes"] == list(NOTES)
+    env.reset()
+    assert len(env.metadata["notes"]) == len(NOTES) + 1
+    infos = [env.step(0)[4] for _ in range(9)]
+    assert [info["crc_errors"] for info in infos] == [0] * 5 + [1] + [0] * 3
+    assert "1 of 100 packets hold what no packet can" in caplog.text
 
 
 @pytest.mark.parametrize("kind", bad_logs())

@@ -1,0 +1,282 @@
+"""Behaviours that look, and test excursions of any policy: what they are shown, and that b is the true one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
+
+from horde_agent import GVF, Behaviour, Channel, Follow, Horde, Interface, LearnerConfig, Life, StickyRandom, Uniform
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.record import Phase, Recorder
+from horde_agent.student import relearn
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, toy_questions
+
+NEVER = ExcursionConfig(probability=0.0)
+OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+
+
+def scaled_body() -> gymnasium.Env[Any, Any]:
+    """Return the toy body in units of its own: every channel in 0..200."""
+    body = ToyBody()
+    box = spaces.Box(0.0, 200.0, (3,), np.float32)
+    return TransformObservation(body, lambda seen: 200.0 * seen, box)
+
+
+class BySaw:
+    """A policy that looks at the sawtooth, channel 1, in 0..1 or 0..`top`: the higher, the rather action 1."""
+
+    n_actions = N_ACTIONS
+
+    def __init__(self, top: float = 1.0) -> None:
+        self.top = top
+
+    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        high = float(observation[1]) / self.top
+        return np.array([0.8 - 0.5 * high, 0.1 + 0.5 * high, 0.1])
+
+
+def test_a_behaviour_is_shown_the_observation_in_its_own_units_and_its_tiles() -> None:
+    """Before each action, the observation that it is taken from: in float64, as the functions of questions get it."""
+
+    class Looking(StickyRandom):
+        def draw(self, rng: np.random.Generator, observation: Any = None, tiles: Any = None) -> tuple[int, float]:
+            seen.append((observation.copy(), tiles.copy()))
+            observation[:], tiles[:] = -1.0, 0  # what is shown is the behaviour's own
+            return super().draw(rng)
+
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    env, recorder = scaled_body(), Recorder(3)
+    face = Interface.of(env)
+    horde = Horde(
+        [GVF("saw", Behaviour(), Channel(1), 0.0)], n_features=face.coder.n_features, n_active=face.coder.n_active
+    )
+    life = Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder)
+    with life:
+        life.run(20)
+
+    rows = recorder.stream().rows
+    assert seen[6][0].dtype == np.float64
+    assert [float(o[1]) for o, _ in seen] == pytest.approx([200.0 * (age % 7) / 7 for age in range(20)], rel=1e-6)
+    for (observation, tiles), row in zip(seen, rows, strict=False):
+        np.testing.assert_array_equal(observation, row["observation"].astype(np.float64))
+        np.testing.assert_array_equal(tiles, face.encode(row["observation"]))
+    again = Horde(horde.questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+    relearn(recorder.stream(), again, face)
+    assert again.weights_sha256() == horde.weights_sha256(), "what was learned from was not the behaviour's to change"
+
+
+class TwoRooms(gymnasium.Env[np.ndarray, int]):
+    """Two rooms, visited at random; in room r the action 1 is paid 1 + r, the action 0 nothing."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = spaces.Box(0.0, 2.0, (2,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.room = 0
+        return np.array([0.0, 0.0], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        paid, self.room = action * (1.0 + self.room), int(self.np_random.integers(2))
+        return np.array([self.room, paid], np.float32), 0.0, False, False, {}
+
+
+class Choosy:
+    """Takes action 1 nine times of ten in room 0, once in five in room 1."""
+
+    n_actions = 2
+
+    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        p = 0.9 if observation[0] == 0.0 else 0.2
+        return np.array([1.0 - p, p])
+
+
+def test_what_is_learned_under_a_looking_behaviour_is_the_target_policys() -> None:
+    """An even draw is paid half of 1 + room: .5 and 1. By a b that did not look it would be .9 and .4.
+
+    The last answers waver by sqrt(alpha/2 E[(rho delta)^2]) = .06 at most.
+    """
+    env = TwoRooms()
+    face = Interface.of(env)
+    # Tiles of the room alone: what was paid says nothing of what will be.
+    coder = type(face.coder)([{"group": "room", "intervals": [2], "tilings": 1}], ["room", "paid"], bias=False)
+    face = Interface(face.channels, face.actions, 1.0, coder, face.scaler)
+    questions = [GVF("even", Uniform(2), Channel(1), 0.0)]
+    config = LearnerConfig(step_size=0.004, secondary_ratio=0.0, dtype="float64")
+    horde = Horde(questions, n_features=2, n_active=1, config=config)
+    with Life(env, horde, Follow(Choosy()), np.random.default_rng(1), interface=face) as life:
+        life.run(8_000)
+
+    learned = [horde.predict(np.array([room]))[0] for room in (0, 1)]
+    np.testing.assert_allclose(learned, [0.5, 1.0], atol=0.2)
+
+
+def own_questions() -> list[GVF]:
+    """Return questions of all kinds about two policies that look and one that does not."""
+    steep, odd = BySaw(), BySaw(2.0)
+    return [
+        GVF("steep/g0.5/saw", steep, Channel(1), 0.5),
+        GVF("steep/function", steep, lambda o, t: 1.0 + o[1], lambda o, t: 0.9 * o[1], outcome=2.0),
+        GVF("odd/g0/last", odd, Channel(2), 0.0),
+        GVF("stay/g0.5/age", constant(2), Channel(0), 0.5),
+    ]
+
+
+def horde_of(questions: list[GVF], face: Interface) -> Horde:
+    coder = face.coder
+    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(dtype="float64"))
+
+
+def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> None:
+    """Its b is pi(a) at the observation that the action was taken from; nothing is learned meanwhile."""
+    recorder, horde, looking = Recorder(3), SpyHorde(own_questions()), BySaw()
+    with Life(
+        ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=OFTEN, recorder=recorder
+    ) as life:
+        life.run(1_000)
+    rows = recorder.stream().rows
+    by_tag = {policy.tag: policy for policy in life.student.errors.policies}
+    tested = rows[rows["phase"] == Phase.EXCURSION]
+
+    assert [call[1] for call in horde.learned] == rows["step"][rows["phase"] == Phase.BEHAVE].tolist()
+    assert {by_tag[tag].name for tag in np.unique(tested["policy"])} == {"steep", "odd", "action 2"}
+    assert (rows["policy"][rows["phase"] != Phase.EXCURSION] == 0).all()
+    for row in tested:
+        target = by_tag[int(row["policy"])].target
+        expected = target.probabilities(row["observation"].astype(np.float64), None)  # type: ignore[union-attr]
+        assert row["b"] == expected[row["action"]]
+    of_steep = tested[[by_tag[tag].name == "steep" for tag in tested["policy"]]]
+    expected_ones = sum(looking.probabilities(o, None)[1] for o in of_steep["observation"])  # type: ignore[arg-type]
+    n_ones = int((of_steep["action"] == 1).sum())
+    assert len(of_steep) > 100
+    assert abs(n_ones - expected_ones) < 4 * np.sqrt(0.25 * len(of_steep))
+    assert set(of_steep["action"]) == {0, 1, 2}
+    assert (life.student.errors.n_tests > 1).all()
+
+
+def test_the_return_measured_is_that_of_the_observations_that_followed() -> None:
+    """By hand, from the record: sum gamma^k c for a channel; products of gammas, and the outcome, for functions."""
+    recorder, horde = Recorder(3), SpyHorde(own_questions())
+    with Life(
+        ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(3), excursions=OFTEN, recorder=recorder
+    ) as life:
+        life.run(600)
+    rows = recorder.stream().rows
+    steep = next(outcome for outcome in life.student.errors.outcomes() if outcome.policy.name == "steep")
+
+    assert len(steep.step) > 3
+    for step, returns, predictions in zip(steep.step, steep.returns, steep.predictions, strict=True):
+        first = int(np.flatnonzero(rows["step"] == step)[0])
+        saw = rows["observation"][first + 1 : first + 6, 1].astype(np.float64)
+        gamma = 0.9 * saw
+        before = np.concatenate([[1.0], np.cumprod(gamma)[:-1]])
+        assert returns[0] == pytest.approx((0.5 ** np.arange(5) * saw).sum(), abs=1e-12)
+        assert returns[1] == pytest.approx((before * (1.0 + saw + (1.0 - gamma) * 2.0)).sum(), abs=1e-12)
+        n_behaved = int((rows["phase"][rows["step"] < step] == Phase.BEHAVE).sum())
+        assert predictions.tolist() == [1000.0 * n_behaved + step] * 2
+
+
+def test_learning_again_scores_excursions_of_any_policy_alike() -> None:
+    """Bit for bit; and for questions in another order, of which some are not asked, by what they are about."""
+    body, recorder = ToyBody(), Recorder(3)
+    face = Interface.of(body)
+    horde = horde_of(own_questions(), face)
+    rng = np.random.default_rng(5)
+    with Life(body, horde, StickyRandom(N_ACTIONS), rng, excursions=OFTEN, recorder=recorder) as life:
+        life.run(800)
+    again = horde_of(own_questions(), face)
+    student = relearn(recorder.stream(), again, face, excursions=OFTEN)
+
+    assert again.weights_sha256() == horde.weights_sha256()
+    assert student.errors.n_excursions == life.student.errors.n_excursions > 20
+    np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
+    few = relearn(recorder.stream(), horde_of(own_questions()[:0:-1], face), face, excursions=OFTEN)
+    np.testing.assert_array_equal(few.errors.nmsre(), life.student.errors.nmsre()[:0:-1])
+
+
+def test_a_stream_of_before_tells_an_excursions_policy_by_its_action() -> None:
+    """Records without the column `policy` hold excursions of constant actions alone."""
+    body, recorder = ToyBody(), Recorder(3)
+    face = Interface.of(body)
+    horde = horde_of(toy_questions(), face)
+    with Life(
+        body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(5), excursions=OFTEN, recorder=recorder
+    ) as life:
+        life.run(400)
+    stream = recorder.stream()
+    names = [name for name in stream.rows.dtype.names or () if name != "policy"]
+    old = type(stream)(stream.rows[names].copy(), stream.header)
+    student = relearn(old, horde_of(toy_questions(), face), face, excursions=OFTEN)
+    np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
+
+
+def test_in_an_excursion_the_loop_runs_on_predictions_of_the_weights_at_rest() -> None:
+    """Where predictions are fed back, a policy in an excursion is shown tiles that code the step before.
+
+    From the excursion's first observation on, each prediction is made by the weights as they were there.
+    """
+
+    class Showing(BySaw):
+        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+            shown.append((observation.copy(), tiles.copy()))
+            return super().probabilities(observation, tiles)
+
+    shown: list[tuple[np.ndarray, np.ndarray]] = []
+    body = ToyBody()
+    plain = Interface.of(body)
+    questions = [GVF("own", Showing(), Channel(1), 0.5), GVF("saw", Behaviour(), Channel(1), 0.5)]
+    face = plain.feeding_back(questions, [{"questions": ["saw"], "intervals": [64], "tilings": 1}])
+    horde = horde_of(questions, face)
+    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(2), interface=face, excursions=NEVER) as life:
+        life.run(150)
+        shown.clear()  # until now the demon that learns about it has asked
+        life.excursions.config = ExcursionConfig(probability=1.0, horizon=5)
+        life.run(5)
+        assert life.student.learning_steps == 150
+        assert len(shown) == 5
+        assert face.feedback is not None
+        fed_back = face.feedback.demons(horde.names)
+        for (_, tiles), (observation, next_tiles) in itertools.pairwise(shown):
+            np.testing.assert_array_equal(next_tiles, face.encode(observation, horde.predict(tiles)[fed_back]))
+            assert not np.array_equal(next_tiles, face.encode(observation)), "as if the stream began there"
+
+
+def test_what_is_no_behaviour_is_refused_at_the_door() -> None:
+    class Blind:
+        n_actions = N_ACTIONS
+
+        def draw(self, rng: np.random.Generator) -> tuple[int, float]:
+            return 0, 1.0
+
+        def forget(self) -> None:
+            pass
+
+    horde: Any = SpyHorde(toy_questions())
+
+    def live(behaviour: Any = None, rng: Any = None) -> Life:
+        return Life(ToyBody(), horde, behaviour or StickyRandom(3), np.random.default_rng(0) if rng is None else rng)
+
+    with pytest.raises(ValueError, match=r"Blind must take \(rng, observation, tiles\)"):
+        live(Blind())
+    with pytest.raises(ValueError, match=r"behaviour must have draw.*Follow\(policy\) makes one of a policy"):
+        live(BySaw())
+    with pytest.raises(ValueError, match="behaviour must have draw"):
+        live(StickyRandom)
+    with pytest.raises(ValueError, match="the behaviour chooses among 5 actions, but the body has 3"):
+        live(StickyRandom(5))
+    with pytest.raises(
+        ValueError, match=r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0"
+    ):
+        live(rng=0)
+    horde.questions = (GVF("q", Uniform(5), Channel(0), 0.5),)
+    with pytest.raises(ValueError, match="question 'q' is about a policy with 5 actions, but the body has 3: left"):
+        live()
+    horde.questions = (GVF("q", Uniform(3), Channel(3), 0.5),)
+    with pytest.raises(ValueError, match=r"question 'q' is about channel 3, but the body has 0..2 alone"):
+        live()

@@ -1,0 +1,50 @@
+"""How an observation came about, and what is learned from: one table for a life, a callback, a log and its replay."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.flags import are_broken, are_learned, flags_of, is_broken, is_learned
+from horde_agent.record import Flag, Phase
+
+
+@pytest.mark.parametrize(
+    ("info", "ends", "flags"),
+    [
+        ({}, {}, Flag.NONE),
+        ({"gap": 0, "applied": 1, "stale": 0, "t": 3.0}, {}, Flag.NONE),
+        ({"gap": 1}, {}, Flag.GAP),
+        ({}, {"begins": True}, Flag.GAP),
+        ({"gap": 0}, {"begins": True}, Flag.GAP),
+        ({"applied": 0}, {}, Flag.NOT_APPLIED),
+        ({"stale": 1}, {}, Flag.STALE),
+        ({}, {"terminated": True}, Flag.TERMINATED),
+        ({}, {"truncated": True}, Flag.TRUNCATED),
+        (
+            {"gap": np.True_, "applied": np.int64(0), "stale": 1},
+            {"terminated": True, "truncated": True},
+            Flag.GAP | Flag.NOT_APPLIED | Flag.STALE | Flag.TERMINATED | Flag.TRUNCATED,
+        ),
+    ],
+)
+def test_flags_are_made_from_info(info: dict[str, Any], ends: dict[str, bool], flags: int) -> None:
+    assert flags_of(info, **ends) == flags
+
+
+def test_only_whole_steps_of_the_behaviour_are_learned_from() -> None:
+    """An end is learned to; a gap, an old frame and a refused command are not, whatever else is flagged."""
+    for came_by, flags in itertools.product(Phase, range(32)):
+        whole = not flags & (Flag.GAP | Flag.NOT_APPLIED | Flag.STALE)
+        assert is_broken(flags) is not whole
+        assert is_learned(came_by, flags) is (came_by is Phase.BEHAVE and whole)
+
+
+def test_rows_are_judged_as_steps_are() -> None:
+    pairs = list(itertools.product([int(p) for p in Phase], range(32)))
+    came_by, flags = (np.array(column, dtype=np.uint8) for column in zip(*pairs, strict=True))
+    assert are_broken(flags).tolist() == [is_broken(f) for _, f in pairs]
+    assert are_learned(came_by, flags).tolist() == [is_learned(p, f) for p, f in pairs]

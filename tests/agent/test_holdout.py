@@ -1,0 +1,147 @@
+"""Nexting on a recorded stream: what is learned from, what is scored, and against which returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig
+from horde_agent.holdout import LEARNED_SHARE, is_followed, known_returns, learn_and_score, read_log, returns_of
+from horde_agent.questions import nexting
+from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.student import Student
+from horde_agent.traces import holdout_traces
+from tests.agent.doubles import SpyHorde, ToyBody, age_of
+
+FACE = Interface.of(ToyBody())
+BROKEN = [Flag.GAP, Flag.NOT_APPLIED, Flag.STALE]
+
+
+def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action: int = 0) -> Stream:
+    """Return a stream whose second channel reads `rewards`; its first one is its age."""
+    recorder = Recorder(3)
+    for k, reward in enumerate(rewards):
+        observation = np.array([k / 10_000, reward, 0.0], dtype=np.float32)
+        phase = Phase.END if k == len(rewards) - 1 else Phase.BEHAVE
+        flag = (flags or {}).get(k, Flag.GAP if k == 0 else Flag.NONE)
+        recorder.write(Row(k, 0.1 * k, observation, action, 1.0, phase, flag, (np.nan,) * 3))
+    return recorder.stream()
+
+
+def test_a_return_begins_with_the_reading_after_it_undiscounted() -> None:
+    """Readings 9, 1, 2, 4 at gamma 1/2: 1 + 2/2 + 4/4 = 3, then 2 + 4/2 = 4, then 4, then nothing."""
+    found = returns_of(stream_of([9.0, 1.0, 2.0, 4.0]), np.array([1, 1]), np.array([0.5, 0.0]))
+    assert found[:, 0].tolist() == [3.0, 4.0, 4.0, 0.0]
+    assert found[:, 1].tolist() == [1.0, 2.0, 4.0, 0.0]
+
+
+@pytest.mark.parametrize("flag", BROKEN)
+def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
+    """Broken at the third reading: nothing runs across, and the row before is followed by nothing."""
+    stream = stream_of([9.0, 1.0, 2.0, 4.0, 8.0], {2: flag})
+    assert returns_of(stream, np.array([1]), np.array([0.5]))[:, 0].tolist() == [1.0, 0.0, 8.0, 8.0, 0.0]
+    assert is_followed(stream).tolist() == [True, False, True, True, False]
+
+
+def test_the_first_seventy_percent_are_learned_from_and_no_more() -> None:
+    """Of 100 rows, 70: 69 transitions in each of two passes; predicted are the rows from 70 on."""
+    horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+    horde.predict = lambda tiles: np.zeros(3)
+    seen: list[int] = []
+    student = Student(horde, FACE)
+    score = learn_and_score(stream_of([0.1] * 100), student, passes=2, observer=lambda student, step: seen.append(step))
+    assert LEARNED_SHARE == 0.7
+    assert [(call[1], call[4]) for call in horde.learned] == [(k, k + 1) for k in range(69)] * 2
+    assert seen == [*range(70)] * 2
+    assert score.predictions.shape == score.returns.shape == (29, 3)
+    assert score.n_scored == 29
+
+
+@pytest.mark.parametrize("flag", BROKEN)
+def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
+    """Row 30 is broken in the part that is learned, row 80 in the other: the row before each leads nowhere."""
+    horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+    horde.predict = lambda tiles: np.zeros(3)
+    student = Student(horde, FACE)
+    score = learn_and_score(stream_of([1.0] * 100, {30: flag, 80: flag}), student, passes=1)
+    assert [call[1] for call in horde.learned] == [k for k in range(69) if k != 29]
+    assert np.isnan(score.returns[:, 1]).tolist() == [k == 79 for k in range(70, 99)]
+    assert score.n_scored == 28
+
+
+def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> None:
+    """At gamma 0 the return is the next reading. Held out: 15 readings of 1 and 13 of 0; a row before a gap counts not.
+
+    A prediction of 3/4 errs by 1/16 and 9/16. The learned part always reads .5, and so its mean errs by 1/4.
+    """
+    readings = [0.5] * 70 + [float(k % 2) for k in range(30)]
+    readings[90] = 0.9
+    horde: Any = SpyHorde([GVF("next", Behaviour(), Channel(1), 0.0)])
+    horde.predict = lambda tiles: np.full(1, 0.75)
+    score = learn_and_score(stream_of(readings, {90: Flag.GAP}), Student(horde, FACE), passes=1)
+    variance = 15 / 28 * 13 / 28
+    assert score.n_scored == 28
+    assert score.variance[0] == pytest.approx(variance)
+    assert score.nmsre[0] == pytest.approx((15 / 16 + 13 * 9 / 16) / 28 / variance)
+    assert score.nmsre_of_mean[0] == pytest.approx(0.25 / variance)
+    lines = holdout_traces(score, horde, FACE.names, 0.1)
+    assert len(lines) == 28
+    assert {line[5] for line in lines} == {0.0, 1.0}
+
+
+def test_what_follows_is_learned() -> None:
+    """A sawtooth of 7 steps, gamma 0: its next reading is known from this one, in the part that was never seen."""
+    coder = FACE.coder
+    config = LearnerConfig(step_size=0.2, secondary_ratio=0.0, dtype="float64")
+    questions = nexting(FACE, (0.0,))
+    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    score = learn_and_score(stream_of([(k % 7) / 7 for k in range(300)]), Student(horde, FACE), passes=20)
+    assert score.nmsre[1] < 0.01
+    assert score.nmsre_of_mean[1] == pytest.approx(1.0, abs=0.01)
+
+
+class Told(ToyBody):
+    """A body that tells which action the log's own agent took."""
+
+    def _info(self) -> dict[str, Any]:
+        return super()._info() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}
+
+
+def test_a_log_is_read_with_its_flags_its_actions_and_its_end() -> None:
+    """The same flags as in a life; the beginning is a gap that is not counted; the environment ends it at age 8."""
+    faults = {2: {"gap": 1}, 4: {"stale": 1}, 5: {"applied": 0}, 6: {"gap": 1, "stale": 1}, 8: {"truncated": 1}}
+    body, recorder = Told(faults), Recorder(3)
+    assert read_log(body, recorder) == 2
+    rows = recorder.stream().rows
+    assert [age_of(o) for o in rows["observation"]] == list(range(9))
+    expected = [Flag.GAP, 0, Flag.GAP, 0, Flag.STALE, Flag.NOT_APPLIED, Flag.GAP | Flag.STALE, 0, 0]
+    assert rows["flags"].tolist() == expected
+    assert rows["phase"].tolist() == [Phase.BEHAVE] * 8 + [Phase.END]
+    assert rows["action"].tolist() == [age % 3 for age in range(9)]
+    assert rows["b"].tolist() == [0.5 + age / 1_000 for age in range(9)]
+    assert body.actions == [(age, age % 3) for age in range(8)]
+
+
+def test_a_log_may_be_read_for_so_many_steps() -> None:
+    recorder = Recorder(3)
+    read_log(ToyBody(), recorder, 5)
+    assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+    with pytest.raises(ValueError, match="a log of 9 steps is too short to learn from and to score; 10 are needed"):
+        learn_and_score(stream_of([0.0] * 10), Student(horde, FACE), passes=1)
+    gaps = dict.fromkeys(range(100), int(Flag.GAP))
+    with pytest.raises(ValueError, match="in a part of the log no step follows from the one before"):
+        learn_and_score(stream_of([0.0] * 100, gaps), Student(horde, FACE), passes=1)
+    assert horde.calls == [], "nothing was learned before it was found out"
+    for question in (
+        GVF("f", Behaviour(), lambda o, t: 0.0, 0.5),
+        GVF("g", Behaviour(), Channel(0), lambda o, t: 0.5),
+        GVF("z", Behaviour(), Channel(0), 0.5, outcome=1.0),
+    ):
+        with pytest.raises(ValueError, match=f"the return of {question.name} is not known from a log alone"):
+            known_returns(SpyHorde([question]))  # type: ignore[arg-type]

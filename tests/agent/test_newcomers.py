@@ -1,0 +1,342 @@
+"""Questions that come and go in a life: what lives on, and from when a newcomer counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import (
+    GVF,
+    Channel,
+    EpsilonGreedy,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    Prediction,
+    StickyRandom,
+    Uniform,
+)
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.loop import Moment
+from horde_agent.nmsre import read_excursions
+from horde_agent.record import Phase, Recorder
+from horde_agent.student import Student
+from horde_agent.telemetry import MspbeWatch, Sampler
+from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions
+
+OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+FACE = Interface.of(ToyBody())
+CONFIG = LearnerConfig(dtype="float64", secondary_ratio=0.5)
+
+
+def horde_of(questions: list[GVF], face: Interface = FACE, **further: Any) -> Horde:
+    coder = face.coder
+    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG, **further)
+
+
+def life_of(horde: Horde, seed: int = 5, **further: Any) -> Life:
+    settings: dict[str, Any] = {"excursions": OFTEN, "recorder": Recorder(3)} | further
+    return Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), **settings)
+
+
+def old_questions() -> list[GVF]:
+    """Three policies, so that newcomers about them change nobody's draws."""
+    return toy_questions()
+
+
+def new_questions() -> list[GVF]:
+    return [GVF(f"new/{action}", constant(action), Channel("saw"), 0.8, lam=0.4) for action in range(3)]
+
+
+def returns_by_step(life: Life, name: str) -> dict[int, float]:
+    """Return what the excursions that tested a demon measured, by the step at which they began."""
+    demon, found = life.horde.names.index(name), {}
+    for outcome in life.student.errors.outcomes():
+        if demon in outcome.policy.demons:
+            column = outcome.policy.demons.tolist().index(demon)
+            measured = zip(outcome.step.tolist(), outcome.returns[:, column].tolist(), strict=True)
+            found |= {step: g for step, g in measured if not np.isnan(g)}
+    return found
+
+
+def test_those_that_were_there_go_on_as_if_nobody_had_come_or_gone() -> None:
+    """Weights, predictions and scores of a life in which three come at step 301 and three of old go at step 502."""
+    alone, visited = horde_of(old_questions()), horde_of(old_questions())
+    with life_of(alone) as life:
+        life.run(900)
+    gone = [visited.names[k] for k in (0, 7, 17)]
+    stays = [k for k in range(18) if k not in (0, 7, 17)]
+    with life_of(visited) as other:
+        other.run(301)
+        other.add(new_questions())
+        other.run(201)
+        other.remove(gone)
+        other.run(398)
+
+    assert other.steps == life.steps == 900
+    assert other.student.learning_steps == life.student.learning_steps
+    assert visited.names[:15] == [alone.names[k] for k in stays]
+    np.testing.assert_allclose(visited.weights()[0][:15], alone.weights()[0][stays], rtol=1e-9, atol=1e-12)
+    mine, theirs = other.student.errors, life.student.errors
+    assert mine.n_excursions == theirs.n_excursions > 20
+    assert mine.n_tests[:15].tolist() == theirs.n_tests[stays].tolist()
+    np.testing.assert_allclose(mine.nmsre()[:15], theirs.nmsre()[stays], rtol=1e-9)
+    assert len(other.recorder.stream()) == len(life.recorder.stream())  # type: ignore[union-attr]
+
+
+def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_coming() -> None:
+    """Its returns are those of the excursions that began after it came; the online mean counts it then too."""
+    old = old_questions()[::-1]  # the returns of the last one vary
+    early, late = horde_of([*old, *new_questions()], channels=FACE.names), horde_of(old)
+    with life_of(early) as life:
+        life.run(900)
+    with life_of(late) as other:
+        other.run(400)
+        came_at = other.steps
+        other.add(new_questions())
+        assert not late.predictions[18:].any(), "it knows nothing yet"
+        other.run(500)
+
+    for name in ("new/0", "new/1", "new/2"):
+        whole = returns_by_step(life, name)
+        after = {step: g for step, g in whole.items() if step >= came_at}
+        assert returns_by_step(other, name) == pytest.approx(after)
+        demon = late.names.index(name)
+        assert other.student.errors.n_tests[demon] == len(after) >= 2
+        assert len(after) < len(whole)
+    final = other.student.errors.nmsre()
+    assert np.isfinite(final).all()
+    assert other.student.errors.online_mean() == pytest.approx(final.mean()), (
+        "the variance so far is of its own returns"
+    )
+    assert late.weights()[0][18:].any()
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: str) -> None:
+    """From an observer, at the third step of the first excursion: it is scored for those that stay, and for no other.
+
+    The action of the excursion is asked about by a newcomer, and one of those that it tested goes.
+    """
+    changed: list[int] = []
+
+    def change(moment: Moment) -> None:
+        rows.append(moment.row)
+        if len(rows) > 3 and all(row.phase is Phase.EXCURSION for row in rows[-3:]) and not changed:
+            action = moment.row.action
+            changed.append(action)
+            moment.life.add([GVF("new", constant(action), Channel("saw"), 0.8)])
+            moment.life.remove([f"{FACE.actions[action]}/g0/age"])
+
+    rows: list[Any] = []
+    undisturbed, horde = horde_of(old_questions(), mode=mode), horde_of(old_questions(), mode=mode)
+    with life_of(undisturbed) as life:
+        life.run(300)
+    with life_of(horde, observers=[change]) as other:
+        other.run(300)
+
+    (action,) = changed
+    mine, theirs = (list(one.student.errors.outcomes()) for one in (other, life))
+    assert [o.step.tolist() for o in mine] == [o.step.tolist() for o in theirs]
+    tested, before = (next(o for o in found if o.policy.action == action) for found in (mine, theirs))
+    np.testing.assert_array_equal(tested.returns[:, :5], before.returns[:, 1:])
+    np.testing.assert_allclose(tested.predictions[:, :5], before.predictions[:, 1:], rtol=1e-9, atol=1e-12)
+    assert np.isnan(tested.returns[0, 5])
+    assert not np.isnan(tested.returns[1:, 5]).any()
+    assert horde.names[-1] == "new"
+
+
+def test_a_newcomers_policy_is_tested_and_that_of_those_that_went_no_more() -> None:
+    horde = horde_of(old_questions()[:6])  # about "left" alone
+    with life_of(horde, excursions=ExcursionConfig(probability=0.2, horizon=3)) as life:
+        life.run(100)
+        life.add([GVF("even", Uniform(3), Channel("saw"), 0.5), GVF("after", Uniform(3), Prediction("even"), 0.5)])
+        life.run(200)
+        life.remove(old.name for old in old_questions()[:6])  # type: ignore[arg-type]
+        n_before = life.student.errors.n_excursions
+        life.run(300)
+    rows = life.recorder.stream().rows  # type: ignore[union-attr]
+    followed = [(step, tag) for step, tag, phase in rows[["step", "policy", "phase"]].tolist() if phase == 1]
+    tags = {policy.name: policy.tag for policy in life.student.errors.policies}
+
+    assert list(tags) == ["Uniform"]
+    assert {tag for step, tag in followed if step >= 310} == {tags["Uniform"]}
+    assert len({tag for step, tag in followed if 110 <= step < 300}) == 2
+    assert tags["Uniform"] not in {tag for step, tag in followed if step < 100}
+    assert horde.names == ["even", "after"]
+    assert life.student.errors.n_excursions > n_before
+    assert sum(len(o.step) for o in life.student.errors.outcomes()) < life.student.errors.n_excursions
+    assert (life.student.errors.n_tests > 10).all()
+
+
+def test_a_question_that_comes_back_is_scored_anew() -> None:
+    """The same name, but another demon: it knows nothing, and what was measured of it before is not its own."""
+    horde = horde_of(old_questions())
+    name = horde.names[4]
+    with life_of(horde) as life:
+        life.run(300)
+        n_before = life.student.errors.n_tests[4]
+        question = horde.questions[4]
+        life.remove([name])
+        life.add([question])
+        assert life.student.errors.n_tests[-1] == 0
+        life.run(200)
+    assert n_before >= 2
+    assert horde.names[-1] == name
+    assert 0 < life.student.errors.n_tests[-1] < life.student.errors.n_tests[3]
+    assert len(returns_by_step(life, name)) == life.student.errors.n_tests[-1]
+
+
+def test_a_watch_and_other_observers_live_on() -> None:
+    """Counts of updates: those that stay keep theirs, a newcomer's begin at 0, what was before the watch stays out."""
+    horde = horde_of(old_questions())
+    seen: list[int] = []
+    sampler = Sampler(every=100)
+    with life_of(horde, excursions=ExcursionConfig(0.0)) as life:
+        life.run(50)
+        watch = MspbeWatch(horde)
+        before = horde.ratio_totals()[0].copy()
+        life.observers += [watch, sampler, lambda moment: seen.append(moment.row.step)]
+        life.run(100)
+        counted = watch.n_updates
+        life.add(new_questions())
+        assert watch.n_updates.tolist() == [*counted.tolist(), 0, 0, 0]
+        life.remove([horde.names[0]])
+        life.run(150)
+
+    actions = life.recorder.stream().rows["action"]  # type: ignore[union-attr]
+    first = watch.n_updates[0]  # of "left" once its first question is gone
+    assert first == (actions[50:300] == 0).sum() == horde.ratio_totals()[0][0] - before[1]
+    assert watch.n_updates[17:].tolist() == [(actions[150:300] == action).sum() for action in range(3)]
+    assert counted[0] == (actions[50:150] == 0).sum()
+    assert watch.is_valid.tolist() == (watch.n_updates >= 20).tolist()
+    assert watch.effective_sample_size().shape == (20,)
+    assert seen == list(range(50, 301))
+    assert [sample.step for sample in sampler.samples] == [100, 200, 300]
+
+
+def test_recorded_excursions_read_back_over_comings_and_goings(tmp_path: Path) -> None:
+    path = tmp_path / "excursions.rec"
+    horde = horde_of(old_questions())
+    with life_of(horde) as life:
+        life.student.errors.record_to(path)
+        life.run(300)
+        odd = GVF("odd", Uniform(3), lambda o, t: np.nan if o[0] < 0.045 else 1.0, 0.5)  # no number before age 450
+        greedy = EpsilonGreedy(lambda o, t: [0.0, o[1], 0.5], 3)
+        further = [odd, GVF("even", Uniform(3), lambda o, t: float(o[1]), 0.5), GVF("rather", greedy, Channel(1), 0.5)]
+        life.add([*new_questions(), *further])
+        life.run(300)
+        life.remove(horde.names[:6])
+        life.run(300)
+    outcomes, n_demons = read_excursions(path)
+
+    assert n_demons == 18
+    lived = list(life.student.errors.outcomes())
+    assert len(lived) == len(outcomes) == 5
+    of_even = next(outcome for outcome in lived if outcome.policy.name == "Uniform")
+    assert 0 < np.isnan(of_even.returns[:, 0]).sum() < len(of_even.returns)
+    assert not np.isnan(of_even.returns[:, 1]).any()
+    for mine, read in zip(lived, outcomes, strict=True):
+        assert read.policy.name == mine.policy.name
+        for ours, theirs in zip(mine[1:], read[1:], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(read.policy.gamma, mine.policy.gamma)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["excursions-2.rec", "excursions-3.rec", "excursions.rec"]
+
+
+def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
+    """The demon whose prediction is fed back was the second; when the first one is gone the tiles are the same."""
+    questions = [GVF("first", constant(0), Channel(0), 0.5), GVF("saw", constant(1), Channel(1), 0.5)]
+    looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [16], "tilings": 2}])
+    hashes = []
+    for removes in (False, True):
+        horde = horde_of(questions, looped)
+        with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
+            life.run(100)
+            with pytest.raises(ValueError, match="the prediction of 'saw' is fed back as a feature; it cannot be rem"):
+                life.remove(["saw"])
+            if removes:
+                life.remove(["first"])
+            life.run(100)
+        hashes.append(horde.weights()[0][-1])
+    np.testing.assert_allclose(hashes[0], hashes[1], rtol=1e-9)
+
+
+def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
+    """A policy that looks at the tiles, followed while the first demon goes: it is shown what it would have been."""
+
+    class ByTiles:
+        n_actions = N_ACTIONS
+
+        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+            shown.append(tiles.tolist())
+            return np.array([0.5, 0.25, 0.25])
+
+    found = []
+    for removes in (False, True):
+        shown: list[list[int]] = []
+        questions = [
+            GVF("first", constant(0), Channel(0), 0.5),
+            GVF("saw", constant(1), Channel(1), 0.8),
+            GVF("own", ByTiles(), Channel(1), 0.5),
+        ]
+        looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [64], "tilings": 2}])
+        horde = horde_of(questions, looped)
+        with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
+            life.run(150)
+            shown.clear()
+            life.excursions.config = ExcursionConfig(1.0, 8)
+            life.excursions.policies = life.excursions.policies[2:]
+            life.run(4)
+            if removes:
+                life.remove(["first"])
+            life.run(4)
+        found.append(shown)
+    assert len(found[0]) == 8
+    assert found[0] == found[1]
+    assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "what is fed back differs from step to step"
+
+
+def test_what_does_not_fit_changes_nothing() -> None:
+    horde = horde_of(old_questions())
+    with life_of(horde) as life:
+        life.run(50)
+        for questions, words in (
+            ([GVF("q", Uniform(5), Channel(0), 0.5)], "5 actions, but the body has 3"),
+            ([GVF("q", Uniform(3), Channel("smell"), 0.5)], "unknown channel 'smell'; there are age, saw, last"),
+            ([GVF("q", Uniform(3), Channel(7), 0.5)], "channel 7, but the body has 0..2"),
+            ([old_questions()[0]], "different names"),
+            (["q"], "questions must be GVFs; number 0 is 'q'"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                life.add(questions)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="names must be a list of names"):
+            life.remove(["nobody"])
+        life.add([])
+        life.remove([])
+        life.run(50)
+    assert horde.names == [q.name for q in old_questions()]
+    assert life.steps == 100
+
+
+def test_who_was_not_told_says_what_to_do() -> None:
+    horde = horde_of(old_questions())
+    student, watch = Student(horde, FACE), MspbeWatch(horde)
+    horde.remove([horde.names[0]])
+    with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new Student"):
+        student.see(np.zeros(3, np.float32), 0)
+    with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"):
+        watch.see(student)
+
+
+def test_questions_may_come_before_a_life_begins() -> None:
+    horde = horde_of(old_questions())
+    with life_of(horde) as life:
+        life.add(new_questions())
+        life.run(100)
+    assert len(horde.names) == 21
+    assert horde.weights()[0][18:].any()

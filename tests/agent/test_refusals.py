@@ -1,0 +1,200 @@
+"""At the door: whatever is not what it must be is refused where it is given, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import (
+    GVF,
+    Behaviour,
+    Channel,
+    ConstantAction,
+    EpsilonGreedy,
+    Feature,
+    Follow,
+    Gibbs,
+    Horde,
+    Interface,
+    Life,
+    PolicyFunction,
+    Prediction,
+    StickyRandom,
+    Uniform,
+    questions,
+)
+from horde_agent.docking import DockingConfig
+from horde_agent.excursions import ExcursionConfig
+from horde_agent.student import Student
+from tests.agent.doubles import ToyBody, toy_questions
+
+EVEN = Uniform(3)
+FACE = Interface.of(ToyBody())
+
+
+def ask(**arguments: Any) -> GVF:
+    return GVF(**{"name": "q", "target_policy": EVEN, "cumulant": Channel(0), "continuation": 0.5, **arguments})
+
+
+def horde_of(asked: Any, **further: Any) -> Horde:
+    return Horde(asked, n_features=FACE.coder.n_features, n_active=FACE.coder.n_active, **further)
+
+
+def life() -> Life:
+    return Life(ToyBody(), horde_of(toy_questions()), StickyRandom(3), np.random.default_rng(0))
+
+
+class NoPolicy:
+    """Has probabilities, but does not say of how many actions."""
+
+    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        return np.ones(1)
+
+
+@pytest.mark.parametrize(
+    ("give", "words"),
+    [
+        (lambda: ask(cumulant="light_0"), "question 'q': cumulant must be a Channel, a Feature, .* not 'light_0'"),
+        (lambda: ask(cumulant=41), "question 'q': cumulant must be a Channel, .* not 41"),
+        (lambda: ask(cumulant=Channel), "question 'q': cumulant must be a Channel, "),
+        (lambda: ask(target_policy=2), "question 'q': target_policy must give probabilities"),
+        (lambda: ask(target_policy=NoPolicy()), "question 'q': target_policy must give probabilities"),
+        (lambda: ask(target_policy=Uniform), "question 'q': target_policy must give probabilities"),
+        (lambda: ask(target_policy=StickyRandom(3)), "question 'q': target_policy must give probabilities"),
+        (lambda: ask(name=3), "name of a question must be a text, not 3"),
+        (lambda: ask(continuation="0.5"), "question 'q': continuation must be a number, not '0.5'"),
+        (lambda: ask(continuation=None), "question 'q': continuation must be a number, not None"),
+        (lambda: ask(continuation=True), "question 'q': continuation must be a number, not True"),
+        (lambda: ask(lam="much"), "question 'q': lam must be a number, not 'much'"),
+        (lambda: ask(outcome=None), "question 'q': outcome must be a number, not None"),
+        (lambda: ask(outcome=10**400), "question 'q': outcome is a number of more than 300 digits"),
+        (lambda: Channel(1.5), "index of a channel must be a whole number of at least 0, not 1.5"),
+        (lambda: Channel(True), "index of a channel must be a whole number"),
+        (lambda: Channel(-1), "index of a channel must be a whole number of at least 0, not -1"),
+        (lambda: Channel(None), "index of a channel must be a whole number"),
+        (lambda: Feature("3"), "index of a feature must be a whole number of at least 0, not '3'"),
+        (lambda: Prediction(3), "name of the question predicted must be a text, not 3"),
+        (lambda: StickyRandom(2.5), "n_actions must be a whole number of at least 1, not 2.5"),
+        (lambda: StickyRandom("5"), "n_actions must be a whole number of at least 1, not '5'"),
+        (lambda: StickyRandom(3, repeat="0.5"), "repeat must be a number, not '0.5'"),
+        (lambda: ConstantAction(1.0, 3), "action must be a whole number of at least 0, not 1.0"),
+        (lambda: ConstantAction(3, 3), r"action must be in 0..2, not 3"),
+        (lambda: Uniform(0), "n_actions must be a whole number of at least 1, not 0"),
+        (lambda: PolicyFunction([0.5, 0.5], 2), "function must be callable with"),
+        (lambda: PolicyFunction(lambda o, t: [1.0], 1.5), "n_actions must be a whole number"),
+        (lambda: EpsilonGreedy([1.0], 2), "values must be callable with"),
+        (lambda: EpsilonGreedy(lambda o, t: [1.0], 2, 1.1), r"epsilon must be in \[0, 1\], not 1.1"),
+        (lambda: EpsilonGreedy(lambda o, t: [1.0], 2, "1"), "epsilon must be a number, not '1'"),
+        (lambda: Follow(Behaviour()), "policy must give probabilities"),
+        (lambda: Follow(NoPolicy()), "policy must give probabilities"),
+        (lambda: ExcursionConfig("often"), "excursion probability must be a number, not 'often'"),
+        (lambda: ExcursionConfig(0.1, 2.5), "excursion horizon must be a whole number of at least 1, not 2.5"),
+        (lambda: ExcursionConfig(0.1, 0), "excursion horizon must be a whole number of at least 1, not 0"),
+        (lambda: DockingConfig("soon"), "the pause between two dockings must be a number, not 'soon'"),
+        (lambda: DockingConfig(float("inf")), "must not be negative or endless, got inf s"),
+        (lambda: DockingConfig(1.0, 2.5), "the number of attempts at docking must be a whole number"),
+        (
+            lambda: Gibbs.random(0, 3, 10),
+            r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0",
+        ),
+        (lambda: questions.policies(FACE, 7), "rng must be a numpy Generator, .* not 7"),
+        (lambda: questions.policies(FACE, np.random.default_rng(0), 2.5), "n must be a whole number of at least 1"),
+        (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
+        (lambda: life().run("100"), "steps must be a whole number of at least 0, not '100'"),
+        (lambda: horde_of(["q"]), "questions must be GVFs; number 0 is 'q'"),
+        (lambda: horde_of([ask(), Channel(0)]), r"questions must be GVFs; number 1 is Channel\(index=0\)"),
+        (lambda: horde_of(ask()), r"questions must be a list of GVFs, not GVF\(name='q'"),
+        (lambda: horde_of(None), "questions must be a list of GVFs, not None"),
+        (lambda: horde_of([ask(cumulant=Channel("saw"))]), "nobody told which channel is 'saw'; give channels="),
+        (
+            lambda: horde_of([ask(cumulant=Channel("smell"))], channels=FACE.names),
+            "question 'q': unknown channel 'smell'; there are age, saw, last",
+        ),
+        (lambda: questions.family(FACE, {"even": EVEN}, [0.5], ["smell"]), "unknown channel 'smell'; there are age,"),
+        (
+            lambda: Student(Horde(toy_questions(), n_features=9, n_active=2), FACE),
+            "the Horde expects 9 features, 2 of them active, but the interface's tile coder makes 385, 37 of them",
+        ),
+    ],
+)
+def test_what_is_not_what_it_must_be_is_refused_by_name(give: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        give()
+
+
+def test_a_channel_may_be_named() -> None:
+    """By its name it is the same question; newcomers and families may name theirs too."""
+    named = horde_of([ask(cumulant=Channel("saw"))], channels=FACE.names)
+    assert named.questions[0].cumulant == Channel(1)
+    named.add([ask(name="other", cumulant=Channel("last"))])
+    assert named.questions[1].cumulant == Channel(2)
+    assert questions.family(FACE, {"even": EVEN}, [0.5], ["saw", 2])[0] == GVF("even/g0.5/saw", EVEN, Channel(1), 0.5)
+    looped = FACE.feeding_back([ask(cumulant=Channel("saw"))], [{"questions": ["q"], "intervals": [4], "tilings": 1}])
+    assert looped.feedback is not None
+    assert (looped.feedback.low.tolist(), looped.feedback.high.tolist()) == ([0.0], [2.0])
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert Channel(np.int64(3)) == Channel(3)  # type: ignore[arg-type]
+    assert ask(continuation=np.float32(0.5), outcome=np.float64(1.0), lam=np.int64(1)).continuation == 0.5
+    assert StickyRandom(np.int64(3)).n_actions == 3  # type: ignore[arg-type]
+    assert ConstantAction(np.int64(1), np.uint8(3)) == ConstantAction(1, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("action", [1, np.int64(1), np.array(1), np.array([1]), np.array([[1]]), 1.0, np.array([1.0])])
+@pytest.mark.parametrize("probability", [0.5, np.float32(0.5), np.array([0.5])])
+def test_an_array_of_one_element_is_an_action(action: Any, probability: Any) -> None:
+    """Vector environments, and policies of other libraries, give such."""
+    horde, again = horde_of(toy_questions()), horde_of(toy_questions())
+    observation = np.array([0.1, 0.2, 0.3])
+    for one, given in ((horde, (action, probability)), (again, (1, 0.5))):
+        one.begin(observation, FACE.encode(observation))
+        one.learn(*given, observation, FACE.encode(observation))
+    assert horde.weights_sha256() == again.weights_sha256()
+
+
+@pytest.mark.parametrize(
+    ("action", "probability", "words"),
+    [
+        (3, 0.5, r"action must be a whole number in 0..2, not 3"),
+        (-1, 0.5, "action must be"),
+        (1.5, 0.5, "action must be .* not 1.5"),
+        (True, 0.5, "action must be"),
+        ("1", 0.5, "action must be .* not '1'"),
+        (None, 0.5, "action must be"),
+        (np.array([0, 1]), 0.5, r"action must be .* not array\(\[0, 1\]\)"),
+        (float("nan"), 0.5, "action must be .* not nan"),
+        (float("inf"), 0.5, "action must be .* not inf"),
+        (1, 0.0, r"probability must be in \(0, 1\], not 0.0"),
+        (1, 1.1, "probability must be"),
+        (1, float("nan"), "probability must be"),
+        (1, "0.5", "probability must be .* not '0.5'"),
+        (1, np.array([0.5, 0.5]), "probability must be"),
+    ],
+)
+def test_what_is_no_action_or_no_probability_is_refused(action: Any, probability: Any, words: str) -> None:
+    horde = horde_of(toy_questions())
+    observation = np.array([0.1, 0.2, 0.3])
+    horde.begin(observation, FACE.encode(observation))
+    with pytest.raises(ValueError, match=words):
+        horde.learn(action, probability, observation, FACE.encode(observation))
+
+
+def test_a_policy_is_anything_that_gives_probabilities() -> None:
+    """An object of any class, with default arguments too, or one whose function hangs on itself."""
+
+    class Default:
+        n_actions = 3
+
+        def probabilities(self, observation: Any = None, tiles: Any = None, *, more: int = 0) -> np.ndarray:
+            return np.full(3, 1 / 3)
+
+    loose = SimpleNamespace(n_actions=3, probabilities=lambda observation, tiles: np.full(3, 1 / 3))
+    for policy in (Default(), loose, Behaviour()):
+        assert ask(target_policy=policy).target_policy is policy
+    with pytest.raises(ValueError, match="target_policy must give"):
+        ask(target_policy=SimpleNamespace(n_actions=3, probabilities=lambda observation: np.full(3, 1 / 3)))
