@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.excursions import PolicyUnderTest, TestExcursion
-from horde_agent.record import FORMAT_VERSION, encode_header, read_rows
+from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -91,9 +91,10 @@ class ReturnErrors:
 
         Raises:
             FileExistsError: If there is such a file already.
+            RecordLost: If it cannot be written; so does `add`.
         """
-        with path.open("xb") as file:
-            file.write(encode_header(_header(self.policies, self.n_demons, self._dtype)))
+        with path.open("xb", buffering=0) as file:
+            append(file, encode_header(_header(self.policies, self.n_demons, self._dtype)), 1)
         self._path = path
 
     @property
@@ -114,8 +115,7 @@ class ReturnErrors:
         self._done.append(test)
         self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
-            with self._path.open("ab") as file:
-                self._record(test).tofile(file)
+            append_to(self._path, self._record(test).tobytes(), self._dtype.itemsize)
 
     def online_mean(self, diverged: Collection[int] = ()) -> float:
         """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""

@@ -74,12 +74,15 @@ class Sampler:
         self._next = every
 
     def __call__(self, moment: Moment) -> None:
+        """Observe a life."""
+        self.see(moment.life.student, moment.life.steps)
+
+    def see(self, student: Student, step: int) -> None:
         """Sample if it is time."""
-        life = moment.life
-        if life.steps >= self._next:
-            self._next = life.steps - life.steps % self.every + self.every
-            life.student.catch_up()
-            self.samples.append(sample(life.steps, life.student.learning_steps, life.horde))
+        if step >= self._next:
+            self._next = step - step % self.every + self.every
+            student.catch_up()
+            self.samples.append(sample(step, student.learning_steps, student.horde))
 
 
 def sample(step: int, learning_steps: int, horde: Horde) -> Sample:

@@ -15,6 +15,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import heavy_traces
+from horde_agent.ending import ENDING
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -192,7 +193,7 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
-@pytest.mark.parametrize("number", cli.ENDING)
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_the_run_with_its_report(
     number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,12 +204,14 @@ def test_a_signal_ends_the_run_with_its_report(
             signal.raise_signal(number)
 
     monkeypatch.setattr(Sampler, "__call__", interrupt)
-    assert cli.main(["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]) == 0
+    words = ["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]
+    assert cli.main(words) == 128 + number
 
     summary = json.loads((elsewhere / "a" / "summary.json").read_text())
     assert summary["steps"] == 51
     assert (elsewhere / "a" / "report.html").is_file()
-    assert json.loads((elsewhere / "a" / "details.json").read_text())["stopped_early"] is True
+    assert summary["stopped_early"] is True
+    assert f"after 51 of 100,000 steps: {number.name}" in (elsewhere / "a" / "report.html").read_text()
     assert signal.getsignal(number) is handler
 
 
