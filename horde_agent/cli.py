@@ -112,7 +112,12 @@ def _reproduce(config: ReproduceConfig) -> None:
     """Do the paper's experiments; they are imported for this command alone."""
     from horde_agent.reproduce.command import run
 
-    print(run(config))
+    try:
+        page = run(config)
+    except OSError as error:
+        more = "What is done is kept: the same command goes on where this was broken off."
+        raise Fault(f"{_sentence(error)} {more}") from error
+    print(page)
 
 
 def _warm() -> None:

@@ -133,7 +133,7 @@ class Job:
         """Ask the job to end cleanly; safe to call from a signal handler."""
         self.is_stopped = True
         self.life.stop()
-        self.console.print("stopping after this step; press Ctrl-C again to break off")
+        self._say("stopping after this step; press Ctrl-C again to break off")
 
     def stop_body(self) -> None:
         """Stop the body and let go of it, whatever signals come meanwhile; from then on what goes on is writing.
@@ -152,10 +152,13 @@ class Job:
         self._is_stopped_for_good = True
         stop = getattr(self.env.unwrapped, "emergency_stop", None)
         if stop is not None and stop("Ctrl-C was pressed twice"):
-            self.console.print("the emergency stop is set; clear it by `horde-robot stop --clear`", soft_wrap=True)
+            self._say("the emergency stop is set; clear it by `horde-robot stop --clear`")
 
     def _say_that_it_writes(self) -> None:
-        self.console.print("the body is let go of; writing what was learned; press Ctrl-C again to leave it unwritten")
+        self._say("the body is let go of; writing what was learned; press Ctrl-C again to leave it unwritten")
+
+    def _say(self, words: str) -> None:
+        self.console.print(words, highlight=False, soft_wrap=True)
 
 
 def live(job: Job) -> dict[str, Any]:

@@ -192,6 +192,22 @@ def unwritable(path: Path, error: OSError) -> str:
     return f"--out {path} cannot be written ({error.strerror or error}); name a folder elsewhere"
 
 
+def writable(path: Path) -> Path:
+    """Make a folder for results where it is not there, see that files can be written in it, and return it.
+
+    Raises:
+        BadInput: If they cannot.
+    """
+    probe = path / ".tried"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_text("tried\n", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(unwritable(path, error)) from None
+    return path
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file that appears whole or not at all.
 

@@ -152,8 +152,7 @@ def _how_a_log_is_scored(
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
         f"learned part scores {_said(of_mean['mean_nmsre'], '.3f')} in the mean and "
         f"{_said(of_mean['median_nmsre'], '.3f')} in the median; {_said(better, '.0%')} of the questions do better "
-        f"than that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: their NMSRE is "
-        "1."
+        f"than that. The returns of {n_constant} of {len(score.variance)} questions do not vary there: their NMSRE is 1."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.config import WITH_PORT, BadInput
+from horde_agent.config import WITH_PORT, BadInput, is_file
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -65,7 +65,7 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
     if n_seeds < 1:
         raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
     out = Path("runs") / f"reproduce-{config.scale}" if config.out is None else config.out
-    if out.exists() and not out.is_dir():
+    if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")
     return replace(config, seeds=n_seeds, out=out)
 
