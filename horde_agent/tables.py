@@ -146,13 +146,14 @@ def _how_a_log_is_scored(
     passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
 ) -> str:
     n_constant = int((score.variance < NO_VARIANCE).sum())
+    mean, median = (_said(of_mean[key], ".3f") for key in ("mean_nmsre", "median_nmsre"))
     return (
         f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
         f"last {len(score.returns)} steps against the log's own returns, truncated where the log ends. NMSRE here is "
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
-        f"learned part scores {_said(of_mean['mean_nmsre'], '.3f')} in the mean and "
-        f"{_said(of_mean['median_nmsre'], '.3f')} in the median; {_said(better, '.0%')} of the questions do better "
-        f"than that. The returns of {n_constant} of {len(score.variance)} questions do not vary there: their NMSRE is 1."
+        f"learned part scores {mean} in the mean and {median} in the median; {_said(better, '.0%')} of the questions "
+        f"do better than that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
+        "their NMSRE is 1."
     )
 
 

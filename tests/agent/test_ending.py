@@ -1,4 +1,4 @@
-"""Whatever ends a life, or closes the terminal that shows it: the body is stopped first, and what was lived is there."""
+"""Whatever ends a life, or closes its terminal: the body is stopped first, and what was lived is there."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from horde_agent import cli, jobs, tables
 from horde_agent.ending import ENDING, Signals, heard
 from horde_agent.loop import Life
 from horde_agent.record import read
-from horde_agent.stdio import Unfailing, unfailing
+from horde_agent.stdio import Unfailing
 from tests.agent.doubles import ToyBody
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = "learn --steps 600 --excursion-probability 0.02 --horizon 10 --out a".split()
+WORDS = ["learn", "--steps", "600", "--excursion-probability", "0.02", "--horizon", "10", "--out", "a"]
 
 
 @pytest.fixture(autouse=True)
@@ -373,7 +373,7 @@ def test_a_body_that_fails_as_it_is_closed_costs_no_table(
 
 @contextlib.contextmanager
 def files_of_at_most(n_bytes: int) -> Iterator[None]:
-    """Let no file grow beyond a size: as on a disk that is full by then. Python ignores the signal that comes with it."""
+    """Let no file grow beyond a size, as on a disk that is full by then; Python ignores the signal that comes too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -423,8 +423,8 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
         patch.setattr("horde_agent.run_folder.write_whole", full)
         assert live(monkeypatch, ToyBody()) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "horde: What was learned is not written: a/questions.csv cannot be written (No space left on device). The log is "
-        "in a/log: `horde report a` learns from it again."
+        "horde: What was learned is not written: a/questions.csv cannot be written (No space left on device). The log "
+        "is in a/log: `horde report a` learns from it again."
     )
     assert cli.main(["report", "a"]) == 0
     assert summary()["steps"] == 600

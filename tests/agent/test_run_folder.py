@@ -1,4 +1,4 @@
-"""The folder of a run: one run's alone, tried before anything that takes time, and gone again where nothing was lived."""
+"""The folder of a run: one run's alone, tried before anything takes time, and gone again where nothing was lived."""
 
 from __future__ import annotations
 
@@ -158,8 +158,13 @@ def closed() -> Iterator[Path]:
 
 @pytest.mark.parametrize("words", ["learn", "bench --quick --only tile", "reproduce chain"])
 def test_a_folder_without_permission_is_refused(
-    words: str, no_body: None, closed: Path, capsys: pytest.CaptureFixture[str]
+    words: str,
+    no_body: None,
+    closed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(closed.parent)
     said = refused([*words.split(), "--out", str(closed / "run")], capsys)
     assert f"--out {closed / 'run'} cannot be written (Permission denied); name a folder elsewhere" in said
 
@@ -235,7 +240,7 @@ def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pyt
 
     monkeypatch.setattr(cli, "_make_env", lambda _config: Robot())
     monkeypatch.setattr(jobs, "warm_up", lambda *_: done.append("compiled"))
-    words = "learn --backend serial --port /dev/robot --steps 30 --excursion-probability 0".split()
+    words = ["learn", "--backend", "serial", "--port", "/dev/robot", "--steps", "30", "--excursion-probability", "0"]
     assert cli.main([*words, "--out", "a"]) == 0
     assert done == [{"manoeuvre": "stay"}, "closed", "compiled", None, "closed"]
 
@@ -283,7 +288,7 @@ class Replayed(ToyBody):
 def replay(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     Path("log.csv").touch()
     monkeypatch.setattr(cli, "_make_env", lambda _config: Replayed(n_steps))
-    return "learn --backend replay --log log.csv --passes 2 --out a".split()
+    return ["learn", "--backend", "replay", "--log", "log.csv", "--passes", "2", "--out", "a"]
 
 
 def test_a_log_that_is_too_short_leaves_no_folder(

@@ -1,7 +1,7 @@
 """The command `horde` with a toy body in the simulator's place, for a process of its own.
 
-`python -m tests.agent.toy_command FOLDER WORDS...`: at its step 300 the body makes FOLDER/reached and waits until there is
-a FOLDER/go, so that what happens meanwhile happens in the middle of a life.
+`python -m tests.agent.toy_command FOLDER WORDS...`: at its step 300 the body makes FOLDER/reached and waits until there
+is a FOLDER/go, so that what happens meanwhile happens in the middle of a life.
 """
 
 from __future__ import annotations
