@@ -38,7 +38,7 @@ def kernel(function: Function) -> Function:
     NaN stays visible: neither nnan nor ninf.
     """
     compiled: Any = njit(cache=_HAS_CACHE, nogil=True)(function)
-    cache = getattr(compiled, "_cache", None)
+    cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
         save, folder = cache.save_overload, cache.cache_path
 

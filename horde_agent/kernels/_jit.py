@@ -49,7 +49,7 @@ def choose_cache() -> bool:
     folder = _own_folder()
     if folder is not None:
         os.environ["NUMBA_CACHE_DIR"] = str(folder)  # for processes that are started from here, too
-        numba.config.reload_config()  # type: ignore[attr-defined]
+        numba.config.reload_config()  # type: ignore[no-untyped-call]
     where = f"keeps it in {folder}, until that is cleared" if folder else "compiles anew, for about a minute, each time"
     warnings.warn(
         f"numba can write none of the folders where it keeps what it has compiled, so this program {where}: name a "
@@ -110,7 +110,7 @@ def _njit(**options: Any) -> Any:
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled: Any = numba.njit(nogil=True, cache=_HAS_CACHE, error_model="numpy", **options)(function)
-        cache = getattr(compiled, "_cache", None)
+        cache: Any = getattr(compiled, "_cache", None)
         file = getattr(cache, "_cache_file", None)
         if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
             file._source_stamp = file._source_stamp, _SOURCES
