@@ -28,7 +28,7 @@ from horde_agent.bodies import make_body
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.ending import Ended, Signals, heard
 from horde_agent.gvf import GVF
-from horde_agent.jobs import Job, Unwritten, learn_from_log, live, make_run
+from horde_agent.jobs import Job, Unwritten, learn_from_log, live, make_run, try_port
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.report import write_report
@@ -203,6 +203,7 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
     with answered():
         env = _make_env(config)
         try:
+            try_port(env, config)
             with compiling.shown(console):
                 run = make_run(env, config, folder)
             if config.trace_rule == "plain":

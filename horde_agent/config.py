@@ -26,6 +26,39 @@ def _shown(metavar: str, default: str | None = None) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
+def whole(text: str) -> int:
+    """Return the whole number that a text says: 60000, 60_000 or 6e4.
+
+    Raises:
+        ValueError: If it says none.
+
+    Example:
+        >>> whole("60_000"), whole("6e4")
+        (60000, 60000)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
+
+
+WHOLE = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="N",
+    instance_from_str=lambda words: whole(words[0]),
+    is_instance=lambda value: value is None or type(value) is int,
+    str_from_instance=lambda value: [str(value)],
+)
+"""How a flag reads a whole number."""
+
+
 class BadInput(ValueError):
     """Something the user asked for cannot be done; the message says what to do instead."""
 
@@ -60,7 +93,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
-    steps: Annotated[int | None, _shown("N", "(default: 60000; replay: the whole log)")] = None
+    steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
@@ -68,10 +101,10 @@ class LearnConfig:
     secondary_ratio: float = 0.001
     repeat: float = 0.5
     excursion_probability: float = 0.02
-    horizon: int = 50
-    passes: int = 30
+    horizon: Annotated[int, WHOLE] = 50
+    passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
-    seed: int = 0
+    seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
 
@@ -126,6 +159,8 @@ def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
         return Path(value)
     if base is float and type(value) is int:
         return float(value)
+    if base is int and type(value) is float and value.is_integer():
+        return int(value)  # 6e4
     if type(value) is not base:
         what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
         raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")

@@ -108,13 +108,9 @@ class Job:
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
 
-        One behind a port is opened and closed before all else, since compiling takes a minute. It is not kept, since
-        compiling would keep it waiting for commands; a robot may drive in its first reset, so a signal then asks it
-        to end.
+        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
+        signal that comes while it drives asks it to end.
         """
-        if self.run.config.backend in ONE_AT_A_TIME:
-            self.env.reset(options={"manoeuvre": "stay"})
-            self.env.close()
         with compiling.shown(self.console):
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
         self.signals.ask_first(self.stop)
@@ -316,6 +312,16 @@ def read_again(
     finally:
         progress.stop()
     return student, score, n_rows / round(holdout.LEARNED_SHARE * len(stream))
+
+
+def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
+    """Open and close a body behind a port, where it stands: what is refused there is told before all that takes time.
+
+    It is not kept, since what comes next, compiling, would keep it waiting for commands.
+    """
+    if config.backend in ONE_AT_A_TIME:
+        env.reset(options={"manoeuvre": "stay"})
+        env.close()
 
 
 # ---- what a run learns -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.config import WITH_PORT, BadInput, is_file
+from horde_agent.config import WHOLE, WITH_PORT, BadInput, is_file
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -35,7 +35,7 @@ class ReproduceConfig:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
+        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
     ] = None
     backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"
     port: Annotated[str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")] = None

@@ -67,7 +67,13 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("learn --backend drops", "no port is known"),
         ("learn --backend serial --port /dev/no_such_robot", "there is no port /dev/no_such_robot"),
         ("learn --steps -1", "--steps must be at least 1"),
-        ("learn --steps abc", "--steps"),
+        ("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
+        ("learn --steps 1.5", "'1.5' is no whole number"),
+        ("learn --steps inf", "'inf' is no whole number"),
+        ("learn --seed 1e-3", "--seed: '1e-3' is no whole number"),
+        ("learn --horizon nan", "--horizon: 'nan' is no whole number"),
+        ("learn --passes two", "--passes: 'two' is no whole number"),
+        ("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
         ("learn --bogus 1", "Unrecognized options: --bogus"),
         ("learn --questions guesses", "unknown questions 'guesses'"),
         ("learn --questions none.toml", "there is no question file"),
@@ -151,6 +157,13 @@ def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
     assert cli.main(["learn", "--config", "mine.toml", "--seed", "8", "--out", "b"]) == 0
     summary = json.loads((elsewhere / "b" / "summary.json").read_text())
     assert (summary["steps"], summary["seed"]) == (40, 8)
+
+
+@pytest.mark.parametrize("steps", ["1e2", "100", "1_00", "100.0"])
+def test_a_whole_number_may_be_written_in_several_ways(steps: str, elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", steps, "--seed", "3e0", "--out", "a"]) == 0
+    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
+    assert (summary["steps"], summary["seed"]) == (100, 3)
 
 
 def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Path, toy: None) -> None:

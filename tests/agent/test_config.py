@@ -69,6 +69,11 @@ def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> 
     assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
 
 
+def test_a_whole_number_with_an_exponent_is_one_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("steps = 6e4\nseed = 1e0\n")
+    assert read_config(Path("mine.toml")) == LearnConfig(steps=60_000, seed=1)
+
+
 def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: Path) -> None:
     config = resolve(LearnConfig(steps=7, questions="nexting", realtime=True, seed=3))
     (tmp_path / "config.toml").write_text(to_toml(asdict(config), {"horde-gvf": "1", "git_commit": "abc"}))

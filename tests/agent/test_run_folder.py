@@ -222,7 +222,7 @@ def test_a_port_that_is_refused_is_told_before_anything_is_compiled(
 ) -> None:
     for home in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(home, str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
+    monkeypatch.setattr(jobs, "Horde", lambda *_, **__: pytest.fail("it was compiled first"))
     assert said in refused(["learn", *words.split()], capsys)
 
 
