@@ -31,7 +31,7 @@ from horde_agent.gvf import GVF
 from horde_agent.jobs import Job, Unwritten, learn_from_log, live, make_run, try_port
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
-from horde_agent.report import write_report
+from horde_agent.report import NMSRE_IS, write_report
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.run_folder import RunFolder, own_version
 from horde_agent.stdio import unfailing
@@ -315,19 +315,31 @@ class Fault(Exception):
 
 def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
     """Print the outcome in a few lines."""
-    nmsre = "not scored"
+    nmsre, meaning = "not scored", _why_not_scored(summary)
     if summary["mean_nmsre"] is not None:
         nmsre = (
             f"NMSRE mean {summary['mean_nmsre']:.3f}, median {summary['median_nmsre']:.3f}, "
             f"{summary['share_nmsre_below_1']:.0%} below 1"
         )
-    console.print(
+        meaning = NMSRE_IS
+    for line in (
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged",
-        highlight=False,
-        soft_wrap=True,
-    )
+        meaning,
+    ):
+        console.print(line, highlight=False, soft_wrap=True)
     print(report)
+
+
+def _why_not_scored(summary: dict[str, Any]) -> str:
+    """Return a sentence about questions that have no NMSRE."""
+    if summary["n_excursions"] is None:
+        return (
+            "not scored: these questions cannot be tested by excursions here; the MSPBE estimates are in questions.csv"
+        )
+    n = summary["n_excursions"]
+    done = "no test excursion was" if not n else "one test excursion was" if n == 1 else f"{n} test excursions were"
+    return f"not scored: an NMSRE takes two test excursions of a question's policy, and {done} completed; live longer"
 
 
 if __name__ == "__main__":

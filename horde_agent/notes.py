@@ -37,12 +37,13 @@ class Notes:
             self.said.append(f"{file.name} is damaged: {_short(error)}.")
         return None
 
-    def drawn(self, what: str, file: Path, draw: Callable[[], str]) -> str:
-        """Return a section; where it cannot be drawn, note that and return an empty one."""
+    def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
+        """Return a section; where it cannot be drawn from its files, note that and return an empty one."""
         try:
             return draw()
         except Exception as error:  # as above
-            self.said.append(f"{what} cannot be drawn from {file.name}: {_short(error)}.")
+            names = " and ".join(file.name for file in files)
+            self.said.append(f"{what} cannot be drawn from {names}: {_short(error)}.")
         return ""
 
     def compare(
@@ -50,10 +51,10 @@ class Notes:
         folder: RunFolder,
         summary: Mapping[str, Any],
         stream: Stream | None,
-        tests: Sequence[Outcomes],
-        questions: Sequence[Mapping[str, str]],
+        tests: Sequence[Outcomes] | None,
+        questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
-        """Note which files hold less than the summary tells of."""
+        """Note which files hold less than the summary tells of; None stands for one that cannot be read."""
         steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
         if stream is not None:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
@@ -61,10 +62,10 @@ class Notes:
                 self.said.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
             elif torn := _torn_bytes(folder.life, stream):
                 self.said.append(f"{folder.life.name} is cut off: {torn} bytes of a row are left out.")
-        found = sum(len(test.step) for test in tests)
-        if isinstance(n_tests, int) and 0 < found < n_tests:
+        found = None if tests is None else sum(len(test.step) for test in tests)
+        if isinstance(n_tests, int) and found is not None and found < n_tests:
             self.said.append(f"{folder.excursions.name} is cut off: it holds {found:,} of {n_tests:,} excursions.")
-        if isinstance(n_questions, int) and 0 < len(questions) < n_questions:
+        if isinstance(n_questions, int) and questions is not None and len(questions) < n_questions:
             self.said.append(
                 f"{folder.questions.name} is cut off: it holds {len(questions):,} of {n_questions:,} questions."
             )

@@ -298,7 +298,10 @@ def read(path: Path) -> Stream:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is not a recorded life.
     """
-    return Stream(*read_rows(path, FORMAT))
+    rows, header = read_rows(path, FORMAT)
+    if missing := set(row_dtype(1).names or ()) - set(rows.dtype.names or ()):
+        raise ValueError(f"the rows of {path} lack {', '.join(sorted(missing))}")
+    return Stream(rows, header)
 
 
 def _decode_header(line: bytes) -> dict[str, Any]:

@@ -55,20 +55,19 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     summary = _summary(folder)
     config = noted.read(folder.config, notes.settings) or {}
     details = noted.read(folder.details, notes.table) or {}
-    questions = noted.read(folder.questions, notes.lines) or []
+    questions = noted.read(folder.questions, notes.lines)
     stream = noted.read(folder.life, read)
-    has_tests = summary.get("n_excursions") is not None
-    tests, n_demons = (noted.read(folder.excursions, read_excursions) if has_tests else None) or ([], 0)
-    noted.compare(folder, summary, stream, tests, questions)
+    excursions = noted.read(folder.excursions, read_excursions) if summary.get("n_excursions") is not None else None
+    noted.compare(folder, summary, stream, excursions and excursions[0], questions)
     if config and (cut := notes.missing_settings(folder.config)):
         noted.said.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
-    sound = _sound(questions, n_demons)
+    results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
-        noted.drawn("The headline", folder.summary, lambda: _headline(summary, details)),
-        *_pictures(folder, noted, tests, sound, stream, details),
-        noted.drawn("The table of means", folder.questions, lambda: _means_section(questions)),
-        noted.drawn("The table of the worst questions", folder.questions, lambda: _worst_section(questions)),
-        noted.drawn("The table of time and health", folder.summary, lambda: _timing_section(summary, details)),
+        noted.drawn("The headline", results, lambda: _headline(summary, details)),
+        *_pictures(folder, noted, excursions, questions or [], stream, details),
+        noted.drawn("The table of means", asked, lambda: _means_section(questions or [])),
+        noted.drawn("The table of the worst questions", asked, lambda: _worst_section(questions or [])),
+        noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
         _settings_section(config),
     ]
     marks = _marks(summary, details, config)
@@ -87,9 +86,10 @@ def _check_folder(folder: RunFolder) -> None:
     """
     if not os.path.isdir(folder.path):
         raise BadInput(f"{folder.path} holds no finished run: there is no such folder")
-    if not os.access(folder.path, os.R_OK | os.X_OK):
+    as_who = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
+    if not os.access(folder.path, os.R_OK | os.X_OK, **as_who):
         raise BadInput(f"{folder.path} may not be read; ask its owner for a copy")
-    if not os.access(folder.path, os.W_OK):
+    if not os.access(folder.path, os.W_OK, **as_who):
         raise BadInput(f"{folder.report} cannot be written, for its folder is read-only; copy it and name the copy")
 
 
@@ -145,8 +145,8 @@ def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> NDArray[np.boo
 def _pictures(
     folder: RunFolder,
     noted: Notes,
-    tests: list[Outcomes],
-    sound: NDArray[np.bool_],
+    excursions: tuple[list[Outcomes], int] | None,
+    questions: Sequence[dict[str, str]],
     stream: Stream | None,
     details: dict[str, Any],
 ) -> list[str]:
@@ -155,15 +155,18 @@ def _pictures(
         from horde_agent import pictures  # noqa: F401  matplotlib is an extra
     except ImportError:
         return [f'<section><p class="note">{NO_PICTURES}</p></section>']
-    drawn = noted.drawn
+    tests, n_demons = excursions or ([], 0)
+    sound = _sound(questions, n_demons)
+    drawn, tested = noted.drawn, [folder.excursions]
+    curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
-        drawn("The picture of the return errors", folder.excursions, lambda: _nmsre_section(folder, tests, sound)),
-        drawn("The picture of the pen", folder.life, lambda: _pen_section(folder, stream)),
-        drawn("The picture of predictions", folder.excursions, lambda: _scatter_section(folder, tests, details)),
-        drawn("The picture of predictions over time", folder.traces, lambda: _trace_section(folder)),
+        drawn("The picture of the return errors", tested, lambda: _nmsre_section(folder, tests, sound)),
+        drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
         drawn(
-            "The picture of the MSPBE", folder.mspbe_curve, lambda: _mspbe_section(folder, stream, details.get("mspbe"))
+            "The picture of predictions", [*tested, folder.details], lambda: _scatter_section(folder, tests, details)
         ),
+        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
+        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
     ]
 
 

@@ -240,7 +240,7 @@ def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """Read a CSV with a head; an empty list where there is no such file."""
-    if not path.is_file():
+    if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

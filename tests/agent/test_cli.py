@@ -206,6 +206,24 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--steps 900 --horizon 5", "1 is what always predicting the mean return scores"),
+        ("--steps 60 --questions nexting", "not scored: these questions cannot be tested by excursions here"),
+        (
+            "--steps 60 --excursion-probability 0",
+            "takes two test excursions of a question's policy, and no test excurs",
+        ),
+    ],
+)
+def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
+    words: str, said: str, elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["learn", *words.split(), "--out", "a"]) == 0
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_the_run_with_its_report(
     number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
