@@ -41,7 +41,7 @@ FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Draw the report of a run again from the files in its folder.
+    """Draw the report of a run again from the files in its folder; where its tables are missing, from its log.
 
     Attributes:
         run: The run's folder.
@@ -151,7 +151,9 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | Repro
                 learn | report | bench | reproduce | warm,
                 args=words,
                 prog="horde",
-                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",
+                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
+                "Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; "
+                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it.",
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )
     except SystemExit as end:

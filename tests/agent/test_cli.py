@@ -109,6 +109,14 @@ def test_a_wrong_question_file_is_refused(
     assert said in refused(["learn", "--questions", "mine.toml"], capsys)
 
 
+def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--help"])
+    assert end.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)" in said
+
+
 def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["learn", "--steps", "30", "--out", "here"]) == 0
     capsys.readouterr()
