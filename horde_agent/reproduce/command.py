@@ -81,8 +81,10 @@ def _live_ahead(study: Study, names: Sequence[str]) -> None:
 
 
 def _seconds_of_lives(out: Path) -> float:
-    path = out / _LIVES_TOOK
-    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0
+    try:
+        return float(json.loads((out / _LIVES_TOOK).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):  # it is for people alone
+        return 0.0
 
 
 def _none(_study: Study) -> list[Wanted]:
@@ -135,8 +137,17 @@ def _claim_folder(study: Study) -> None:
 
 
 def _kept_result(out: Path, name: str) -> Result | None:
+    """Return the result of an experiment that was done before, None where it was not.
+
+    Raises:
+        BadInput: If it cannot be read.
+    """
     path = out / name / "result.json"
-    return Result.read(path) if path.is_file() else None
+    try:
+        return Result.read(path) if path.is_file() else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        said = " ".join(str(error).split())
+        raise BadInput(f"{path} is damaged ({said}); remove it, and the experiment is done again") from None
 
 
 def _draw(study: Study, config: ReproduceConfig) -> Path:

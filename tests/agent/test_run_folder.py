@@ -111,7 +111,7 @@ def below_a_file() -> str:
 
 
 def with_a_foreign_letter() -> str:
-    return os.fsdecode(b"caf\xe9")
+    return os.fsdecode(b"\xe9t\xe9")
 
 
 BAD = {below_a_file: "Not a directory", too_long: "File name too long", with_a_foreign_letter: "is no UTF-8"}
