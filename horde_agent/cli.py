@@ -28,11 +28,12 @@ from horde_agent.bodies import make_body
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.ending import Ended, Signals, heard
 from horde_agent.gvf import GVF
-from horde_agent.jobs import Job, Unwritten, learn_from_log, live, make_run, try_port
+from horde_agent.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.report import NMSRE_IS, write_report
 from horde_agent.reproduce import ReproduceConfig
+from horde_agent.run import make_run
 from horde_agent.run_folder import RunFolder, own_version
 from horde_agent.stdio import unfailing
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,20 +18,19 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent import compiling, holdout, results
-from horde_agent import questions as families
 from horde_agent.bodies import ONE_AT_A_TIME
 from horde_agent.config import BadInput, LearnConfig
 from horde_agent.ending import Ended, Signals
 from horde_agent.excursions import ExcursionConfig
-from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.loop import Life
-from horde_agent.policies import Behaviour, StickyRandom
+from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
-from horde_agent.run_folder import RunFolder, unwritable
+from horde_agent.run import Run, described
+from horde_agent.run_folder import unwritable
 from horde_agent.student import Student, encoder
-from horde_agent.tables import Run, write_life, write_reading
+from horde_agent.tables import write_life, write_reading
 from horde_agent.telemetry import Durations, Progress, Sampler
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
@@ -322,102 +320,6 @@ def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
     if config.backend in ONE_AT_A_TIME:
         env.reset(options={"manoeuvre": "stay"})
         env.close()
-
-
-# ---- what a run learns -----------------------------------------------------------------------------------------------
-
-
-def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
-    """Return what the record of a life says of its body: enough to learn from it again without the body."""
-    box, metadata = env.observation_space, env.unwrapped.metadata
-    assert isinstance(box, gymnasium.spaces.Box), "an interface was made of it"
-    return {
-        "channels": [channel._asdict() for channel in interface.channels],
-        "actions": list(interface.actions),
-        "period_s": interface.period_s,
-        "low": [float(bound) if np.isfinite(bound) else None for bound in box.low],
-        "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
-        "tile_layout": metadata.get("tile_layout"),
-        "notes": list(metadata.get("notes", [])),
-    }
-
-
-class Described(gymnasium.Env[Any, Any]):
-    """A body that is known by the header of a record alone: it says what it is and can do nothing.
-
-    Raises:
-        KeyError: If the header does not describe a body, as those of the first version.
-    """
-
-    def __init__(self, header: Mapping[str, Any]) -> None:
-        low = np.array([-np.inf if bound is None else bound for bound in header["low"]], dtype=np.float32)
-        high = np.array([np.inf if bound is None else bound for bound in header["high"]], dtype=np.float32)
-        self.observation_space = gymnasium.spaces.Box(low, high)
-        self.action_space = gymnasium.spaces.Discrete(len(header["actions"]))
-        channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
-        known = {name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")}
-        self.metadata = {"channels": channels, **known}
-
-
-def make_run(env: gymnasium.Env[Any, Any], config: LearnConfig, folder: RunFolder, file: Path | None = None) -> Run:
-    """Build the Horde that was asked for.
-
-    Args:
-        env: The body, or what is known of it (`Described`).
-        config: Resolved settings.
-        folder: For the results.
-        file: Where the questions are, if they are one's own; where `config` says when None.
-
-    Raises:
-        BadInput: If a replayed log cannot answer the questions.
-        ValueError: If the question file is wrong, or the environment does not fit.
-    """
-    interface = Interface.of(env)
-    file = file or Path(str(config.questions))
-    questions = asked(config, interface, file)
-    if file.suffix == ".toml":
-        interface = families.feeding_back(file, interface, questions)
-    horde = Horde(
-        questions,
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        config=LearnerConfig(
-            step_size=config.step_size,
-            secondary_ratio=config.secondary_ratio,
-            trace_rule=config.trace_rule,  # type: ignore[arg-type]
-            w_rule=config.w_rule,  # type: ignore[arg-type]
-        ),
-        mode=_mode(config, interface),
-    )
-    if config.backend == "replay":
-        holdout.known_returns(horde)
-    return Run(config, interface, horde, folder, tuple(env.unwrapped.metadata.get("notes", ())))
-
-
-def asked(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
-    """Return the questions asked for; one's own are in `file`."""
-    match config.questions:
-        case "excursions":
-            return families.excursions(interface)
-        case "nexting":
-            return families.nexting(interface)
-        case "policies":
-            # A generator of its own: the life of a seed is the same whatever is asked about it.
-            return families.policies(interface, np.random.default_rng([config.seed, 1]))
-    questions = families.from_file(file, interface)
-    other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
-    if config.backend == "replay" and other:
-        raise BadInput(
-            f"a replayed log was not driven by known choices, so it answers questions about the policy 'behaviour' "
-            f"alone, and {other[0]!r} in {config.questions} is not one"
-        )
-    return questions
-
-
-def _mode(config: LearnConfig, interface: Interface) -> Mode:
-    """Return how steps are taken: many together, unless a body moves in real time or predictions are fed back."""
-    is_real = config.realtime or config.backend in ("serial", "drops", "emulated")
-    return "eager" if is_real or interface.feedback is not None else "deferred"
 
 
 def warm_up(horde: Horde, interface: Interface) -> float:

@@ -3,76 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from horde_agent import holdout, results, traces
-from horde_agent.config import LearnConfig
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
 from horde_agent.nmsre import NO_VARIANCE
 from horde_agent.record import read
+from horde_agent.run import Run
 from horde_agent.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
 from horde_agent.student import Student
-from horde_agent.telemetry import MspbeWatch, Sample, sample, sound_demons
-
-
-@dataclass
-class Run:
-    """What learns, and where its results go.
-
-    Attributes:
-        config: Resolved settings.
-        interface: What the agent knows of its body.
-        horde: Learns.
-        folder: For the results.
-        notes: What a reader of the results must know of the body.
-        compile_s: How long compiling took, in seconds.
-        stopped_by: What ended the run before its time; None where nothing did.
-        is_unfinished: Whether its tables had to be made from its log.
-        watch: Knows whose MSPBE estimates are valid.
-    """
-
-    config: LearnConfig
-    interface: Interface
-    horde: Horde
-    folder: RunFolder
-    notes: Sequence[str] = ()
-    compile_s: float | None = None
-    stopped_by: str | None = None
-    is_unfinished: bool = False
-    watch: MspbeWatch = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.watch = MspbeWatch(self.horde)
-
-    def learned(self, student: Student) -> dict[str, Any]:
-        """Return what the summary says of learning."""
-        coder, n = self.interface.coder, student.learning_steps
-        return {
-            **results.horde_summary(self.horde, coder.n_features, coder.n_active),
-            "learning_steps": n,
-            "n_updated_per_step": student.n_updated / n if n else None,
-            "backend": self.config.backend,
-            "seed": self.config.seed,
-            "stopped_early": self.stopped_by is not None,
-        }
-
-    def details(self, **further: Any) -> dict[str, Any]:
-        """Return what details.json says, beside the further facts."""
-        return {
-            "compile_s": self.compile_s,
-            "channels": [channel.name for channel in self.interface.channels],
-            "actions": list(self.interface.actions),
-            "set_aside_because": self.horde.set_aside_because,
-            "stopped_early": self.stopped_by is not None,
-            "stopped_by": self.stopped_by,
-            "unfinished": self.is_unfinished,
-            "mspbe": self.watch.facts(),
-            **further,
-        }
+from horde_agent.telemetry import Sample, sample, sound_demons
 
 
 def write_life(

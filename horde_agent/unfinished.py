@@ -18,11 +18,12 @@ from rich.console import Console
 from horde_agent import compiling, results
 from horde_agent.config import BadInput, LearnConfig, read_config
 from horde_agent.excursions import ExcursionConfig
-from horde_agent.jobs import NOT_TIMED, Described, make_run, read_again, warm_up
+from horde_agent.jobs import NOT_TIMED, read_again, warm_up
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read
+from horde_agent.run import Described, Run, make_run
 from horde_agent.run_folder import RunFolder, write_whole
 from horde_agent.student import Student, relearn
-from horde_agent.tables import Run, write_life, write_reading
+from horde_agent.tables import write_life, write_reading
 from horde_agent.telemetry import Durations, Progress, Sampler
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from horde_agent import cli, jobs
+from horde_agent import cli, jobs, run
 from horde_agent.config import BadInput, LearnConfig, resolve
 from horde_agent.run_folder import RunFolder, write_csv, write_json
 from tests.agent.doubles import ToyBody
@@ -222,7 +222,7 @@ def test_a_port_that_is_refused_is_told_before_anything_is_compiled(
 ) -> None:
     for home in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(home, str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr(jobs, "Horde", lambda *_, **__: pytest.fail("it was compiled first"))
+    monkeypatch.setattr(run, "Horde", lambda *_, **__: pytest.fail("it was compiled first"))
     assert said in refused(["learn", *words.split()], capsys)
 
 

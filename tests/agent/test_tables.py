@@ -17,8 +17,9 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.questions import nexting
 from horde_agent.results import time_summary
+from horde_agent.run import Run
 from horde_agent.run_folder import SUMMARY_KEYS, RunFolder
-from horde_agent.tables import Run, write_reading
+from horde_agent.tables import write_reading
 from horde_agent.telemetry import Durations
 from tests.agent.doubles import ToyBody
 
