@@ -117,6 +117,8 @@ REPRODUCED, PARTLY, NOT = "reproduced", "partly reproduced", "not reproduced"
             data(Told(action=np.repeat([0, 1, 2], [6, 7, 5])), times=[time(actions=(1, 5, 1))]),
             NOT,
         ),
+        # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
+        ("Each time step updates exactly", data(Told(action=np.repeat([0, 1, 2], [6, 7, 5]))), PARTLY),
         ("Half of the time", data(), REPRODUCED),
         ("Half of the time", data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
         ("Half of the time", data(times=[time(0.45, 0.3)] * 3), PARTLY),
@@ -241,6 +243,9 @@ def run(nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = N
 
 NMSRE = bump(1.0, 4.0, 20, 60)
 SLOW = bump(0.1, 0.4, 40, 120)
+STAYS = np.where(AT <= CHANGE, SLOW, 0.4)
+WAVE = 1.0 + 0.3 * np.sin(2 * np.pi * AT / 400.0)
+TRAILING = 1.0 + 0.3 * np.sin(2 * np.pi * (AT - 100) / 400.0)  # a quarter of a wave: uncorrelated
 FLAT = np.full(len(AT), 1.0) + 0.001 * np.sin(AT / 30.0)
 
 
@@ -290,7 +295,9 @@ def noise(seed: int) -> Floats:
         ("The estimates have the same shape", of(GOOD, GOOD), REPRODUCED),
         ("The estimates have the same shape", of(run(NMSRE, SLOW, noise(1))), PARTLY),
         ("The estimates have the same shape", of(run(NMSRE, noise(2), noise(1))), NOT),
+        ("The estimates have the same shape", of(run(WAVE, TRAILING, TRAILING)), REPRODUCED),  # they trail it
         ("The scalar estimate is almost", of(GOOD, GOOD), REPRODUCED),
+        ("The scalar estimate is almost", of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), PARTLY),  # 1.2 in the mean
         ("The scalar estimate is almost", of(doubled()), PARTLY),  # as a shape, not in its size
         ("The scalar estimate is almost", of(run(NMSRE, SLOW, 0.5 * noise(1))), NOT),
         (
@@ -301,6 +308,8 @@ def noise(seed: int) -> Floats:
         ("The estimates react and settle", of(GOOD, GOOD), REPRODUCED),
         ("The estimates react and settle", of(GOOD, GOOD, LATE_NMSRE), PARTLY),
         ("The estimates react and settle", of(LATE_NMSRE), NOT),
+        ("The estimates react and settle", of(run(NMSRE, STAYS, STAYS)), REPRODUCED),  # later than any window
+        ("The estimates react and settle", of(run(STAYS, SLOW, SLOW)), NOT),
         ("The NMSRE needs twice", of(GOOD, GOOD), REPRODUCED),
         ("The NMSRE needs twice", of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), PARTLY),
         ("The NMSRE needs twice", of(run(NMSRE, SLOW, SLOW, cost=2.6)), NOT),
