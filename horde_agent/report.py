@@ -296,8 +296,8 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     if details.get("unfinished"):
         return [
             "unfinished",
-            f"Unfinished: something that left no word cut it off after {steps}{of} steps, and before its tables were "
-            "written. What they say was learned again from its log; how long anything took is not known.",
+            f"Unfinished: cut off after {steps}{of} steps, before its tables were written. What they say was learned "
+            "again from its log; how long anything took is not known.",
         ]
     why = str(details.get("stopped_by")).rstrip(".")
     return ["stopped early", f"Stopped early, after {steps}{of} steps: {why}."]

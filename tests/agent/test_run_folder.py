@@ -74,6 +74,20 @@ def test_lives_that_begin_at_once_get_folders_of_their_own() -> None:
     assert sorted(found, key=str) == sorted((Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str)
 
 
+def test_a_folder_that_somebody_makes_first_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the making."""
+    make = Path.mkdir
+
+    def beaten(path: Path, *rest: Any, **options: Any) -> None:
+        if path.name == "simulator-1" and not path.exists():
+            make(path)
+            (path / "config.toml").touch()
+        make(path, *rest, **options)
+
+    monkeypatch.setattr(Path, "mkdir", beaten)
+    assert RunFolder.create(resolve(LearnConfig())).path == Path("runs/simulator-2")
+
+
 def test_of_lives_that_want_one_folder_one_gets_it_and_the_others_are_told() -> None:
     found = at_once(resolve(LearnConfig(out=Path("mine"))))
     assert found.count(Path("mine")) == 1

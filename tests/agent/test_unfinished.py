@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import Phase, read
+from horde_agent.telemetry import Sampler
 from tests.agent.doubles import ToyBody
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
@@ -30,6 +31,14 @@ questions = ["left/g0.9/saw"]
 intervals = [8]
 tilings = 4
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _often() -> Iterator[None]:
+    """Sample the MSPBE so often that some samples fall due within a drive."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sampler.__init__, "__defaults__", (5,))
+        yield
 
 
 def lived(path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -80,7 +89,7 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
         assert (cut / table).read_text() == (life / table).read_text(), table
     page = (cut / "report.html").read_text()
     assert "cut (unfinished)</h1>" in page
-    assert "cut it off after 700 of 700 steps" in page
+    assert "cut off after 700 of 700 steps" in page
     assert "missing or damaged" not in page
     assert capsys.readouterr().out == f"{cut / 'report.html'}\n"
 
@@ -101,7 +110,7 @@ def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life
     assert summary(cut)["steps"] == rows["step"][-302]
     assert summary(cut)["weights_sha256"] != summary(life)["weights_sha256"]
     page = (cut / "report.html").read_text()
-    assert f"cut it off after {rows['step'][-302]} of 700 steps" in page
+    assert f"cut off after {rows['step'][-302]} of 700 steps" in page
     assert f"{rows.itemsize - 11} bytes of a row are left out" in page
 
 
