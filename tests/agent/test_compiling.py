@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -60,7 +61,7 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(monkeypatch: 
         return now[0]
 
     file = io.StringIO()
-    monkeypatch.setattr(compiling.time, "perf_counter", later)
+    monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=later))
     with compiling.shown(Console(file=file)):
         for k in range(6):
             kernel(f"horde_agent.kernels.k{k}")(1.0)
