@@ -24,7 +24,7 @@ class _Bar(event.Listener):
     """Says that kernels are being compiled when the first one is, and shows how many are done."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._done, self._said = console, set[int](), 0.0
+        self._console, self._done, self._said = console, set[Any](), 0.0
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("kernels")
         self._bar = Progress(*columns, console=console, transient=True, auto_refresh=False)
         self._task = self._bar.add_task(SENTENCE, total=N_KERNELS)
@@ -42,7 +42,7 @@ class _Bar(event.Listener):
         """Hear that a function was compiled."""
         if not _is_own(event):
             return
-        self._done.add(id(event.data["dispatcher"]))
+        self._done.add(event.data["dispatcher"])
         n, now = len(self._done), time.perf_counter()
         self._bar.update(self._task, completed=n, total=max(n, N_KERNELS))
         if self._console.is_terminal:

@@ -123,7 +123,7 @@ def test_what_was_not_flushed_is_not_left_to_the_interpreter() -> None:
     reading, writing = os.pipe()
     with open(writing, "wb") as out:
         command = [sys.executable, "-c", code, str(reading)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, pass_fds=[reading], env=environment)
         os.close(reading)
     assert process.communicate(timeout=60)[1] == b""
