@@ -167,11 +167,11 @@ def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
     assert (summary["steps"], summary["seed"]) == (40, 8)
 
 
-@pytest.mark.parametrize("steps", ["1e2", "100", "1_00", "100.0"])
-def test_a_whole_number_may_be_written_in_several_ways(steps: str, elsewhere: Path, toy: None) -> None:
-    assert cli.main(["learn", "--steps", steps, "--seed", "3e0", "--out", "a"]) == 0
+def test_a_whole_number_may_be_written_in_several_ways(elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", "1e2", "--seed", "3.0", "--horizon", "1_0", "--out", "a"]) == 0
     summary = json.loads((elsewhere / "a" / "summary.json").read_text())
     assert (summary["steps"], summary["seed"]) == (100, 3)
+    assert "horizon = 10" in (elsewhere / "a" / "config.toml").read_text()
 
 
 def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Path, toy: None) -> None:
@@ -316,7 +316,8 @@ def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: P
     assert np.isfinite(stream.rows["pose"]).all()
 
     face = Interface.of(gymnasium.make("horde_env:CritterbotPen-v0"))
-    again = Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    coder = face.coder  # in the mode of the life: the other one rounds differently
+    again = Horde(excursions(face), n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
     assert relearn(stream, again, face).errors.n_excursions == summary["n_excursions"] > 0
     assert again.weights_sha256() == summary["weights_sha256"]
 
