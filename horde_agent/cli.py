@@ -1,12 +1,14 @@
-"""The command `horde`: learn, report, reproduce, warm, bench. Bad input is answered by one sentence, exit code 2."""
+"""The command `horde`: learn, report, reproduce, warm, bench. Bad input is answered by one sentence, exit code 2.
+
+Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; 128 + the signal
+(130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it, also where it ended in good order, with its report.
+"""
 
 from __future__ import annotations
 
 import io
 import itertools
-import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -19,30 +21,29 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from horde_agent import questions as families
+from horde_agent import compiling
 from horde_agent.apart import EnvironmentGone
 from horde_agent.bench import BenchConfig
 from horde_agent.bodies import make_body
 from horde_agent.config import BadInput, LearnConfig, read_config, resolve
-from horde_agent.excursions import ExcursionConfig
+from horde_agent.ending import Ended, Signals, heard
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.interface import Interface
-from horde_agent.jobs import Job, learn_from_log, live
+from horde_agent.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.loop import BodyDisobeys
-from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, trace_growth
-from horde_agent.report import write_report
+from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
+from horde_agent.record import RecordLost
+from horde_agent.report import NMSRE_IS, write_report
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.run_folder import own_version
+from horde_agent.run import make_run
+from horde_agent.run_folder import RunFolder, own_version
+from horde_agent.stdio import unfailing
 
-# SIGHUP comes where the terminal goes away; Windows has none.
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-BODY_GONE, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Draw the report of a run again from the files in its folder.
+    """Draw the report of a run again from the files in its folder; where its tables are missing, from its log.
 
     Attributes:
         run: The run's folder.
@@ -57,39 +58,49 @@ class WarmConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0 done, 1 the body was lost, 2 bad input, 130 broken off.
+    """Run the command line and return the exit code; see above. Other errors are bugs and are raised.
 
-    Other errors are raised.
+    Nothing that is printed ends a command: a terminal may be closed while a life goes on.
 
     Args:
         arguments: Words after `horde`; those of the process when None.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with unfailing(), heard() as signals:
+        try:
+            _do(words, signals)
+        except BadInput as error:
+            return _complain(str(error), BAD_INPUT)
+        except Fault as error:
+            return _complain(str(error), signals.exit_code or FAULT)
+        except (Ended, KeyboardInterrupt) as error:  # the latter where no signal can be heard, in another thread
+            return _complain(
+                " ".join(["broken off.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
+            )
+        return signals.exit_code
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"horde: {sentence}", file=sys.stderr)
+    return code
+
+
+def _do(words: list[str], signals: Signals) -> None:
+    """Do what the words say."""
     if words == ["--version"]:
         print(own_version())
-        return 0
-    try:
-        command = _parse(words)
-        if isinstance(command, ReportConfig):
+        return
+    match command := _parse(words):
+        case ReportConfig():
             print(write_report(command.run))
-        elif isinstance(command, BenchConfig):
+        case BenchConfig():
             _bench(command)
-        elif isinstance(command, ReproduceConfig):
+        case ReproduceConfig():
             _reproduce(command)
-        elif isinstance(command, WarmConfig):
+        case WarmConfig():
             _warm()
-        else:
-            _learn(resolve(command))
-    except BadInput as error:
-        print(f"horde: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except BodyGone as error:
-        print(f"horde: {error}", file=sys.stderr)
-        return BODY_GONE
-    except KeyboardInterrupt:
-        print("horde: broken off", file=sys.stderr)
-        return BROKEN_OFF
-    return 0
+        case _:
+            _learn(resolve(command), signals)
 
 
 def _bench(config: BenchConfig) -> None:
@@ -103,7 +114,12 @@ def _reproduce(config: ReproduceConfig) -> None:
     """Do the paper's experiments; they are imported for this command alone."""
     from horde_agent.reproduce.command import run
 
-    print(run(config))
+    try:
+        page = run(config)
+    except OSError as error:
+        more = "What is done is kept: the same command goes on where this was broken off."
+        raise Fault(f"{_sentence(error)} {more}") from error
+    print(page)
 
 
 def _warm() -> None:
@@ -113,7 +129,7 @@ def _warm() -> None:
     with answered():
         env = _make_env(LearnConfig())
     try:
-        with answered():
+        with answered(), compiling.shown(Console(stderr=True)):
             took_s = warm(env)
     finally:
         env.close()
@@ -137,7 +153,9 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | Repro
                 learn | report | bench | reproduce | warm,
                 args=words,
                 prog="horde",
-                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda).",
+                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
+                "Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; "
+                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it.",
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )
     except SystemExit as end:
@@ -164,58 +182,97 @@ def _config_file(words: Sequence[str]) -> Path | None:
     return file
 
 
-def _learn(config: LearnConfig) -> None:
+def _learn(config: LearnConfig, signals: Signals) -> None:
     """Check everything, then do the job in a folder of its own, and say what came of it."""
+    folder = RunFolder.create(config)
+    try:
+        job = _prepared(replace(config, out=folder.path), folder, signals)
+    except BaseException:
+        folder.give_back()
+        raise
+    try:
+        summary = _done(job)
+    except BadInput:
+        folder.give_back()
+        raise
+    finally:
+        job.stop_body()
+        job.heed_second_ctrl_c()
+    _say(job.console, summary, _drawn(folder))
+
+
+def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
+    """Return a job whose body has made its first observation, so that what cannot be done shows now."""
+    console = Console(stderr=True)
     with answered():
         env = _make_env(config)
+        try:
+            try_port(env, config)
+            with compiling.shown(console):
+                run = make_run(env, config, folder)
+            if config.trace_rule == "plain":
+                behaviour = StickyRandom(len(run.interface.actions), config.repeat)
+                for warning in heavy_traces(run.horde.questions, behaviour):
+                    console.print(f"trace rule plain: {warning}")
+            job = Job(run, env, console, signals)
+        except BaseException:
+            env.close()
+            raise
+        try:
+            job.begin()
+        except BaseException:
+            job.abandon()
+            raise
+    return job
+
+
+def _done(job: Job) -> dict[str, Any]:
+    """Do a job and return its summary; what ends it before its time is told in a sentence, with what is left of it.
+
+    Raises:
+        Fault: If the body or the disk ended it.
+        Ended: If a second signal did; a note says where what was lived is.
+    """
+    folder = job.run.folder
     try:
-        with answered():
-            job = _make_job(env, config)
-        run = learn_from_log if config.backend == "replay" else live
-        with stop_on_interrupt(job), reported(job):
-            summary = run(job)
-    finally:
-        env.close()
-    report = write_report(job.folder_path)
-    _say(job.console, summary, report)
+        return (learn_from_log if job.run.config.backend == "replay" else live)(job)
+    except Unwritten as error:
+        fault = error.__cause__  # what had ended the life, if not the writing itself
+        first = f"{_sentence(fault)} " if isinstance(fault, Exception) and fault is not error.why else ""
+        more = f"The log is in {folder.log}: `horde report {folder.path}` learns from it again."
+        raise Fault(f"{first}{error} {more}") from error
+    except Ended as error:
+        error.add_note(f"What was lived until then is in {_drawn(folder)}")
+        raise
+    except Exception as error:
+        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+            raise
+        raise Fault(f"{_sentence(error)} What was lived until then is in {_drawn(folder)}") from error
+
+
+def _sentence(error: BaseException) -> str:
+    """Return what an error says, on one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be written ({error.strerror})."
+    said = " ".join(str(error).split())
+    return said if said.endswith(".") else f"{said}."
+
+
+def _drawn(folder: RunFolder) -> Path:
+    """Draw the report of a run whose tables were just written, and return its path.
+
+    Raises:
+        Fault: If it cannot be drawn.
+    """
+    try:
+        return write_report(folder.path)
+    except BadInput as error:
+        raise Fault(str(error)) from error
 
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
     return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
-
-
-def _mode(config: LearnConfig, interface: Interface) -> Mode:
-    """Return how steps are taken: many together, unless a body moves in real time or predictions are fed back."""
-    is_real = config.realtime or config.backend in ("serial", "drops", "emulated")
-    return "eager" if is_real or interface.feedback is not None else "deferred"
-
-
-def _make_job(env: gymnasium.Env[Any, Any], config: LearnConfig) -> Job:
-    """Build the Horde and bring the body to its first observation, so that what cannot be done shows now."""
-    interface = Interface.of(env)
-    questions = _questions(config, interface)
-    if str(config.questions).endswith(".toml"):
-        interface = families.feeding_back(Path(str(config.questions)), interface, questions)
-    horde = Horde(
-        questions,
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        config=LearnerConfig(
-            step_size=config.step_size,
-            secondary_ratio=config.secondary_ratio,
-            trace_rule=config.trace_rule,  # type: ignore[arg-type]
-            w_rule=config.w_rule,  # type: ignore[arg-type]
-        ),
-        mode=_mode(config, interface),
-    )
-    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
-    job = Job(config, env, interface, horde, excursions, Console(stderr=True))
-    if config.trace_rule == "plain":
-        for warning in heavy_traces(horde.questions, StickyRandom(len(interface.actions), config.repeat)):
-            job.console.print(f"trace rule plain: {warning}")
-    job.begin()
-    return job
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
@@ -236,31 +293,6 @@ def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]
     return said
 
 
-def _questions(config: LearnConfig, interface: Interface) -> list[GVF]:
-    """Return the questions asked for.
-
-    Raises:
-        BadInput: If a replayed log cannot answer them.
-        ValueError: If the question file is wrong.
-    """
-    match config.questions:
-        case "excursions":
-            return families.excursions(interface)
-        case "nexting":
-            return families.nexting(interface)
-        case "policies":
-            # A generator of its own: the life of a seed is the same whatever is asked about it.
-            return families.policies(interface, np.random.default_rng([config.seed, 1]))
-    questions = families.from_file(Path(str(config.questions)), interface)
-    other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
-    if config.backend == "replay" and other:
-        raise BadInput(
-            f"a replayed log was not driven by known choices, so it answers questions about the policy 'behaviour' "
-            f"alone, and {other[0]!r} in {config.questions} is not one"
-        )
-    return questions
-
-
 @contextmanager
 def answered() -> Iterator[None]:
     """Turn what the user can put right into BadInput; everything else is a bug and keeps its traceback."""
@@ -268,6 +300,8 @@ def answered() -> Iterator[None]:
         yield
     except BadInput:
         raise
+    except EnvironmentGone as error:
+        raise Fault(f"{error}; what it said, if anything, stands above") from error
     except Exception as error:
         if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
             raise BadInput(" ".join(str(error).split())) from error
@@ -279,62 +313,37 @@ def _is_of_body(error: BaseException) -> bool:
     return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
 
 
-class BodyGone(Exception):
-    """The body stopped answering in the middle of a job; the report of what was lived until then is written."""
-
-
-@contextmanager
-def reported(job: Job) -> Iterator[None]:
-    """Write the report of what was lived before the body was lost, or before somebody broke off, then go on raising."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if job.emergency_stop("Ctrl-C was pressed twice"):
-            job.console.print("the emergency stop is set; clear it by `horde-robot stop --clear`", soft_wrap=True)
-        raise
-    except Exception as error:
-        if not _is_of_body(error) and not isinstance(error, EnvironmentGone | BodyDisobeys):
-            raise
-        report = write_report(job.folder_path)
-        raise BodyGone(f"{' '.join(str(error).split())} What was lived until then is in {report}") from error
-
-
-@contextmanager
-def stop_on_interrupt(job: Job) -> Iterator[None]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP end the job cleanly, with its report; a second one breaks it off."""
-
-    def stop(signum: int, frame: object) -> None:  # noqa: ARG001
-        if job.is_stopped:
-            raise KeyboardInterrupt
-        job.stop()
-        job.console.print("stopping after this step; press Ctrl-C again to break off")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+class Fault(Exception):
+    """What ended a job before its time, in a sentence, and where what was lived until then is."""
 
 
 def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
     """Print the outcome in a few lines."""
-    nmsre = "not scored"
+    nmsre, meaning = "not scored", _why_not_scored(summary)
     if summary["mean_nmsre"] is not None:
         nmsre = (
             f"NMSRE mean {summary['mean_nmsre']:.3f}, median {summary['median_nmsre']:.3f}, "
             f"{summary['share_nmsre_below_1']:.0%} below 1"
         )
-    console.print(
+        meaning = NMSRE_IS
+    for line in (
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged",
-        highlight=False,
-        soft_wrap=True,
-    )
+        meaning,
+    ):
+        console.print(line, highlight=False, soft_wrap=True)
     print(report)
+
+
+def _why_not_scored(summary: dict[str, Any]) -> str:
+    """Return a sentence about questions that have no NMSRE."""
+    if summary["n_excursions"] is None:
+        return (
+            "not scored: these questions cannot be tested by excursions here; the MSPBE estimates are in questions.csv"
+        )
+    n = summary["n_excursions"]
+    done = "no test excursion was" if not n else "one test excursion was" if n == 1 else f"{n} test excursions were"
+    return f"not scored: an NMSRE takes two test excursions of a question's policy, and {done} completed; live longer"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,39 @@ DEFAULT_STEPS = 60_000
 def _shown(metavar: str, default: str | None = None) -> Any:
     """Return how --help shows a flag."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+
+
+def whole(text: str) -> int:
+    """Return the whole number that a text says: 60000, 60_000 or 6e4.
+
+    Raises:
+        ValueError: If it says none.
+
+    Example:
+        >>> whole("60_000"), whole("6e4")
+        (60000, 60000)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
+
+
+WHOLE = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="N",
+    instance_from_str=lambda words: whole(words[0]),
+    is_instance=lambda value: value is None or type(value) is int,
+    str_from_instance=lambda value: [str(value)],
+)
+"""How a flag reads a whole number."""
 
 
 class BadInput(ValueError):
@@ -59,7 +93,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
-    steps: Annotated[int | None, _shown("N", "(default: 60000; replay: the whole log)")] = None
+    steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
@@ -67,10 +101,10 @@ class LearnConfig:
     secondary_ratio: float = 0.001
     repeat: float = 0.5
     excursion_probability: float = 0.02
-    horizon: int = 50
-    passes: int = 30
+    horizon: Annotated[int, WHOLE] = 50
+    passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
-    seed: int = 0
+    seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
 
@@ -81,14 +115,16 @@ def resolve(config: LearnConfig) -> LearnConfig:
     Raises:
         BadInput: With one sentence, if something cannot be done.
     """
+    _check_text(config)
     _check_body(config)
     _check_numbers(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
     _check_questions(questions, config.backend)
+    _check_folder(config.out)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
-    return replace(config, questions=questions, steps=steps, out=_fresh_folder(config))
+    return replace(config, questions=questions, steps=steps)
 
 
 def read_config(path: Path) -> LearnConfig:
@@ -123,6 +159,8 @@ def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
         return Path(value)
     if base is float and type(value) is int:
         return float(value)
+    if base is int and type(value) is float and value.is_integer():
+        return int(value)  # 6e4
     if type(value) is not base:
         what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
         raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")
@@ -149,6 +187,25 @@ def _toml_value(value: object) -> str:
     return f'"{text}"'
 
 
+def is_file(path: Path) -> bool:
+    """Return whether there is such a file; of a name that no file can have, as one of 300 letters, False."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _check_text(config: LearnConfig) -> None:
+    """Refuse what config.toml could not hold."""
+    for name, value in vars(config).items():
+        if isinstance(value, str | Path):
+            try:
+                str(value).encode()
+            except UnicodeEncodeError:
+                flag = name.replace("_", "-")
+                raise BadInput(f"--{flag} {os.fsencode(value)!r} is no UTF-8; name it otherwise") from None
+
+
 def _check_body(config: LearnConfig) -> None:
     _one_of("backend", config.backend, BACKENDS)
     if config.port is not None and config.backend not in WITH_PORT:
@@ -156,7 +213,7 @@ def _check_body(config: LearnConfig) -> None:
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")
-        if not config.log.is_file():
+        if not is_file(config.log):
             raise BadInput(f"there is no log {config.log}")
     elif config.log is not None:
         raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")
@@ -179,10 +236,10 @@ def _check_numbers(config: LearnConfig) -> None:
 
 
 def _check_questions(questions: str, backend: str) -> None:
-    is_file = questions.endswith(".toml")
-    if is_file and not Path(questions).is_file():
+    is_own = questions.endswith(".toml")
+    if is_own and not is_file(Path(questions)):
         raise BadInput(f"there is no question file {questions}")
-    if not is_file and questions not in FAMILIES:
+    if not is_own and questions not in FAMILIES:
         near = difflib.get_close_matches(questions, FAMILIES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise BadInput(f"unknown questions {questions!r}: choose {', '.join(FAMILIES)} or a .toml file{hint}")
@@ -200,15 +257,18 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
         raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
 
 
-def _fresh_folder(config: LearnConfig) -> Path:
-    """Return the folder to create, which must not hold anything yet."""
-    if config.out is not None:
-        if config.out.exists() and not config.out.is_dir():
-            raise BadInput(f"--out {config.out} is a file; name a new folder")
-        if config.out.is_dir() and any(config.out.iterdir()):
-            raise BadInput(f"--out {config.out} already holds a run (or other files); name a new folder")
-        return config.out
-    n = 1
-    while (folder := Path("runs") / f"{config.backend}-{n}").exists():
-        n += 1
-    return folder
+def _check_folder(out: Path | None) -> None:
+    """Refuse a folder that holds anything yet.
+
+    Raises:
+        BadInput: If it does, or cannot even be looked at.
+    """
+    if out is None:
+        return
+    try:
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"--out {out} is a file; name a new folder")
+        if out.is_dir() and any(out.iterdir()):
+            raise BadInput(f"--out {out} already holds a run (or other files); name a new folder")
+    except OSError as error:
+        raise BadInput(f"--out {out} cannot be looked at ({error.strerror}); name another folder") from None

@@ -22,6 +22,7 @@ from horde_agent.student import Student, predict_along, relearn
 Floats = NDArray[np.float64]
 
 LEARNED_SHARE = 0.7
+LEAST_ROWS = 11
 
 
 class Holdout(NamedTuple):
@@ -113,9 +114,10 @@ def learn_and_score(
     Raises:
         ValueError: If the stream is shorter than ten steps, or a question's return is not known from it.
     """
-    if len(stream) < 11:
+    if len(stream) < LEAST_ROWS:
         raise ValueError(
-            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; 10 are needed"
+            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are "
+            "needed"
         )
     horde = student.horde
     channel, gamma = known_returns(horde)

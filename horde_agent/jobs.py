@@ -1,109 +1,327 @@
-"""The main jobs: a life, or the reading of a log, from the first observation to the files of the run folder."""
+"""The main jobs: a life, or the reading of a log, from the first observation to the files of the run folder.
+
+Whatever ends a life, the body is stopped and let go of first; then what was learned is written.
+"""
 
 from __future__ import annotations
 
+import shutil
+import signal
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from rich.console import Console
 
-from horde_agent import holdout, results, traces
-from horde_agent.config import LearnConfig
+from horde_agent import compiling, holdout, results
+from horde_agent.bodies import ONE_AT_A_TIME
+from horde_agent.config import BadInput, LearnConfig
+from horde_agent.ending import Ended, Signals
 from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.loop import Life
-from horde_agent.nmsre import NO_VARIANCE
 from horde_agent.policies import StickyRandom
-from horde_agent.record import Recorder, read
-from horde_agent.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
+from horde_agent.record import Recorder, Stream, read, row_dtype
+from horde_agent.run import Run, described
+from horde_agent.run_folder import unwritable
 from horde_agent.student import Student, encoder
-from horde_agent.telemetry import Durations, MspbeWatch, Progress, Sample, Sampler, sample, sound_demons
+from horde_agent.tables import write_life, write_reading
+from horde_agent.telemetry import Durations, Progress, Sampler
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
+_TABLES_BYTES = 2_000_000  # tables, report and pictures, about
+
+
+NOT_TIMED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
+"""What a record cannot tell of its body."""
+
+
+class Unwritten(Exception):
+    """What was learned was not written, but its log was; the message says why, in a sentence.
+
+    Attributes:
+        why: What the writing ended with.
+    """
+
+    def __init__(self, why: OSError | Ended) -> None:
+        self.why = why
+        reason = "somebody broke that off"
+        if isinstance(why, OSError):
+            reason = f"{why.filename} cannot be written ({why.strerror})"
+        super().__init__(f"What was learned is not written: {reason}.")
 
 
 class Job:
-    """What `horde learn` has built and checked before it writes anything.
+    """What `horde learn` has built and checked before anything is lived.
 
     Args:
-        config: Resolved settings.
+        run: What learns, and the folder for the results.
         env: The robot.
-        interface: What the agent knows of it.
-        horde: Learns.
-        excursions: When test excursions begin and how long they last.
         console: Where progress is shown.
+        signals: What to do when somebody asks for the end.
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
-        watch: Knows whose MSPBE estimates are valid.
-        is_stopped: True once somebody asked the job to end.
-        compile_s: How long compiling took, in seconds.
+        recorder: Of the run's stream.
     """
 
-    def __init__(
-        self,
-        config: LearnConfig,
-        env: gymnasium.Env[Any, Any],
-        interface: Interface,
-        horde: Horde,
-        excursions: ExcursionConfig,
-        console: Console,
-    ) -> None:
-        assert config.out is not None, "a job needs a resolved config"
-        self.config, self.env, self.interface, self.horde, self.console = config, env, interface, horde, console
-        self.folder_path: Path = config.out
-        self.is_stopped, self.compile_s = False, 0.0
+    def __init__(self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals) -> None:
+        self.run, self.env, self.console, self.signals = run, env, console, signals
+        config, interface = run.config, run.interface
+        self.is_stopped = self._is_stopped_for_good = False
+        self._body = ExitStack()
+        self._body.callback(env.close)
         behaviour = StickyRandom(len(interface.actions), config.repeat)
         rng = np.random.default_rng(config.seed)
-        self.life = Life(env, horde, behaviour, rng, interface=interface, excursions=excursions)
-        self.watch = MspbeWatch(horde)
+        excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+        self.life = Life(env, run.horde, behaviour, rng, interface=interface, excursions=excursions)
+        self.recorder = self._recorder()
+
+    def _recorder(self) -> Recorder:
+        """Open the record of the stream, its header describing the body, in a folder with room for it.
+
+        Raises:
+            BadInput: If there is no room.
+        """
+        config, interface, folder = self.run.config, self.run.interface, self.run.folder
+        needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels)).itemsize
+        if (free := shutil.disk_usage(folder.path).free) < needed:
+            raise BadInput(
+                f"--out {folder.path} has room for {free / 1e6:.1f} MB, and this run needs {needed / 1e6:.1f}; name a "
+                "folder elsewhere, or fewer --steps"
+            )
+        facts = described(self.env, interface) | {"tests_excursions": bool(self.life.excursions.policies)}
+        try:
+            recorder = Recorder(len(interface.channels), folder.life, facts)
+            self.life.student.errors.record_to(folder.excursions)
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
 
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
 
-        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command.
+        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
+        signal that comes while it drives asks it to end.
         """
-        self.compile_s = warm_up(self.horde, self.interface)
-        if self.config.backend == "replay":
+        with compiling.shown(self.console):
+            self.run.compile_s = warm_up(self.run.horde, self.run.interface)
+        self.signals.ask_first(self.stop)
+        if self.run.config.backend == "replay":
             self.env.reset()
         else:
             self.life.begin()
 
-    def emergency_stop(self, reason: str) -> bool:
-        """Stop the body for good, until somebody clears it, where it can be; return whether it can."""
-        stop = getattr(self.env.unwrapped, "emergency_stop", None)
-        return stop is not None and bool(stop(reason))
+    def abandon(self) -> None:
+        """Let go of everything, for nothing is going to be lived."""
+        self._body.close()
+        self.life.close()
+        self.recorder.close()
 
     def stop(self) -> None:
         """Ask the job to end cleanly; safe to call from a signal handler."""
         self.is_stopped = True
         self.life.stop()
+        self._say("stopping after this step; press Ctrl-C again to break off")
 
-    def recorder(self, folder: RunFolder) -> Recorder:
-        """Return the writer of the run's stream, its header describing the body."""
-        facts = {
-            "channels": [channel._asdict() for channel in self.interface.channels],
-            "actions": list(self.interface.actions),
-            "period_s": self.interface.period_s,
-        }
-        return Recorder(len(self.interface.channels), folder.life, facts)
+    def stop_body(self) -> None:
+        """Stop the body and let go of it, whatever signals come meanwhile; from then on what goes on is writing.
 
-    def details(self, **further: Any) -> dict[str, Any]:
-        """Return what details.json says beside the further facts."""
-        return {
-            "compile_s": self.compile_s,
-            "channels": [channel.name for channel in self.interface.channels],
-            "actions": list(self.interface.actions),
-            "set_aside_because": self.horde.set_aside_because,
-            "stopped_early": self.is_stopped,
-            "mspbe": self.watch.facts(),
-            **further,
-        }
+        Doing it twice does nothing more.
+        """
+        self.signals.only_note()
+        self.heed_second_ctrl_c()
+        self._body.close()
+        self.signals.ask_first(self._say_that_it_writes)
+
+    def heed_second_ctrl_c(self) -> None:
+        """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
+        if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
+            return
+        self._is_stopped_for_good = True
+        stop = getattr(self.env.unwrapped, "emergency_stop", None)
+        if stop is not None and stop("Ctrl-C was pressed twice"):
+            self._say("the emergency stop is set; clear it by `horde-robot stop --clear`")
+
+    def _say_that_it_writes(self) -> None:
+        self._say("the body is let go of; writing what was learned; press Ctrl-C again to leave it unwritten")
+
+    def _say(self, words: str) -> None:
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+
+def live(job: Job) -> dict[str, Any]:
+    """Live in the body, learn, test, and write the tables; return the summary.
+
+    Raises:
+        Unwritten: If the tables could not be written; from what ended the life, where it had not come to its end.
+        BaseException: Whatever else ended the life before its time, after the tables were written.
+    """
+    run, life, sampler = job.run, job.life, Sampler()
+    assert run.config.steps is not None
+    life.recorder = job.recorder
+    progress = Progress(run.config.steps, run.interface.period_s, job.console)
+    progress.watch = run.watch
+    life.observers += [run.watch, sampler, progress]
+    progress.start()
+    began = time.perf_counter()
+    fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
+    wall_s = time.perf_counter() - began
+    progress.stop()
+    if fault is not None or life.steps < run.config.steps:
+        run.stopped_by = _why(job, fault)
+    try:
+        summary = _write_life(job, wall_s, sampler)
+    except (OSError, Ended) as error:
+        raise Unwritten(error) from fault or error
+    except Exception as error:
+        if fault is None:
+            raise
+        raise fault from error  # which may have come between two states of what learns
+    if fault is not None:
+        raise fault
+    return summary
+
+
+def _lived(job: Job, steps: int) -> BaseException | None:
+    """Live, then stop the body, then end the record; return what broke the life off, to be raised when all is written.
+
+    In this order: what is learned from the last observation may take a while, and the body moves.
+    """
+    fault: BaseException | None = None
+    try:
+        try:
+            job.life.run(steps)
+        finally:
+            job.stop_body()
+    except BaseException as error:
+        fault = error
+        job.stop_body()  # again, for a signal that came before the first word of it
+    try:
+        job.life.close()
+    except BaseException as error:
+        fault = fault or error
+    return fault
+
+
+def _why(job: Job, fault: BaseException | None) -> str:
+    """Return in a few words what ended a life before its time."""
+    if job.signals.seen:
+        return signal.Signals(job.signals.seen[0]).name
+    if fault is not None:
+        return " ".join(f"{fault}".split()) or type(fault).__name__
+    return "its battery was low, and docking did not help"  # the only reason that a life has of its own
+
+
+def _write_life(job: Job, wall_s: float, sampler: Sampler) -> dict[str, Any]:
+    """Write the tables of a life and return its summary."""
+    life, student = job.life, job.life.student
+    student.catch_up()
+    facts = {
+        **results.time_summary(life.steps, job.run.interface.period_s, wall_s, student.learn_s, life.cycle_s),
+        "deadlines_missed": life.deadlines_missed,
+        "gaps": life.gaps,
+        "crc_errors": life.crc_errors,
+        "link_losses": life.link_losses,
+        "s_without_link": life.s_without_link,
+    }
+    counts = {
+        "n_clipped": life.n_clipped,
+        "sensor_age_ms": life.sensor_age_s.summary_ms(),
+        "overrun_ms": life.overrun_s.summary_ms(),
+        "n_not_applied": life.n_not_applied,
+        "n_dockings": life.dockings.n_done,
+        "n_dockings_failed": life.dockings.n_failed,
+    }
+    return write_life(job.run, student, sampler.samples, facts, counts, has_tests=bool(life.excursions.policies))
+
+
+def learn_from_log(job: Job) -> dict[str, Any]:
+    """Learn from the first part of a log, score on the rest, and write the tables; return the summary.
+
+    Raises:
+        BadInput: If the log is too short.
+        Unwritten: If the tables could not be written.
+    """
+    run = job.run
+    began = time.perf_counter()
+    try:
+        with job.recorder as recorder:
+            n_gaps = holdout.read_log(job.env, recorder, run.config.steps)
+    finally:
+        job.env.close()
+    stream = read(run.folder.life)
+    student, score, passes = read_again(run, stream, job.console, lambda: job.is_stopped)
+    job.stop_body()
+    if job.is_stopped:
+        run.stopped_by = _why(job, None)
+    wall_s = time.perf_counter() - began
+    facts = results.time_summary(stream.n_steps, run.interface.period_s, wall_s, student.learn_s, Durations())
+    try:
+        return write_reading(run, student, score, passes, facts | NOT_TIMED | {"gaps": n_gaps})
+    except (OSError, Ended) as error:
+        raise Unwritten(error) from error
+
+
+class _Enough(Exception):
+    """Somebody asked a reading to end."""
+
+
+def read_again(
+    run: Run, stream: Stream, console: Console, is_stopped: Callable[[], bool]
+) -> tuple[Student, holdout.Holdout, float]:
+    """Learn from the first part of a recorded log and score on the rest; return the student, the score, the passes.
+
+    Args:
+        run: What learns.
+        stream: The log.
+        console: Where progress is shown.
+        is_stopped: Whether somebody asked for the end: then what was learned by then is scored.
+
+    Raises:
+        BadInput: If the log is too short.
+    """
+    if len(stream) < holdout.LEAST_ROWS:
+        raise BadInput(
+            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; "
+            f"{holdout.LEAST_ROWS - 1} are needed"
+        )
+    student, n_rows = Student(run.horde, run.interface), 0
+    progress = Progress(None, run.interface.period_s, console)
+    progress.watch = run.watch
+
+    def observe(student: Student, step: int) -> None:
+        nonlocal n_rows
+        n_rows += 1
+        run.watch.see(student, step)
+        if progress.is_due(run.horde):
+            progress.show(student.learning_steps, run.horde)
+        if is_stopped():
+            raise _Enough
+
+    progress.start()
+    try:
+        score = holdout.learn_and_score(stream, student, passes=run.config.passes, observer=observe)
+    except _Enough:
+        score = holdout.learn_and_score(stream, student, passes=0)
+    finally:
+        progress.stop()
+    return student, score, n_rows / round(holdout.LEARNED_SHARE * len(stream))
+
+
+def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
+    """Open and close a body behind a port, where it stands: what is refused there is told before all that takes time.
+
+    It is not kept, since what comes next, compiling, would keep it waiting for commands.
+    """
+    if config.backend in ONE_AT_A_TIME:
+        env.reset(options={"manoeuvre": "stay"})
+        env.close()
 
 
 def warm_up(horde: Horde, interface: Interface) -> float:
@@ -122,165 +340,3 @@ def warm_up(horde: Horde, interface: Interface) -> float:
     small.predict(tiles)
     small.weights()  # what reads the estimates reads these too
     return time.perf_counter() - began
-
-
-def live(job: Job) -> dict[str, Any]:
-    """Live in the body, learn, test, and write the run folder; return the summary.
-
-    A fault of the body ends the life, but what was learned until then is written before it is raised.
-    """
-    assert job.config.steps is not None
-    life, sampler = job.life, Sampler()
-    folder = RunFolder.create(job.folder_path, job.config)
-    life.recorder = job.recorder(folder)
-    life.student.errors.record_to(folder.excursions)
-    progress = Progress(job.config.steps, job.interface.period_s, job.console)
-    progress.watch = job.watch
-    life.observers += [job.watch, sampler, progress]
-    progress.start()
-    began = time.perf_counter()
-    try:
-        with life:
-            life.run(max(job.config.steps - life.steps, 0))  # a robot has driven to the middle already
-    finally:
-        wall_s = time.perf_counter() - began
-        progress.stop()
-        summary = _write_life(job, folder, wall_s, sampler.samples)
-    return summary
-
-
-def _write_life(job: Job, folder: RunFolder, wall_s: float, samples: list[Sample]) -> dict[str, Any]:
-    """Write the tables of a life and return its summary."""
-    life, horde, student = job.life, job.horde, job.life.student
-    student.catch_up()
-    errors, sound, actions = student.errors, sound_demons(horde), job.interface.actions
-    nmsre = errors.nmsre()
-    has_tests = bool(life.excursions.policies)
-    facts = {
-        **results.time_summary(life.steps, job.interface.period_s, wall_s, student.learn_s, life.cycle_s),
-        **_learning(job, student.learning_steps, student.n_updated),
-        **results.nmsre_summary(nmsre, sound),
-        "n_excursions": errors.n_excursions if has_tests else None,
-        "deadlines_missed": life.deadlines_missed,
-        "gaps": life.gaps,
-        "crc_errors": life.crc_errors,
-        "link_losses": life.link_losses,
-        "s_without_link": life.s_without_link,
-    }
-    counts = {
-        "n_discarded": errors.n_discarded,
-        "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
-        "n_clipped": life.n_clipped,
-        "sensor_age_ms": life.sensor_age_s.summary_ms(),
-        "overrun_ms": life.overrun_s.summary_ms(),
-        "n_not_applied": life.n_not_applied,
-        "n_dockings": life.dockings.n_done,
-        "n_dockings_failed": life.dockings.n_failed,
-    }
-    outcomes = list(errors.outcomes())
-    variance = results.variances(outcomes, horde.n_demons)
-    lines = results.question_lines(horde, nmsre, variance, errors.n_tests, job.watch)
-    write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
-    curve = results.curve_lines(errors, sound, actions, job.interface.period_s)
-    write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
-    samples = [*samples, sample(life.steps, student.learning_steps, horde)]
-    write_csv(folder.mspbe_curve, Sample._fields, samples)
-    if errors.n_excursions:
-        shown = traces.excursion_traces(read(folder.life), horde, job.interface, outcomes, student.horizon)
-        write_csv(folder.traces, traces.COLUMNS, shown)
-    write_json(folder.details, job.details(**counts))
-    return _write_summary(folder, facts)
-
-
-def learn_from_log(job: Job) -> dict[str, Any]:
-    """Learn from the first part of a log, score on the rest, and write the run folder; return the summary."""
-    horde, interface, config = job.horde, job.interface, job.config
-    folder = RunFolder.create(job.folder_path, config)
-    began = time.perf_counter()
-    with job.recorder(folder) as recorder:
-        n_gaps = holdout.read_log(job.env, recorder, config.steps)
-    stream, student = read(folder.life), Student(horde, interface)
-    progress = Progress(None, interface.period_s, job.console)
-    progress.watch = job.watch
-
-    def observe(student: Student, step: int) -> None:
-        job.watch.see(student, step)
-        if progress.is_due(horde):
-            progress.show(student.learning_steps, horde)
-
-    progress.start()
-    try:
-        score = holdout.learn_and_score(stream, student, passes=config.passes, observer=observe)
-    finally:
-        progress.stop()
-    return _write_reading(job, folder, student, score, stream.n_steps, n_gaps, time.perf_counter() - began)
-
-
-def _write_reading(
-    job: Job,
-    folder: RunFolder,
-    student: Student,
-    score: holdout.Holdout,
-    steps: int,
-    n_gaps: int,
-    wall_s: float,
-) -> dict[str, Any]:
-    """Write the tables of a log that was learned from and return the summary."""
-    horde, period_s, sound = job.horde, job.interface.period_s, sound_demons(job.horde)
-    facts = {
-        **results.time_summary(steps, period_s, wall_s, student.learn_s, Durations()),
-        **_learning(job, student.learning_steps, student.n_updated),
-        **results.nmsre_summary(score.nmsre, sound),
-        "n_excursions": None,
-        "deadlines_missed": None,
-        "gaps": n_gaps,
-        "crc_errors": None,
-        "link_losses": None,
-        "s_without_link": None,
-    }
-    n_held_out = score.n_scored
-    of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
-    n_constant = int((score.variance < NO_VARIANCE).sum())
-    n_tests = np.full(horde.n_demons, n_held_out)
-    lines = results.question_lines(horde, score.nmsre, score.variance, n_tests, job.watch)
-    lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
-    write_csv(folder.questions, [*results.QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
-    names = [channel.name for channel in job.interface.channels]
-    write_csv(folder.traces, traces.COLUMNS, traces.holdout_traces(score, horde, names, period_s))
-    better = float((score.nmsre < score.nmsre_of_mean).mean())
-    note = (
-        f"Learned in {job.config.passes} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
-        f"last {n_held_out} steps against the log's own returns, truncated where the log ends. NMSRE here is the mean "
-        f"squared error over the variance of the held-out returns; always predicting the mean return of the learned "
-        f"part scores {_said(of_mean['mean_nmsre'])} in the mean and {_said(of_mean['median_nmsre'])} in the median; "
-        f"{better:.0%} of the questions do better than that. "
-        f"{n_constant} of {horde.n_demons} questions have returns that do not vary there: their NMSRE is 1."
-    )
-    notes = [note, *job.env.unwrapped.metadata.get("notes", [])]
-    details = {"notes": notes, "passes": job.config.passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
-    write_json(folder.details, job.details(**details, share_better_than_mean_predictor=better))
-    return _write_summary(folder, facts)
-
-
-def _said(value: float | None) -> str:
-    return "nothing" if value is None else f"{value:.3f}"
-
-
-def _learning(job: Job, learning_steps: int, n_updated: int) -> dict[str, Any]:
-    """Return what the summary says of learning."""
-    coder = job.interface.coder
-    return {
-        **results.horde_summary(job.horde, coder.n_features, coder.n_active),
-        "learning_steps": learning_steps,
-        "n_updated_per_step": n_updated / learning_steps if learning_steps else None,
-        "backend": job.config.backend,
-        "seed": job.config.seed,
-    }
-
-
-def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
-    """Write summary.json with its fixed keys in their order, and return it."""
-    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
-    summary = {key: facts[key] for key in SUMMARY_KEYS}
-    write_json(folder.summary, summary)
-    return summary

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.excursions import PolicyUnderTest, TestExcursion, name_of_action
-from horde_agent.record import FORMAT_VERSION, encode_header, read_rows
+from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -173,6 +173,7 @@ class ReturnErrors:
 
         Raises:
             FileExistsError: If there is such a file already.
+            RecordLost: If it cannot be written; so does `add`.
         """
         self._path, self._n_parts = path, 0
         self._begin_part(None)
@@ -181,8 +182,8 @@ class ReturnErrors:
         assert self._path is not None
         self._n_parts += 1
         self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
-        with part(self._path, self._n_parts).open("xb") as file:
-            file.write(encode_header(_header(self.policies, self.n_demons, self._dtype, stays)))
+        with part(self._path, self._n_parts).open("xb", buffering=0) as file:
+            append(file, encode_header(_header(self.policies, self.n_demons, self._dtype, stays)), 1)
 
     @property
     def n_excursions(self) -> int:
@@ -222,8 +223,7 @@ class ReturnErrors:
         self.steps.append(test.step)
         self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
-            with part(self._path, self._n_parts).open("ab") as file:
-                self._record(done).tofile(file)
+            append_to(part(self._path, self._n_parts), self._record(done).tobytes(), self._dtype.itemsize)
 
     def online_mean(self, diverged: Collection[int] = ()) -> float:
         """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""

@@ -12,6 +12,7 @@ nothing but its last buffer. The JSON line names every field, its type and its p
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -145,6 +146,14 @@ class Stream:
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
 
 
+class RecordLost(OSError):
+    """A file of records takes no more, as where the disk is full; whole records alone are in it.
+
+    Attributes:
+        errno, strerror, filename: As of any OSError.
+    """
+
+
 class Recorder:
     """Writes rows to a file as they come, or keeps them in memory.
 
@@ -155,6 +164,7 @@ class Recorder:
 
     Raises:
         FileExistsError: If there is such a file already.
+        RecordLost: If the file cannot be written; so do `write`, `flush` and `close`, once: then rows are dropped.
     """
 
     def __init__(self, n_inputs: int, path: Path | None = None, header: dict[str, Any] | None = None) -> None:
@@ -167,9 +177,10 @@ class Recorder:
         self._used = 0
         self._kept: list[NDArray[Any]] = []
         self._file: BinaryIO | None = None
+        self._is_lost = False
         if path is not None:
-            self._file = path.open("xb")
-            self._file.write(encode_header(self.header))
+            self._file = path.open("xb", buffering=0)
+            append(self._file, encode_header(self.header), 1)
 
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""
@@ -184,13 +195,17 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand the buffered rows to the file, or put them with the kept ones."""
-        rows = self._buffer[: self._used]
-        if self._used and self._file is not None:
-            rows.tofile(self._file)
-            self._file.flush()
-        elif self._used:
+        rows, self._used = self._buffer[: self._used], 0
+        if not len(rows) or self._is_lost:
+            return
+        if self._file is None:
             self._kept.append(rows.copy())
-        self._used = 0
+            return
+        try:
+            append(self._file, rows.tobytes(), rows.itemsize)
+        except RecordLost:
+            self._is_lost = True
+            raise
 
     def stream(self) -> Stream:
         """Return what was recorded so far, in memory.
@@ -205,9 +220,11 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is buffered and close the file. Closing twice does nothing."""
-        self.flush()
-        if self._file is not None and not self._file.closed:
-            self._file.close()
+        try:
+            self.flush()
+        finally:
+            if self._file is not None and not self._file.closed:
+                self._file.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -216,6 +233,42 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def append(file: BinaryIO, data: bytes, size: int) -> None:
+    """Append records to an unbuffered file; where not all fit, those that do stay, and none in part.
+
+    Args:
+        file: Where to; it stands at its end.
+        data: The records.
+        size: Of one, in bytes.
+
+    Raises:
+        RecordLost: If not all were written.
+    """
+    begin, left = file.tell(), memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        with suppress(OSError):
+            file.truncate(begin + (len(data) - len(left)) // size * size)
+        raise RecordLost(error.errno, error.strerror, str(file.name)) from error
+
+
+def append_to(path: Path, data: bytes, size: int) -> None:
+    """Append records to a file that is there, as `append` does.
+
+    Raises:
+        RecordLost: If not all were written, or the file is gone.
+    """
+    try:
+        file = path.open("rb+", buffering=0)
+    except OSError as error:
+        raise RecordLost(error.errno, error.strerror, str(path)) from error
+    with file:
+        file.seek(0, 2)
+        append(file, data, size)
 
 
 def encode_header(header: dict[str, Any]) -> bytes:
@@ -258,7 +311,10 @@ def read(path: Path) -> Stream:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is not a recorded life.
     """
-    return Stream(*read_rows(path, FORMAT))
+    rows, header = read_rows(path, FORMAT)
+    if missing := set(row_dtype(1).names or ()) - set(rows.dtype.names or ()):
+        raise ValueError(f"the rows of {path} lack {', '.join(sorted(missing))}")
+    return Stream(rows, header)
 
 
 def _decode_header(line: bytes) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""report.html: what a run learned, drawn from the files of its folder and from nothing else."""
+"""report.html: what a run learned, drawn from the files of its folder and from nothing else.
+
+A run that was cut off before its tables were written is learned from again first (`unfinished`). What else is missing
+or damaged becomes a note on the page, and the rest is drawn.
+"""
 
 from __future__ import annotations
 
-import json
-import tomllib
+import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -12,11 +15,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
+from horde_agent import notes, unfinished
 from horde_agent.config import BadInput
 from horde_agent.nmsre import Outcomes, read_excursions
+from horde_agent.notes import Notes
 from horde_agent.record import Stream, read
-from horde_agent.run_folder import RunFolder, read_csv
+from horde_agent.run_folder import RunFolder, read_csv, write_whole
 from horde_agent.telemetry import duration
 from horde_agent.traces import shown_channels
 
@@ -26,54 +32,141 @@ NO_PICTURES = (
     "Pictures need matplotlib: <code>pip install 'horde-gvf[viz]'</code>, then <code>horde report</code> again."
 )
 N_WORST = 12
+NMSRE_IS = (
+    "NMSRE: mean squared error of a prediction against the return that then came, over the variance of that return. 1 "
+    "is what always predicting the mean return scores; below 1 a prediction tells more."
+)
 
 
-def write_report(path: Path) -> Path:
+def write_report(path: Path, console: Console | None = None) -> Path:
     """Draw the report of a run, with its pictures beside it, and return the path of report.html.
 
+    Args:
+        path: The run's folder.
+        console: Where the progress of learning again is shown, if it comes to that; stderr when None.
+
     Raises:
-        BadInput: If the folder holds no finished run.
+        BadInput: If the folder holds no run, its summary is damaged, or nothing can be written there.
     """
-    folder = RunFolder(path)
-    try:
-        summary = json.loads(folder.summary.read_text(encoding="utf-8"))
-        config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise BadInput(f"{path} holds no finished run: there is no {Path(error.filename).name} in it") from None
-    except (ValueError, OSError) as error:
-        raise BadInput(f"{path} holds no run that can be read: {error}") from None
-    details = json.loads(folder.details.read_text(encoding="utf-8")) if folder.details.is_file() else {}
-    questions = read_csv(folder.questions)
+    folder, noted = RunFolder(path), Notes()
+    _check_folder(folder)
+    if unfinished.lacks(folder):
+        _learn_again(folder, console or Console(stderr=True), noted)
+    summary = _summary(folder)
+    config = noted.read(folder.config, notes.settings) or {}
+    details = noted.read(folder.details, notes.table) or {}
+    questions = noted.read(folder.questions, notes.lines)
+    stream = noted.read(folder.life, read)
+    excursions = noted.read(folder.excursions, read_excursions) if summary.get("n_excursions") is not None else None
+    noted.compare(folder, summary, stream, excursions and excursions[0], questions)
+    if config and (cut := notes.missing_settings(folder.config)):
+        noted.said.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
+    results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
-        _headline(summary, details),
-        *_pictures(folder, questions, details),
-        _means_section(questions),
-        _worst_section(questions),
-        _timing_section(summary, details),
+        noted.drawn("The headline", results, lambda: _headline(summary, details)),
+        *_pictures(folder, noted, excursions, questions or [], stream, details),
+        noted.drawn("The table of means", asked, lambda: _means_section(questions or [])),
+        noted.drawn("The table of the worst questions", asked, lambda: _worst_section(questions or [])),
+        noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
         _settings_section(config),
     ]
-    folder.report.write_text(_page(path.resolve().name, [s for s in sections if s]), encoding="utf-8")
+    marks = _marks(summary, details, config)
+    try:
+        write_whole(folder.report, _page(path.resolve().name, marks, noted.said, [s for s in sections if s]))
+    except OSError as error:
+        raise BadInput(f"{folder.report} cannot be written ({error.strerror})") from None
     return folder.report
+
+
+def _check_folder(folder: RunFolder) -> None:
+    """Refuse, before anything is done, a folder that is not there, or not to be read or written.
+
+    Raises:
+        BadInput: With what to do instead.
+    """
+    if not os.path.isdir(folder.path):
+        raise BadInput(f"{folder.path} holds no finished run: there is no such folder")
+    as_who = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
+    if not os.access(folder.path, os.R_OK | os.X_OK, **as_who):
+        raise BadInput(f"{folder.path} may not be read; ask its owner for a copy")
+    if not os.access(folder.path, os.W_OK, **as_who):
+        raise BadInput(f"{folder.report} cannot be written, for its folder is read-only; copy it and name the copy")
+
+
+def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
+    """Make the tables that are not there; where that cannot be and there is a summary, note why.
+
+    Raises:
+        BadInput: If there is no summary and nothing to make it from.
+    """
+    known = _summary(folder) if folder.summary.is_file() else None
+    names = ", ".join(table.name for table in unfinished.lacks(folder))
+    try:
+        learned = unfinished.learn_again(folder, console)
+    except (BadInput, OSError) as error:
+        if known is None:
+            raise BadInput(str(error)) from error
+        noted.said.append(f"{names} cannot be made again: {error}.")
+        return
+    if known is None:
+        return
+    noted.said.append(f"{names} was missing and is made again from the log.")
+    if known.get("weights_sha256") != learned["weights_sha256"]:
+        noted.said.append(
+            f"What was learned again differs from what {folder.summary.name} tells of: that is of version "
+            f"{known.get('version')}, this is {learned['version']}."
+        )
+
+
+def _summary(folder: RunFolder) -> dict[str, Any]:
+    """Return summary.json.
+
+    Raises:
+        BadInput: If it is damaged: a page without it would say next to nothing, and it can be made again.
+    """
+    try:
+        return notes.table(folder.summary)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{folder.summary} is damaged ({error}); remove it, and `horde report` makes it again from the log"
+        ) from None
+
+
+def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> NDArray[np.bool_]:
+    """Return which demons are not set aside, shape (n_demons,); all, where the questions do not tell."""
+    if len(questions) != n_demons:
+        return np.ones(n_demons, dtype=bool)
+    return np.array([question.get("diverged") != "1" for question in questions])
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _pictures(folder: RunFolder, questions: list[dict[str, str]], details: dict[str, Any]) -> list[str]:
+def _pictures(
+    folder: RunFolder,
+    noted: Notes,
+    excursions: tuple[list[Outcomes], int] | None,
+    questions: Sequence[dict[str, str]],
+    stream: Stream | None,
+    details: dict[str, Any],
+) -> list[str]:
     """Draw the pictures that the run has data for, and return their sections."""
     try:
         from horde_agent import pictures  # noqa: F401  matplotlib is an extra
     except ImportError:
         return [f'<section><p class="note">{NO_PICTURES}</p></section>']
-    stream = read(folder.life) if folder.life.is_file() else None
-    tests = read_excursions(folder.excursions)[0] if folder.excursions.is_file() else []
-    sound = np.array([q["diverged"] != "1" for q in questions])
+    tests, n_demons = excursions or ([], 0)
+    sound = _sound(questions, n_demons)
+    drawn, tested = noted.drawn, [folder.excursions]
+    curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
-        _nmsre_section(folder, tests, sound),
-        _pen_section(folder, stream),
-        _scatter_section(folder, tests, details),
-        _trace_section(folder),
-        _mspbe_section(folder, stream, details.get("mspbe")),
+        drawn("The picture of the return errors", tested, lambda: _nmsre_section(folder, tests, sound)),
+        drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
+        drawn(
+            "The picture of predictions", [*tested, folder.details], lambda: _scatter_section(folder, tests, details)
+        ),
+        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
+        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
     ]
 
 
@@ -194,23 +287,40 @@ def _validity(facts: dict[str, Any] | None) -> str:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
+def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """Return what a reader must know first of a run that did not come to its end: a word, then a sentence."""
+    if not summary.get("stopped_early"):
+        return []
+    asked, steps = config.get("steps"), _number(summary.get("steps"), ",")
+    of = f" of {asked:,}" if isinstance(asked, int) else ""
+    if details.get("unfinished"):
+        return [
+            "unfinished",
+            f"Unfinished: cut off after {steps}{of} steps, before its tables were written. What they say was learned "
+            "again from its log; how long anything took is not known.",
+        ]
+    why = str(details.get("stopped_by")).rstrip(".")
+    return ["stopped early", f"Stopped early, after {steps}{of} steps: {why}."]
+
+
 def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    known, diverged = summary.get, summary.get("diverged") or []
     tiles = [
-        ("questions", f"{summary['n_questions']:,}"),
-        ("robot time", duration(summary["robot_time_s"])),
-        ("learning steps", f"{summary['learning_steps']:,}"),
-        ("test excursions", _number(summary["n_excursions"], ",")),
-        ("mean NMSRE", _number(summary["mean_nmsre"], ".3f")),
-        ("median NMSRE", _number(summary["median_nmsre"], ".3f")),
-        ("NMSRE below 1", _number(summary["share_nmsre_below_1"], ".1%")),
-        ("diverged", str(len(summary["diverged"]))),
+        ("questions", _number(known("n_questions"), ",")),
+        ("robot time", _time(known("robot_time_s"))),
+        ("learning steps", _number(known("learning_steps"), ",")),
+        ("test excursions", _number(known("n_excursions"), ",")),
+        ("mean NMSRE", _number(known("mean_nmsre"), ".3f")),
+        ("median NMSRE", _number(known("median_nmsre"), ".3f")),
+        ("NMSRE below 1", _number(known("share_nmsre_below_1"), ".1%")),
+        ("diverged", _number(len(diverged), ",")),
     ]
     boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in details.get("notes", []))
+    said = "".join(f'<p class="note">{escape(note)}</p>' for note in details.get("notes", []))
     aside = ""
-    if summary["diverged"]:
-        aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(summary['diverged'][:20]))}</p>"
-    return f'<section><div class="tiles">{boxes}</div>{notes}{aside}</section>'
+    if diverged:
+        aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(diverged[:20]))}</p>"
+    return f'<section><div class="tiles">{boxes}</div><p>{NMSRE_IS}</p>{said}{aside}</section>'
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
@@ -251,27 +361,28 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    known = summary.get
     rows = [
-        ["steps of 100 ms lived", f"{summary['steps']:,}"],
-        ["wall time", duration(summary["wall_s"])],
-        ["steps per second", _number(summary["steps_per_s"], ",.0f")],
+        ["steps of 100 ms lived", _number(known("steps"), ",")],
+        ["wall time", _time(known("wall_s"))],
+        ["steps per second", _number(known("steps_per_s"), ",.0f")],
         ["compiling the kernels", _number(details.get("compile_s"), ".1f", " s")],
-        ["one update, or its share of a batch, p50 / p99 / max", _percentiles(summary["learn_ms"])],
-        ["one cycle, p50 / p99 / max", _percentiles(summary["cycle_ms"])],
+        ["one update, or its share of a batch, p50 / p99 / max", _percentiles(known("learn_ms"))],
+        ["one cycle, p50 / p99 / max", _percentiles(known("cycle_ms"))],
         ["age of the newest packet when used, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
         ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],
         ["steps in which the body was held (charging, safety)", _number(details.get("n_not_applied"), ",")],
-        ["demons updated per learning step (rho > 0)", _number(summary["n_updated_per_step"], ".1f")],
-        ["largest trace", _number(summary["max_trace"], ".3g")],
+        ["demons updated per learning step (rho > 0)", _number(known("n_updated_per_step"), ".1f")],
+        ["largest trace", _number(known("max_trace"), ".3g")],
         ["deadlines missed · gaps · checksum errors", _faults(summary)],
         ["excursions discarded because of a gap", _number(details.get("n_discarded"), ",")],
-        ["weights (SHA-256)", f"{summary['weights_sha256'][:16]}..."],
+        ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
     return f"<section><h2>Time and health</h2>{_table(['', ''], rows)}</section>"
 
 
 def _faults(summary: dict[str, Any]) -> str:
-    return " · ".join(_number(summary[key], ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
+    return " · ".join(_number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
 
 
 def _percentiles(ms: dict[str, float] | None) -> str:
@@ -281,13 +392,19 @@ def _percentiles(ms: dict[str, float] | None) -> str:
 
 
 def _settings_section(config: dict[str, Any]) -> str:
-    rows = [[key, str(value)] for key, value in config.items() if not isinstance(value, dict)]
-    rows += [[key, str(value)] for key, value in config.get("versions", {}).items()]
+    tables = [config, *(table for table in config.values() if isinstance(table, dict))]
+    rows = [[key, str(value)] for table in tables for key, value in table.items() if not isinstance(value, dict)]
+    if not rows:
+        return ""
     return f"<section><h2>Settings</h2>{_table(['setting', 'value'], rows)}</section>"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -319,11 +436,14 @@ td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 
 """
 
 
-def _page(name: str, sections: list[str]) -> str:
+def _page(name: str, marks: Sequence[str], said: Sequence[str], sections: Sequence[str]) -> str:
+    title = f"A life of the Horde: {name}" + (f" ({marks[0]})" if marks else "")
+    first = "".join(f'<p class="note">{escape(sentence)}</p>' for sentence in marks[1:])
+    if said:
+        first += f"<h2>What is missing or damaged</h2><ul>{''.join(f'<li>{escape(s)}</li>' for s in said)}</ul>"
+    parts = [f"<section>{first}</section>", *sections] if first else sections
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · horde</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-        f"<body><main><h1>A life of the Horde: {escape(name)}</h1>\n"
-        + "\n".join(sections)
-        + "\n</main></body></html>\n"
+        f"<body><main><h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</main></body></html>\n"
     )

@@ -75,12 +75,15 @@ class Sampler:
         self._next = every
 
     def __call__(self, moment: Moment) -> None:
+        """Observe a life."""
+        self.see(moment.life.student, moment.life.steps)
+
+    def see(self, student: Student, step: int) -> None:
         """Sample if it is time."""
-        life = moment.life
-        if life.steps >= self._next:
-            self._next = life.steps - life.steps % self.every + self.every
-            life.student.catch_up()
-            self.samples.append(sample(life.steps, life.student.learning_steps, life.horde))
+        if step >= self._next:
+            self._next = step - step % self.every + self.every
+            student.catch_up()
+            self.samples.append(sample(step, student.learning_steps, student.horde))
 
 
 def sample(step: int, learning_steps: int, horde: Horde) -> Sample:
@@ -227,8 +230,8 @@ class Progress:
             ("robot time", duration(steps * self.period_s)),
             ("speed", f"{speed:,.0f} steps/s, {speed * self.period_s:,.0f} x real time"),
         ]
-        if errors is not None and errors.online_means:
-            facts.append(("mean NMSRE (online)", f"{errors.online_means[-1]:.3f}"))
+        if errors is not None and errors.policies:
+            facts.append(("mean NMSRE (online)", _nmsre(errors)))
             facts.append(("excursions", f"{errors.n_excursions:,}"))
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
@@ -239,10 +242,19 @@ class Progress:
         return facts
 
 
+def _nmsre(errors: ReturnErrors) -> str:
+    """Return the mean online NMSRE and what it is measured by, or why there is none yet."""
+    if not (errors.n_tests >= 2).any():
+        return "not yet: no question was tested twice"
+    return f"{errors.online_means[-1]:.3f} (1: no better than the mean return)"
+
+
 def _mspbe(horde: Horde, watch: MspbeWatch) -> str:
     """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
     sound = sound_demons(horde)
-    mean = float(horde.mspbe_scalar[sound].mean()) if sound.any() else float("nan")
+    if not sound.any():
+        return "none: every question was set aside"
+    mean = float(horde.mspbe_scalar[sound].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
 

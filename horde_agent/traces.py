@@ -40,7 +40,8 @@ def excursion_traces(
 ) -> list[list[object]]:
     """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
 
-    Nothing was learned in an excursion, so these observations are new to the Horde. The longest time scale is shown.
+    Nothing was learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
+    excursion that the record does not hold to its end, as where the disk was full, is passed over.
 
     Args:
         stream: The recorded life.
@@ -52,8 +53,9 @@ def excursion_traces(
     lines: list[list[object]] = []
     channels = [channel.name for channel in interface.channels]
     for outcome in outcomes:
-        policy, began = outcome.policy, int(outcome.step[-1])
-        first = int(np.flatnonzero((stream.rows["step"] == began) & (stream.rows["phase"] == Phase.EXCURSION))[0])
+        policy, first = outcome.policy, _last_whole(stream, outcome, horizon)
+        if first is None:
+            continue
         observations = stream.rows["observation"][first : first + horizon + 1]
         predictions = predict_along(stream[first : first + horizon], horde, interface)
         for channel in shown_channels(channels, policy.channel.tolist()):
@@ -66,6 +68,13 @@ def excursion_traces(
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
                 lines.append([horde.names[demon], channels[channel], policy.label(interface.actions), *facts])
     return lines
+
+
+def _last_whole(stream: Stream, outcome: Outcomes, horizon: int) -> int | None:
+    """Return the row at which a policy's last excursion begins that is recorded to its end; None where none is."""
+    is_begun = np.isin(stream.rows["step"], outcome.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
+    return int(whole[-1]) if whole.size else None
 
 
 def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], period_s: float) -> list[list[object]]:

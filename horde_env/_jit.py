@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
 from numba import njit
 
-# NaN stays visible: neither nnan nor ninf. A cache survives the process, so a second start compiles nothing.
-kernel = njit(cache=True, nogil=True)
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ADVICE = "so each start compiles it again, for some seconds: name a folder that can be written by NUMBA_CACHE_DIR"
+
+
+def _finds_cache() -> bool:
+    """Whether numba has a folder to keep what it compiles in; without one it would refuse to compile."""
+    try:
+        njit(cache=True)(_finds_cache)
+    except RuntimeError:  # cannot cache function: no locator available
+        warnings.warn(
+            f"numba can write none of the folders where it keeps what it has compiled, {_ADVICE}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+_HAS_CACHE = _finds_cache()
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function when it is first called; a cache survives the process, so a second start compiles nothing.
+
+    NaN stays visible: neither nnan nor ninf.
+    """
+    compiled: Any = njit(cache=_HAS_CACHE, nogil=True)(function)
+    cache: Any = getattr(compiled, "_cache", None)
+    if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
+        save, folder = cache.save_overload, cache.cache_path
+
+        def save_if_possible(signature: Any, made: Any) -> None:
+            try:
+                save(signature, made)
+            except OSError as error:  # the disk is full
+                sentence = f"what numba has compiled cannot be kept in {folder} ({error.strerror}), {_ADVICE}"
+                warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+        cache.save_overload = save_if_possible
+    return compiled  # type: ignore[no-any-return]
 
 
 def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
@@ -24,7 +62,7 @@ def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         compiled: Any = kernel(function)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if index is not None:  # neither without compiling nor where there is nowhere to keep a cache
+        if index is not None:
             others = [os.stat(str(module.__file__)) for module in modules]
             index._source_stamp = (index._source_stamp, *((file.st_mtime, file.st_size) for file in others))
         return compiled  # type: ignore[no-any-return]

@@ -125,6 +125,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._gauge = BatteryGauge(self.robot)
         self._obedience = Obedience(self.robot, is_asked=getattr(backend, "takes_requests", True))
         self._stay: DockStay | None = None
+        self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
         self._frame: Frame | None = None
@@ -156,7 +157,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         manoeuvre, charge_s = reset_options(options, self.metadata["manoeuvres"])
         self._open_window()
         self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
-        self.fault = None
+        self.fault, self._is_asked_to_end = None, False
         frame = self._frame
         if frame is None or frame.last or manoeuvre in (None, "stay") or seed is not None:
             frame = self._start()
@@ -171,7 +172,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         return self._observation, self._info(arrival) | {"gap": 1, **told}
 
     def end_manoeuvre(self) -> None:
-        """Ask a stay at the dock that is under way in `reset` to end early; safe to call from a signal handler."""
+        """Ask a drive, or a stay at the dock, that is under way in `reset` to end early; safe in a signal handler."""
+        self._is_asked_to_end = True
         if self._stay is not None:
             self._stay.end()
 
@@ -259,6 +261,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Drive to the middle; return the last arrival and what info tells of the drive."""
         drive = CentringDrive(self.robot, self.pen.side_m)
         while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
+            if self._is_asked_to_end:
+                break
             arrival = self._exchange(request)
             self._keep(arrival.frame, len(self.manoeuvre_frames) + 1)
         return arrival, {"manoeuvre_steps": len(self.manoeuvre_frames)}

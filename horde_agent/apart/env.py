@@ -188,13 +188,15 @@ def is_worthwhile() -> bool:
 
 def _start() -> tuple[Channel, subprocess.Popen[bytes], int]:
     """Start the environment's process; return this end of the channel, the process, and the file for orders."""
+    _open_standard_files()
     with _block() as block:
         bell, their_bell = socket.socketpair()
         line, their_line = Pipe()
         their_orders, orders = os.pipe()
         handed = block.fileno(), their_bell.fileno(), their_line.fileno(), their_orders
-        command = [sys.executable, "-m", "horde_agent.apart.child", *map(str, handed)]
-        # What can be imported here can be imported there. In a group of its own Ctrl-C does not reach it.
+        # What can be imported here can be imported there, and nothing else: -P, for -m puts the current folder first.
+        command = [sys.executable, "-P", "-m", "horde_agent.apart.child", *map(str, handed)]
+        # In a group of its own Ctrl-C does not reach it.
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         process = subprocess.Popen(
             command, pass_fds=handed, process_group=0, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
@@ -204,6 +206,15 @@ def _start() -> tuple[Channel, subprocess.Popen[bytes], int]:
         os.close(their_orders)
         mine, theirs = (ch.ASKED, ch.BODY_SLEEPS), (ch.ANSWERED, ch.AGENT_SLEEPS)
         return Channel(block.fileno(), bell, line, mine, theirs), process, orders
+
+
+def _open_standard_files() -> None:
+    """Open the null device in the place of a standard file that is closed: the next file would take its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _block() -> IO[bytes]:

@@ -18,6 +18,8 @@ from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
 from horde_agent.bench.page import write_page
 from horde_agent.bench.roofline import Row, roofline
 from horde_agent.bench.sections import Bench
+from horde_agent.config import BadInput
+from horde_agent.run_folder import unwritable, writable
 
 BUSY = 0.05  # share of the processors that other programs may take unmentioned
 
@@ -29,9 +31,12 @@ def run(config: BenchConfig) -> dict[str, Any]:
         The object with exactly the keys of `KEYS`, in their order; null where nothing was measured.
 
     Raises:
-        BadInput: If a section is unknown, or the simulator's stream is asked for where there is no simulator.
+        BadInput: If a section is unknown, the folder cannot be written, or the simulator's stream is asked for where
+            there is no simulator.
     """
     sections = config.sections()
+    if config.out is not None:
+        writable(config.out)  # now, not after minutes of measuring
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
     neighbours = Neighbours()
@@ -42,17 +47,19 @@ def run(config: BenchConfig) -> dict[str, Any]:
         figures: dict[str, float | None] = getattr(bench, name)()
         answer |= {key: _rounded(value) for key, value in figures.items()}
         _say(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
+    print(json.dumps(answer) if config.json else table(answer), flush=True)
     if config.out is not None:
-        _write(config.out, answer, bench, neighbours)
+        try:
+            _write(config.out, answer, bench, neighbours)
+        except OSError as error:
+            raise BadInput(unwritable(config.out, error)) from error
     elif (others := neighbours.share() or 0.0) > BUSY:
         _say(f"other programs took {others:.0%} of the processors: what needs all threads had to wait for them")
-    print(json.dumps(answer) if config.json else table(answer))
     return answer
 
 
 def _write(folder: Path, answer: dict[str, Any], bench: Bench, neighbours: Neighbours) -> None:
     """Measure what the page has beside the answer, and write the object, the details and the page."""
-    folder.mkdir(parents=True, exist_ok=True)
     bench.say("bandwidth")
     rows, bandwidths = roofline(bench.details, bench.stream, np.random.default_rng(0))
     details = {**bench.details, "bandwidth": bandwidths, "roofline": [_row(row) for row in rows]}

@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import stat
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,73 @@ _SOURCES = hashlib.sha256(
 ).hexdigest()
 
 
+def choose_cache() -> bool:
+    """See that numba has a folder to keep what it compiles in, if need be a temporary one, and warn where it has none.
+
+    It takes NUMBA_CACHE_DIR, else this folder, else the user's own cache, and refuses to compile at all where none can
+    be written: in a hardened container, say, or for a user without a home.
+
+    Returns:
+        Whether there is one.
+    """
+    if _finds_cache():
+        return True
+    folder = _own_folder()
+    if folder is not None:
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)  # for processes that are started from here, too
+        numba.config.reload_config()  # type: ignore[no-untyped-call]
+    where = f"keeps it in {folder}, until that is cleared" if folder else "compiles anew, for about a minute, each time"
+    warnings.warn(
+        f"numba can write none of the folders where it keeps what it has compiled, so this program {where}: name a "
+        "folder by NUMBA_CACHE_DIR",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return folder is not None
+
+
+def _finds_cache() -> bool:
+    try:
+        numba.njit(cache=True)(_finds_cache)
+    except RuntimeError:  # cannot cache function: no locator available
+        return False
+    return True
+
+
+def _own_folder() -> Path | None:
+    """Return a temporary folder that nobody else may write, for what is in a cache is run; None where there is none."""
+    user = os.getuid() if hasattr(os, "getuid") else None  # Windows has a temporary folder for each user
+    try:
+        folder = Path(tempfile.gettempdir()) / f"horde-numba-{user}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        there = folder.lstat()
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return None
+    is_own = user is None or (there.st_uid == user and not there.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return folder if stat.S_ISDIR(there.st_mode) and is_own else None
+
+
+def _kept(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any], None]:
+    """Return a cache's way to save that goes on without it where the disk takes no more."""
+
+    def save_if_possible(signature: Any, compiled: Any) -> None:
+        try:
+            save(signature, compiled)
+        except OSError as error:
+            warnings.warn(
+                f"what numba has compiled cannot be kept in {folder} ({error.strerror}): the next start compiles it "
+                "again, for about a minute; make room there, or name another folder by NUMBA_CACHE_DIR",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    return save_if_possible
+
+
+_HAS_CACHE = choose_cache()
+
+
 def _njit(**options: Any) -> Any:
     """Return numba's decorator for kernels whose cache is void after a change in any file of this folder.
 
@@ -40,10 +109,12 @@ def _njit(**options: Any) -> Any:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
-        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        compiled: Any = numba.njit(nogil=True, cache=_HAS_CACHE, error_model="numpy", **options)(function)
+        cache: Any = getattr(compiled, "_cache", None)
+        file = getattr(cache, "_cache_file", None)
         if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
             file._source_stamp = file._source_stamp, _SOURCES
+            cache.save_overload = _kept(cache.save_overload, cache.cache_path)
         return compiled
 
     return decorate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from typing import Any
 
 from rich.console import Console
 
-from horde_agent.config import BadInput
+from horde_agent.config import BadInput, is_file
 from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.settings import ReproduceConfig, resolve
 from horde_agent.reproduce.streams import Wanted, live_all
 from horde_agent.reproduce.study import Experiment, Study
-from horde_agent.run_folder import own_version, versions
+from horde_agent.run_folder import own_version, versions, writable, write_json
 from horde_agent.telemetry import duration
 
 _LIVES_TOOK = "lives-took-s.json"
@@ -80,8 +81,10 @@ def _live_ahead(study: Study, names: Sequence[str]) -> None:
 
 
 def _seconds_of_lives(out: Path) -> float:
-    path = out / _LIVES_TOOK
-    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0
+    try:
+        return float(json.loads((out / _LIVES_TOOK).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):  # it is for people alone
+        return 0.0
 
 
 def _none(_study: Study) -> list[Wanted]:
@@ -120,27 +123,31 @@ def _claim_folder(study: Study) -> None:
         "backend": study.backend,
         "version": own_version(),
     }
-    if note.is_file():
+    if is_file(note):
         try:
             there = json.loads(note.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            other = [f"{key} {there.get(key)}" for key in asked if there.get(key) != asked[key]]
+        except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"{note} cannot be read ({error}); name another --out") from None
-        other = [f"{key} {there.get(key)}" for key in asked if there.get(key) != asked[key]]
         if other:
             raise BadInput(f"--out {study.out} holds a reproduction with {', '.join(other)}; name another folder")
-        return
-    if study.out.is_dir() and any(study.out.iterdir()):
+    elif os.path.isdir(study.out) and any(study.out.iterdir()):
         raise BadInput(f"--out {study.out} holds other files; name a new folder")
-    try:
-        study.out.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(asked, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"--out {study.out} cannot be written: {error.strerror}") from None
+    write_json(writable(study.out) / note.name, asked)
 
 
 def _kept_result(out: Path, name: str) -> Result | None:
+    """Return the result of an experiment that was done before, None where it was not.
+
+    Raises:
+        BadInput: If it cannot be read.
+    """
     path = out / name / "result.json"
-    return Result.read(path) if path.is_file() else None
+    try:
+        return Result.read(path) if path.is_file() else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        said = " ".join(str(error).split())
+        raise BadInput(f"{path} is damaged ({said}); remove it, and the experiment is done again") from None
 
 
 def _draw(study: Study, config: ReproduceConfig) -> Path:

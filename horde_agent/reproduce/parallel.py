@@ -140,7 +140,7 @@ class _Crew:
         ours, theirs = context.Pipe()
         threads = max(1, n_cores() // self.n_workers)
         process = context.Process(target=_work, args=(theirs, threads))
-        with _deaf_to_interrupts():
+        with _deaf_to_interrupts(), _safe_path():
             process.start()
         theirs.close()
         return ours, process
@@ -184,6 +184,19 @@ def _deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let a process be started that does not look into the current folder first for what it imports."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _work(pipe: Connection, n_threads: int) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.config import WITH_PORT, BadInput
+from horde_agent.config import WHOLE, WITH_PORT, BadInput, is_file
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -35,7 +35,7 @@ class ReproduceConfig:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
+        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
     ] = None
     backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"
     port: Annotated[str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")] = None
@@ -65,7 +65,7 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
     if n_seeds < 1:
         raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
     out = Path("runs") / f"reproduce-{config.scale}" if config.out is None else config.out
-    if out.exists() and not out.is_dir():
+    if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")
     return replace(config, seeds=n_seeds, out=out)
 

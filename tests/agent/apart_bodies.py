@@ -27,9 +27,11 @@ class RobotLost(RobotError, RuntimeError):
 class Odd(gymnasium.Env[np.ndarray, int]):
     """Does what the action says: tells an odd info, fails, dies, or only counts."""
 
-    def __init__(self, broken: bool = False) -> None:
+    def __init__(self, broken: bool = False, dies: bool = False) -> None:
         if broken:
             raise FileNotFoundError("there is no such robot")
+        if dies:
+            os._exit(3)
         self.observation_space = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
         self.action_space = spaces.Discrete(9)
         self.n = 0
@@ -74,5 +76,14 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         return self._observation(), -0.5 * self.n, self.n % 5 == 0, self.n % 3 == 0, infos[action]
 
 
+class DiesInReset(ToyBody):
+    """Never sees the world."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Die."""
+        os._exit(3)
+
+
+gymnasium.register(id="DiesInReset-v0", entry_point=DiesInReset, disable_env_checker=True, order_enforce=False)
 gymnasium.register(id="Odd-v0", entry_point=Odd, disable_env_checker=True, order_enforce=False)
 gymnasium.register(id="Toy-v0", entry_point=ToyBody, disable_env_checker=True, order_enforce=False)

@@ -216,6 +216,69 @@ def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[st
     assert ends(pid)
 
 
+# ---- where it is started ------------------------------------------------------------------------------------------
+
+
+STEP = """
+import sys
+from horde_agent.apart import Apart
+if __name__ == "__main__":
+    env = Apart("tests.agent.apart_bodies:Odd-v0")
+    env.reset()
+    print(env.step(0)[4]["n"])
+    env.close()
+"""
+
+
+def step_from(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Take a step with the agent's script elsewhere, and `folder` the current one."""
+    script = folder.parent / "script"
+    script.mkdir()
+    (script / "agent.py").write_text(STEP)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script / "agent.py")]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
+    """Somebody's random.py, or a checkout of another gymnasium."""
+    here = tmp_path / "here"
+    (here / "gymnasium").mkdir(parents=True)
+    for trap in ("random.py", "gymnasium/__init__.py", "numpy.py"):
+        (here / trap).write_text("raise SystemExit('foreign code runs')")
+    done = step_from(here)
+    assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
+def test_it_is_started_where_standard_files_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """`horde learn <&-`: the block of memory took the number of standard input, which the process then overwrote."""
+    here = tmp_path / "here"
+    here.mkdir()
+    done = step_from(here, preexec_fn=lambda: [os.close(number) for number in closed])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("1\n" if 1 not in closed else "")
+
+
+@pytest.mark.parametrize("when", ["make", "reset"])
+def test_a_process_that_dies_before_the_first_observation_is_told_in_one_sentence(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed for lack of memory, say. Nothing was lived, so nothing is left."""
+    monkeypatch.chdir(tmp_path)
+    name = "tests.agent.apart_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
+    settings = {"dies": True} if when == "make" else {}
+    monkeypatch.setattr(cli, "_make_env", lambda _config: Apart(name, **settings))
+    assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
+    err = capsys.readouterr().err
+    assert f"the process of the environment {name} ended by itself (exit code 3)" in err
+    assert len([line for line in err.splitlines() if line.startswith("horde: ")]) == 1
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- the same life ---------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import heavy_traces
+from horde_agent.ending import ENDING
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -66,7 +67,13 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("learn --backend drops", "no port is known"),
         ("learn --backend serial --port /dev/no_such_robot", "there is no port /dev/no_such_robot"),
         ("learn --steps -1", "--steps must be at least 1"),
-        ("learn --steps abc", "--steps"),
+        ("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
+        ("learn --steps 1.5", "'1.5' is no whole number"),
+        ("learn --steps inf", "'inf' is no whole number"),
+        ("learn --seed 1e-3", "--seed: '1e-3' is no whole number"),
+        ("learn --horizon nan", "--horizon: 'nan' is no whole number"),
+        ("learn --passes two", "--passes: 'two' is no whole number"),
+        ("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
         ("learn --bogus 1", "Unrecognized options: --bogus"),
         ("learn --questions guesses", "unknown questions 'guesses'"),
         ("learn --questions none.toml", "there is no question file"),
@@ -100,6 +107,14 @@ def test_a_wrong_question_file_is_refused(
 ) -> None:
     (elsewhere / "mine.toml").write_text(text)
     assert said in refused(["learn", "--questions", "mine.toml"], capsys)
+
+
+def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--help"])
+    assert end.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)" in said
 
 
 def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +167,13 @@ def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
     assert (summary["steps"], summary["seed"]) == (40, 8)
 
 
+def test_a_whole_number_may_be_written_in_several_ways(elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", "1e2", "--seed", "3.0", "--horizon", "1_0", "--out", "a"]) == 0
+    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
+    assert (summary["steps"], summary["seed"]) == (100, 3)
+    assert "horizon = 10" in (elsewhere / "a" / "config.toml").read_text()
+
+
 def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Path, toy: None) -> None:
     assert cli.main(["learn", "--steps", "400", "--seed", "3", "--horizon", "5", "--out", "a"]) == 0
     assert cli.main(["learn", "--config", "a/config.toml", "--out", "b"]) == 0
@@ -192,7 +214,25 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     assert summary["n_updated_per_step"] == 9.0
 
 
-@pytest.mark.parametrize("number", cli.ENDING)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--steps 900 --horizon 5", "1 is what always predicting the mean return scores"),
+        ("--steps 60 --questions nexting", "not scored: these questions cannot be tested by excursions here"),
+        (
+            "--steps 60 --excursion-probability 0",
+            "takes two test excursions of a question's policy, and no test excurs",
+        ),
+    ],
+)
+def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
+    words: str, said: str, elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["learn", *words.split(), "--out", "a"]) == 0
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_the_run_with_its_report(
     number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,12 +243,14 @@ def test_a_signal_ends_the_run_with_its_report(
             signal.raise_signal(number)
 
     monkeypatch.setattr(Sampler, "__call__", interrupt)
-    assert cli.main(["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]) == 0
+    words = ["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]
+    assert cli.main(words) == 128 + number
 
     summary = json.loads((elsewhere / "a" / "summary.json").read_text())
     assert summary["steps"] == 51
     assert (elsewhere / "a" / "report.html").is_file()
-    assert json.loads((elsewhere / "a" / "details.json").read_text())["stopped_early"] is True
+    assert summary["stopped_early"] is True
+    assert f"after 51 of 100,000 steps: {number.name}" in (elsewhere / "a" / "report.html").read_text()
     assert signal.getsignal(number) is handler
 
 
@@ -286,7 +328,8 @@ def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: P
     assert np.isfinite(stream.rows["pose"]).all()
 
     face = Interface.of(gymnasium.make("horde_env:CritterbotPen-v0"))
-    again = Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    coder = face.coder  # in the mode of the life: the other one rounds differently
+    again = Horde(excursions(face), n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
     assert relearn(stream, again, face).errors.n_excursions == summary["n_excursions"] > 0
     assert again.weights_sha256() == summary["weights_sha256"]
 

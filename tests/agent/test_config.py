@@ -64,14 +64,14 @@ def test_a_folder_with_a_run_is_never_written_to(tmp_path: Path) -> None:
     assert resolve(LearnConfig(out=Path("empty"))).out == Path("empty")
 
 
-def test_without_out_the_next_free_name_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "simulator-1").mkdir(parents=True)
-    assert resolve(LearnConfig()).out == Path("runs/simulator-2")
-
-
 def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('steps = 500\nstep_size = 1\ntrace_rule = "plain"\nout = "here"\n')
     assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
+
+
+def test_a_whole_number_with_an_exponent_is_one_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("steps = 6e4\nseed = 1e0\n")
+    assert read_config(Path("mine.toml")) == LearnConfig(steps=60_000, seed=1)
 
 
 def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
         "seed",
         "weights_sha256",
         "version",
+        "stopped_early",
         "link_losses",
         "s_without_link",
     ]

@@ -122,6 +122,7 @@ def outcomes(alone: list[float], looped: list[float], others: list[float]) -> di
         (([0.5, 0.6, 0.55], [0.49, 0.2, 0.54], [0.8, 0.5, 0.85]), "partly reproduced"),  # an interval that holds 0
         (([0.5, 0.6, 0.55], [0.51, 0.2, 0.2], [0.5, 0.2, 0.2]), "not reproduced"),  # worse in one life
         (([0.5], [0.4], [0.5]), "reproduced"),
+        (([0.5] * 10, [0.51, *[0.3] * 9], [0.5] * 10), "not reproduced"),  # worse in one of ten, the interval above 0
     ],
 )
 def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], expected: str) -> None:

@@ -104,6 +104,24 @@ def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None
     assert (settings["scale"], settings["seeds"]) == ("quick", "0")
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"claims": 5}', '{"claims": [{"text": 1}], "figures": []}'])
+def test_a_damaged_result_is_refused_by_name_and_done_again_once_it_is_removed(
+    content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["reproduce", "first", "--out", "run"]) == 0
+    capsys.readouterr()
+    Path("run/first/result.json").write_text(content)
+    Path("run/lives-took-s.json").write_text(content)
+    assert cli.main(["reproduce", "first", "--out", "run"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"horde: {Path('run/first/result.json')} is damaged (")
+    assert len(err.splitlines()) == 1
+    Path("run/first/result.json").unlink()
+    assert cli.main(["reproduce", "first", "--out", "run"]) == 0
+    assert CALLS == ["first", "first"]
+
+
 def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
     CALLS.append("second")
     for name in ("second", "first"):

@@ -159,6 +159,13 @@ def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: i
     return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8))
 
 
+def lost_one(found: Course) -> Course:
+    """Return a course one question of which was set aside in the end, at gamma .95."""
+    n_aside = found.n_aside.copy()
+    n_aside[-1, -1] = 1
+    return found._replace(n_aside=n_aside)
+
+
 @pytest.mark.parametrize(
     ("measured", "verdicts"),
     [
@@ -167,6 +174,19 @@ def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: i
         (data(0.1, p50=86.0), ("reproduced", "partly reproduced", "reproduced", "reproduced")),
         (data(0.1, p50=99.0, p99=101.0), ("reproduced", "not reproduced", "partly reproduced", "reproduced")),
         (data(0.1, plain_aside=1), ("reproduced", "reproduced", "reproduced", "partly reproduced")),
+        # In one life of three nothing falls: the mean of lives would have fallen.
+        (
+            data(0.1)._replace(few={0: data(0.1).few[0], 1: data(0.9).few[0], 2: data(0.1).few[0]}),
+            ("partly reproduced", "reproduced", "reproduced", "reproduced"),
+        ),
+        (
+            data(0.1)._replace(few={0: data(0.1).few[0], 1: lost_one(data(0.1).few[0])}),
+            ("partly reproduced", "reproduced", "reproduced", "reproduced"),
+        ),
+        (
+            data(0.1)._replace(many=lost_one(data(0.1).many)),
+            ("reproduced", "reproduced", "partly reproduced", "reproduced"),
+        ),
     ],
 )
 def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: tuple[str, ...]) -> None:

@@ -222,3 +222,17 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.settings == {"alpha": 0.1, "of numpy": 2.0, "unknown": None}
     again.settings = result.settings
     assert again == result
+
+
+def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) -> None:
+    """Multiprocessing itself needs `socket` before it knows where its parent imports from."""
+    (tmp_path / "socket.py").write_text("raise SystemExit('foreign code runs')")
+    code = (
+        f"import sys; sys.path[0] = {str(ROOT)!r}\n"
+        "from horde_agent.reproduce.parallel import Job, run_jobs\n"
+        "from tests.agent.test_reproduce_study import double\n"
+        "print([x for x, _ in run_jobs([Job(f'{x}', double, (x,)) for x in range(2)], print, n_workers=2)])\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "[0, 2]\n", done.stderr

@@ -94,7 +94,7 @@ def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_dem
 
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
     horde = SimpleNamespace(max_trace=9.99, diverged=diverged)
-    errors = SimpleNamespace(online_means=[0.5, 0.25], n_excursions=2)
+    errors = SimpleNamespace(online_means=[0.5, 0.25], n_excursions=2, n_tests=np.array([0, 2]), policies=[None])
     progress = Progress(1000, 0.1, console)
     return dict(progress.facts(steps, elapsed_s, horde, errors))  # type: ignore[arg-type]
 
@@ -107,12 +107,34 @@ def test_progress_tells_speed_time_left_and_health() -> None:
         "steps": "250 of 1,000 (25 %)",
         "robot time": "25 s",
         "speed": "500 steps/s, 50 x real time",
-        "mean NMSRE (online)": "0.250",
+        "mean NMSRE (online)": "0.250 (1: no better than the mean return)",
         "excursions": "2",
         "max trace": "9.99",
         "diverged": "4 (a, b, c, ...)",
         "time left": "2 s",
     }
+
+
+def test_what_is_not_known_yet_is_said_in_words() -> None:
+    """At first no question was tested twice; at worst none is left. Never "nan"."""
+    body = ToyBody()
+    horde = SpyHorde(toy_questions())
+    student = Student(horde, Interface.of(body))  # type: ignore[arg-type]
+    progress = Progress(1000, 0.1, Console(file=io.StringIO()))
+    progress.watch = SimpleNamespace(is_valid=np.zeros(horde.n_demons, dtype=bool))  # type: ignore[assignment]
+
+    for n in (0, 1):
+        if n:  # of each question's first test there is no variance yet
+            student.errors.n_tests[:9] = 1
+            student.errors.online_means.append(float("nan"))
+        facts = dict(progress.facts(10, 0.1, horde, student.errors))  # type: ignore[arg-type]
+        assert facts["mean NMSRE (online)"] == "not yet: no question was tested twice"
+
+    horde.diverged = list(horde.names)
+    horde.mspbe_scalar = np.full(horde.n_demons, np.nan)
+    facts = dict(progress.facts(10, 0.0, horde, None))  # type: ignore[arg-type]
+    assert facts["mean MSPBE (online)"] == "none: every question was set aside"
+    assert not any("nan" in value for value in facts.values())
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

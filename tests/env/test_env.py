@@ -208,6 +208,25 @@ def test_a_drive_moves_the_body_to_the_middle() -> None:
     assert env.step(4)[4]["gap"] == 0
 
 
+def test_a_drive_that_is_asked_to_end_ends_at_once() -> None:
+    """Ctrl-C while the robot drives: two seconds are too long. The next drive is a whole one again."""
+
+    class Hasty(ToyBody):
+        def exchange(self, command: Floats) -> Frame:
+            if self.log.count("exchange") == 3:
+                env.end_manoeuvre()
+            return super().exchange(command)
+
+    body = Hasty()
+    env = PenEnv(body)
+    env.reset(seed=0)
+    body.place(-0.8, 0.6, 1.0)
+    assert env.reset(options={"manoeuvre": "centre"})[1]["manoeuvre_steps"] == 4
+    body.place(-0.8, 0.6, 1.0)
+    env.step(4)
+    assert env.reset(options={"manoeuvre": "centre"})[1]["manoeuvre_steps"] > 4
+
+
 def test_a_lateness_reaches_info() -> None:
     """0.03 s of thinking fit into the period, 0.13 s do not."""
     hand = ManualClock()

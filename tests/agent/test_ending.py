@@ -1,0 +1,467 @@
+"""Whatever ends a life, or closes its terminal: the body is stopped first, and what was lived is there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horde_agent import cli, jobs, tables
+from horde_agent.ending import ENDING, Signals, heard
+from horde_agent.loop import Life
+from horde_agent.record import read
+from horde_agent.stdio import Unfailing
+from tests.agent.doubles import ToyBody
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["learn", "--steps", "600", "--excursion-probability", "0.02", "--horizon", "10", "--out", "a"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def live(monkeypatch: pytest.MonkeyPatch, body: ToyBody, words: list[str] = WORDS) -> int:
+    """Run the command with a body in the simulator's place."""
+    monkeypatch.setattr(cli, "_make_env", lambda _config: body)
+    return cli.main(words)
+
+
+def at(age: int, *numbers: signal.Signals) -> Callable[[int], None]:
+    """Return what raises signals in a step."""
+
+    def on_step(now: int) -> None:
+        if now == age:
+            for number in numbers:
+                signal.raise_signal(number)
+
+    return on_step
+
+
+def summary() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("a/summary.json").read_text())
+    return found
+
+
+# ---- nothing printed ends a life -------------------------------------------------------------------------------------
+
+
+class Broken(io.StringIO):
+    """A terminal that was closed, or a reader that has had enough."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+    def flush(self) -> None:
+        raise self.error
+
+
+GONE = [OSError(errno.EIO, "Input/output error"), BrokenPipeError(errno.EPIPE, "Broken pipe"), ValueError("closed")]
+
+
+@pytest.mark.parametrize("error", GONE, ids=["EIO", "EPIPE", "closed"])
+def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its progress, the words of the handler, the last lines: all of them go nowhere."""
+    monkeypatch.setattr(sys, "stderr", Broken(error))
+    monkeypatch.setattr(sys, "stdout", Broken(error))
+    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM))) == 128 + signal.SIGTERM
+    assert summary()["steps"] == 301
+    assert Path("a/report.html").is_file()
+
+
+def test_without_any_standard_stream_a_life_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with >&- 2>&-: Python has None in their place."""
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert live(monkeypatch, ToyBody()) == 0
+    assert summary()["steps"] == 600
+
+
+def test_what_a_terminal_cannot_spell_is_spelt_out() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    stream = Unfailing(file)
+    stream.write("time · 5 µs")
+    file.flush()
+    assert file.buffer.getvalue() == b"time \\xb7 5 \\xb5s"  # type: ignore[attr-defined]
+    assert not stream.is_lost
+
+
+def test_a_handler_that_prints_while_the_program_prints_is_not_heard_and_does_no_harm() -> None:
+    """Python refuses a second writer inside the first: RuntimeError, "reentrant call"."""
+    stream = Unfailing(Broken(RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")))
+    assert stream.write("stopping") == 8
+    stream.flush()
+    assert not stream.is_lost
+
+
+def test_what_was_not_flushed_is_not_left_to_the_interpreter() -> None:
+    """It would end with exit code 120 and "Exception ignored": the file behind a lost stream is the null device."""
+    code = (
+        "import os, sys; from horde_agent.stdio import unfailing\n"
+        "with unfailing(): print('a'); sys.stdout.flush(); os.close(int(sys.argv[1])); print('b')\n"
+    )
+    reading, writing = os.pipe()
+    with open(writing, "wb") as out:
+        command = [sys.executable, "-c", code, str(reading)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, pass_fds=[reading], env=environment)
+        os.close(reading)
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0
+
+
+@contextlib.contextmanager
+def toy_command(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Begin a life of 600 steps in a process of its own, and go on when it waits in the middle."""
+    command = [sys.executable, "-m", "tests.agent.toy_command", str(folder), *WORDS[:-1], str(folder / "a")]
+    with subprocess.Popen(command, cwd=ROOT, **streams) as process:
+        try:
+            end = time.monotonic() + 120.0
+            while not (folder / "reached").exists():
+                assert process.poll() is None, f"it ended early, with exit code {process.returncode}"
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            yield process
+        finally:
+            (folder / "go").touch()
+            if process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(60)
+            process.kill()
+
+
+def test_a_closed_terminal_ends_a_life_with_its_report(tmp_path: Path) -> None:
+    """SIGHUP comes, and every write fails with EIO: the words of its handler, the live table, the last lines."""
+    master, slave = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    with toy_command(tmp_path, stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal) as process:
+        os.close(slave)
+        shown = os.read(master, 1 << 16)
+        os.close(master)
+        (tmp_path / "go").touch()
+        assert process.wait(60) == 128 + signal.SIGHUP
+    assert b"\x1b[?25l" in shown  # the live table was on: it hides the cursor
+    assert summary()["stopped_early"] is True
+    assert 300 < summary()["steps"] < 600
+    assert Path("a/report.html").is_file()
+
+
+def test_a_life_whose_reader_has_had_enough_is_lived_to_its_end(tmp_path: Path) -> None:
+    """`horde learn 2>&1 | head`."""
+    reading, writing = os.pipe()
+    with toy_command(tmp_path, stdout=writing, stderr=writing) as process:
+        os.close(writing)
+        os.close(reading)
+        (tmp_path / "go").touch()
+        assert process.wait(60) == 0
+    assert summary()["steps"] == 600
+    assert Path("a/report.html").is_file()
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_before_anything_is_lived_leaves_nothing(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While kernels are compiled, say."""
+    closed: list[bool] = []
+    body = ToyBody()
+    monkeypatch.setattr(body, "close", lambda: closed.append(True))
+    monkeypatch.setattr(jobs, "warm_up", lambda *_: signal.raise_signal(number))
+    assert live(monkeypatch, body) == 128 + number
+    assert closed == [True]
+    assert list(Path.cwd().iterdir()) == []
+    assert capsys.readouterr().err == "horde: broken off.\n"
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_in_the_first_reset_ends_the_life_in_good_order(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real robot drives there: it is told to end that, and no step follows."""
+    told: list[str] = []
+
+    class Robot(ToyBody):
+        def reset(self, **options: Any) -> Any:
+            signal.raise_signal(number)
+            return super().reset(**options)
+
+        def end_manoeuvre(self) -> None:
+            told.append("end")
+
+    body = Robot()
+    assert live(monkeypatch, body) == 128 + number
+    assert told == ["end"]
+    assert body.actions == []
+    assert (summary()["steps"], summary()["stopped_early"]) == (0, True)
+    assert Path("a/report.html").is_file()
+
+
+def test_ctrl_c_twice_leaves_summary_and_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The natural gesture: the first ends the step, the second comes while the tables are written."""
+    write = tables.write_csv
+
+    def interrupted(path: Path, *rest: Any) -> None:
+        if path.name == "questions.csv":
+            signal.raise_signal(signal.SIGINT)
+        write(path, *rest)
+
+    monkeypatch.setattr(tables, "write_csv", interrupted)
+    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
+    assert summary()["steps"] == 301
+    assert Path("a/report.html").is_file()
+    assert "press Ctrl-C again to leave it unwritten" in capsys.readouterr().err
+
+
+def test_the_emergency_stop_is_set_by_a_second_ctrl_c_though_the_body_stands_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And by that alone: whoever sends SIGTERM twice, as an init system may, has not seen the robot."""
+    for number, expected in ((signal.SIGINT, ["Ctrl-C was pressed twice"]), (signal.SIGTERM, [])):
+        told: list[str] = []
+
+        class Robot(ToyBody):
+            def close(self, number: signal.Signals = number) -> None:
+                signal.raise_signal(number)
+
+            def emergency_stop(self, reason: str, told: list[str] = told) -> bool:
+                told.append(reason)
+                return True
+
+        words = [*WORDS[:-1], number.name]
+        assert live(monkeypatch, Robot(on_step=at(300, number)), words) == 128 + number
+        assert told == expected
+        assert Path(number.name, "report.html").is_file()
+
+
+def test_who_presses_on_leaves_the_tables_unwritten_and_the_log_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = tables.write_csv
+
+    def interrupted(path: Path, *rest: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "write_csv", interrupted)
+        assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
+    err = capsys.readouterr().err
+    assert "What was learned is not written: somebody broke that off. The log is in a/log: `horde report a`" in err
+    assert not Path("a/summary.json").exists()
+    assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
+
+    assert cli.main(["report", "a"]) == 0
+    assert summary()["steps"] == 301
+
+
+def test_a_life_broken_off_in_a_step_is_written_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM, signal.SIGTERM))) == 128 + signal.SIGTERM
+    assert summary()["steps"] == 300
+    assert "horde: broken off. What was lived until then is in a/report.html" in capsys.readouterr().err
+
+
+def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nohup horde learn`: the terminal goes, the life stays."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGHUP))) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert summary()["steps"] == 600
+
+
+def test_other_commands_end_by_a_signal_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in ENDING:
+        monkeypatch.setattr(cli, "write_report", lambda _path, number=number: signal.raise_signal(number))
+        assert cli.main(["report", "a"]) == 128 + number
+    assert capsys.readouterr().err == 3 * "horde: broken off.\n"
+
+
+def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
+    with heard() as signals:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert signals.seen == [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
+    assert signals.exit_code == 143
+
+
+def test_while_a_body_is_stopped_a_signal_is_noted_and_no_more() -> None:
+    signals = Signals()
+    signals.ask_first(lambda: None)
+    signals.only_note()
+    for _ in range(4):
+        signals(signal.SIGINT, None)
+    assert signals.seen == [signal.SIGINT] * 4
+
+
+# ---- the body is stopped first ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["its steps", "a signal", "a fault", "a second signal"])
+def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables take seconds, a batch of a large Horde as long; the robot rolls meanwhile."""
+    done: list[str] = []
+
+    class Robot(ToyBody):
+        def close(self) -> None:
+            done.append("body closed")
+
+    def on_step(age: int) -> None:
+        if age == 300 and end != "its steps":
+            if end == "a fault":
+                raise type("HordeEnvError", (Exception,), {})("the robot is gone")
+            at(300, *[signal.SIGTERM] * (2 if end == "a second signal" else 1))(age)
+
+    close, write = Life.close, tables.write_csv
+    monkeypatch.setattr(Life, "close", lambda life: (done.append("record ended"), close(life))[1])
+    monkeypatch.setattr(tables, "write_csv", lambda path, *rest: (done.append(path.name), write(path, *rest))[1])
+    live(monkeypatch, Robot(on_step=on_step))
+    assert done[:3] == ["body closed", "record ended", "questions.csv"]
+    assert done.count("body closed") == 1
+
+
+def test_a_body_that_fails_as_it_is_closed_costs_no_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Robot(ToyBody):
+        def close(self) -> None:
+            raise type("HordeEnvError", (Exception,), {})("the cable was pulled")
+
+    assert live(monkeypatch, Robot()) == 1
+    assert summary()["steps"] == 600
+    assert "the cable was pulled. What was lived until then is in a/report.html" in capsys.readouterr().err
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def files_of_at_most(n_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond a size, as on a disk that is full by then; Python ignores the signal that comes too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_record_that_takes_no_more_ends_the_life_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are written 1,024 at once; of the second thousand some fit, and those stay, whole."""
+    words = ["learn", "--steps", "5000", "--excursion-probability", "0", "--out", "a"]
+    with files_of_at_most(70_003):  # within a row: rows have 48 bytes, the header a multiple of 64
+        assert live(monkeypatch, ToyBody(), words) == 1
+    err = capsys.readouterr().err
+    assert "a/log/life.rec cannot be written (File too large). What was lived until then is in a/report.html" in err
+    assert "Traceback" not in err
+    stream = read(Path("a/log/life.rec"))
+    assert stream.rows["step"].tolist() == list(range(len(stream)))
+    assert 1024 < len(stream) < 2048
+    assert Path("a/log/life.rec").stat().st_size == stream.header["offset"] + len(stream) * stream.rows.itemsize
+    assert summary()["steps"] == 2047
+    assert summary()["stopped_early"] is True
+    assert f"life.rec is cut off: it ends at step {len(stream) - 1:,} of 2,047" in Path("a/report.html").read_text()
+
+
+def test_excursions_that_take_no_more_end_the_life_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["learn", "--steps", "5000", "--excursion-probability", "1", "--horizon", "1", "--out", "a"]
+    with files_of_at_most(20_000):
+        assert live(monkeypatch, ToyBody(), words) == 1
+    assert "a/log/excursions.rec cannot be written (File too large)" in capsys.readouterr().err
+    assert 0 < summary()["steps"] < 5000
+
+
+def test_tables_that_cannot_be_written_are_left_to_the_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None of them in part: a summary says that all the others are there."""
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("horde_agent.run_folder.write_whole", full)
+        assert live(monkeypatch, ToyBody()) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "horde: What was learned is not written: a/questions.csv cannot be written (No space left on device). The log "
+        "is in a/log: `horde report a` learns from it again."
+    )
+    assert cli.main(["report", "a"]) == 0
+    assert summary()["steps"] == 600
+
+
+def mounted(folder: Path, options: str) -> bool:
+    """Mount a small disk, where that is allowed."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return False
+
+
+def test_a_disk_that_fills_up_in_mid_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another program takes what is left of it: nothing fits any more, neither log nor tables nor page."""
+    disk = tmp_path / "disk"
+    if not mounted(disk, "size=3m"):
+        pytest.skip("needs the right to mount a small disk")
+    try:
+
+        def fill(age: int) -> None:
+            if age == 300:
+                with contextlib.suppress(OSError), (disk / "other").open("wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+
+        words = ["learn", "--steps", "5000", "--excursion-probability", "0", "--out", str(disk / "a")]
+        assert live(monkeypatch, ToyBody(on_step=fill), words) == 1
+        err = capsys.readouterr().err.splitlines()[-1]
+        assert err.startswith(f"horde: {disk}/a/log/life.rec cannot be written (No space left on device). What was ")
+        assert err.endswith(f"`horde report {disk}/a` learns from it again.")
+
+        (disk / "other").unlink()
+        assert cli.main(["report", str(disk / "a")]) == 0
+        assert 0 < json.loads((disk / "a" / "summary.json").read_text())["steps"] < 1024
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

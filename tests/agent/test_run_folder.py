@@ -1,0 +1,357 @@
+"""The folder of a run: one run's alone, tried before anything takes time, and gone again where nothing was lived."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from horde_agent import cli, jobs, run
+from horde_agent.config import BadInput, LearnConfig, resolve
+from horde_agent.run_folder import RunFolder, write_csv, write_json
+from tests.agent.doubles import ToyBody
+from tests.agent.test_ending import mounted
+
+NOBODY = 65534
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def no_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody get as far as a body, which comes before all compiling."""
+
+    def make(_config: LearnConfig) -> None:
+        raise AssertionError("the folder was not tried first")
+
+    monkeypatch.setattr(cli, "_make_env", make)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the command, check that it was refused in one line and left nothing, and return that line."""
+    before = sorted(Path.cwd().rglob("*"))
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert sorted(Path.cwd().rglob("*")) == before
+    return err
+
+
+# ---- one run's alone -------------------------------------------------------------------------------------------------
+
+
+def at_once(config: LearnConfig, n: int = 16) -> list[Path | str]:
+    """Let so many programs choose a folder at once; return what each has got, or was told."""
+
+    def create(_: int) -> Path | str:
+        try:
+            return RunFolder.create(config).path
+        except BadInput as error:
+            return str(error)
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(create, range(n)))
+
+
+def test_lives_that_begin_at_once_get_folders_of_their_own() -> None:
+    Path("runs/simulator-2").mkdir(parents=True)
+    found = at_once(resolve(LearnConfig()))
+    assert sorted(found, key=str) == sorted((Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str)
+
+
+def test_a_folder_that_somebody_makes_first_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the making."""
+    make = Path.mkdir
+
+    def beaten(path: Path, *rest: Any, **options: Any) -> None:
+        if path.name == "simulator-1" and not path.exists():
+            make(path)
+            (path / "config.toml").touch()
+        make(path, *rest, **options)
+
+    monkeypatch.setattr(Path, "mkdir", beaten)
+    assert RunFolder.create(resolve(LearnConfig())).path == Path("runs/simulator-2")
+
+
+def test_of_lives_that_want_one_folder_one_gets_it_and_the_others_are_told() -> None:
+    found = at_once(resolve(LearnConfig(out=Path("mine"))))
+    assert found.count(Path("mine")) == 1
+    assert found.count("--out mine already holds a run; name a new folder") == 15
+    assert (Path("mine") / "config.toml").stat().st_size > 0
+
+
+def test_the_config_in_the_folder_names_it() -> None:
+    RunFolder.create(resolve(LearnConfig()))
+    assert 'out = "runs/simulator-1"' in Path("runs/simulator-1/config.toml").read_text()
+
+
+def test_a_folder_that_is_given_back_was_never_there() -> None:
+    """But those that stood there before stay, and what somebody else has put beside."""
+    Path("old").mkdir()
+    for out in ("new/deep/run", "old", "old/run"):
+        RunFolder.create(resolve(LearnConfig(out=Path(out)))).give_back()
+        assert [path.name for path in Path.cwd().rglob("*")] == ["old"]
+    folder = RunFolder.create(resolve(LearnConfig(out=Path("new/run"))))
+    Path("new/note.txt").touch()
+    folder.give_back()
+    assert sorted(map(str, Path("new").rglob("*"))) == ["new/note.txt"]
+
+
+# ---- tried at once ---------------------------------------------------------------------------------------------------
+
+
+def too_long() -> str:
+    return "n" * 300
+
+
+def below_a_file() -> str:
+    Path("file").touch()
+    return "file/run"
+
+
+def with_a_foreign_letter() -> str:
+    return os.fsdecode(b"\xe9t\xe9")
+
+
+BAD = {below_a_file: "Not a directory", too_long: "File name too long", with_a_foreign_letter: "is no UTF-8"}
+
+
+@pytest.mark.parametrize("out", BAD)
+def test_a_folder_that_cannot_be_is_refused_before_all_else(
+    out: Callable[[], str], no_body: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = out()
+    said = refused(["learn", "--out", name], capsys)
+    assert said.startswith("horde: --out ")
+    assert BAD[out] in said
+
+
+@pytest.mark.parametrize("out", [below_a_file, too_long])
+@pytest.mark.parametrize("words", ["bench --quick --only tile", "reproduce chain"])
+def test_so_it_is_by_the_other_commands(
+    words: str, out: Callable[[], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: Any) -> None:
+        raise AssertionError("the folder was not tried first")
+
+    monkeypatch.setattr("horde_agent.bench.sections.Bench.tile", measured)
+    monkeypatch.setattr("horde_agent.reproduce.command._live_ahead", measured)
+    name = out()
+    assert BAD[out] in refused([*words.split(), "--out", name], capsys)
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder into which one may look but not write; who may write anywhere, as root, is somebody else meanwhile."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        folder = Path(outer) / "closed"
+        folder.mkdir(0o555)
+        if user == 0:
+            os.seteuid(NOBODY)
+        yield folder
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("words", ["learn", "bench --quick --only tile", "reproduce chain"])
+def test_a_folder_without_permission_is_refused(
+    words: str,
+    no_body: None,
+    closed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(closed.parent)
+    said = refused([*words.split(), "--out", str(closed / "run")], capsys)
+    assert f"--out {closed / 'run'} cannot be written (Permission denied); name a folder elsewhere" in said
+
+
+def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """100,000 rows of 3 channels: 8 + 8 + 3 x 4 + 3 x 4 + 4 + 2 + 1 + 1 = 48 bytes each, and 2 MB for the tables."""
+
+    class Usage(NamedTuple):
+        free: int
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
+    said = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
+    assert "--out a has room for 6.5 MB, and this run needs 6.8" in said
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
+    monkeypatch.setattr(jobs, "warm_up", lambda *_: 0.0)
+    assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0
+
+
+@pytest.mark.parametrize(("options", "said"), [("size=4k", "No space left"), ("ro", "Read-only file system")])
+def test_a_disk_that_takes_nothing_is_refused(
+    options: str, said: str, no_body: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = tmp_path / "disk"
+    if not mounted(disk, options):
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        if options != "ro":
+            with contextlib.suppress(OSError), (disk / "other").open("wb", buffering=0) as file:
+                file.write(bytes(8192))
+        assert said in refused(["learn", "--out", str(disk / "run")], capsys)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# ---- the body before the compiler ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--backend serial --port /dev/no_such_robot", "there is no port /dev/no_such_robot"),
+        ("--backend drops --port 127.0.0.1:1", "127.0.0.1"),
+    ],
+)
+def test_a_port_that_is_refused_is_told_before_anything_is_compiled(
+    words: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for home in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(home, str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setattr(run, "Horde", lambda *_, **__: pytest.fail("it was compiled first"))
+    assert said in refused(["learn", *words.split()], capsys)
+
+
+def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First without a drive, to see that it is there; while kernels are compiled nobody holds it."""
+    done: list[Any] = []
+
+    class Robot(ToyBody):
+        def reset(self, **options: Any) -> Any:
+            done.append(options.get("options"))
+            return super().reset(**options)
+
+        def close(self) -> None:
+            done.append("closed")
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: Robot())
+    monkeypatch.setattr(jobs, "warm_up", lambda *_: done.append("compiled"))
+    words = ["learn", "--backend", "serial", "--port", "/dev/robot", "--steps", "30", "--excursion-probability", "0"]
+    assert cli.main([*words, "--out", "a"]) == 0
+    assert done == [{"manoeuvre": "stay"}, "closed", "compiled", None, "closed"]
+
+
+# ---- files that appear whole or not at all ---------------------------------------------------------------------------
+
+
+def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_csv(Path("t.csv"), ["a"], [[1.0]])
+    before = Path("t.csv").read_bytes()
+
+    def full(self: Path, *_: Any, **__: Any) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match=r"No space left on device: 't\.csv'"):
+        write_csv(Path("t.csv"), ["a"], [[2.0]])
+    with pytest.raises(OSError, match=r"'t\.json'"):
+        write_json(Path("t.json"), {"a": 1})
+    assert Path("t.csv").read_bytes() == before
+    assert [path.name for path in Path.cwd().iterdir()] == ["t.csv"]
+
+
+def test_a_table_has_lines_that_every_reader_knows() -> None:
+    write_csv(Path("t.csv"), ["name", "x"], [["a,b", float("nan")], ["c", 1 / 3]])
+    assert Path("t.csv").read_bytes() == b'name,x\r\n"a,b",\r\nc,0.333333333\r\n'
+
+
+# ---- a log that is too short -----------------------------------------------------------------------------------------
+
+
+class Replayed(ToyBody):
+    """A recorded life of some steps."""
+
+    def __init__(self, n_steps: int) -> None:
+        super().__init__()
+        self.n_steps = n_steps
+
+    def step(self, action: int) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, self.age >= self.n_steps, info
+
+
+def replay(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    Path("log.csv").touch()
+    monkeypatch.setattr(cli, "_make_env", lambda _config: Replayed(n_steps))
+    return ["learn", "--backend", "replay", "--log", "log.csv", "--passes", "2", "--out", "a"]
+
+
+def test_a_log_that_is_too_short_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = replay(9, monkeypatch)
+    said = refused(words, capsys)
+    assert "a log of 9 steps is too short to learn from and to score; 10 are needed" in said
+    assert cli.main(replay(10, monkeypatch)) == 0
+
+
+def test_questions_that_a_log_cannot_answer_leave_no_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = replay(50, monkeypatch)
+    Path("mine.toml").write_text('[[family]]\npolicies = ["left"]\ngammas = [0.5]\n')
+    assert "'left/g0.5/age' in mine.toml is not one" in refused([*words, "--questions", "mine.toml"], capsys)
+
+
+def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the second of a thousand passes over 70 rows: 69 updates in the first, 20 and more in the second."""
+    learned: list[int] = []
+
+    def see(_watch: Any, student: Any, step: int) -> None:
+        learned.append(student.learning_steps)
+        if len(learned) == 100:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("horde_agent.telemetry.MspbeWatch.see", see)
+    words = replay(99, monkeypatch)
+    words[words.index("2")] = "1000"
+    assert cli.main(words) == 130
+    summary = json.loads(Path("a/summary.json").read_text())
+    assert (summary["steps"], summary["stopped_early"], summary["learning_steps"]) == (99, True, learned[99])
+    page = Path("a/report.html").read_text()
+    assert "Stopped early, after 99 steps: SIGINT" in page
+    assert "Learned in 1.43 passes" in page  # 100 of 70 rows
+    assert summary["mean_nmsre"] is not None
+
+
+def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(replay(200, monkeypatch)) == 0
+    before = json.loads(Path("a/summary.json").read_text())
+    questions = Path("a/questions.csv").read_text()
+    for table in ("summary.json", "questions.csv"):
+        Path("a", table).unlink()
+    assert cli.main(["report", "a"]) == 0
+    after = json.loads(Path("a/summary.json").read_text())
+    timed = {"wall_s", "steps_per_s", "learn_ms", "stopped_early"}
+    assert {k: v for k, v in after.items() if k not in timed} == {k: v for k, v in before.items() if k not in timed}
+    assert Path("a/questions.csv").read_text() == questions
+    assert "(unfinished)" in Path("a/report.html").read_text()

@@ -1,0 +1,77 @@
+"""The tables of a log that was learned from, by a made-up score."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.config import LearnConfig
+from horde_agent.holdout import Holdout
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.questions import nexting
+from horde_agent.results import time_summary
+from horde_agent.run import Run
+from horde_agent.run_folder import SUMMARY_KEYS, RunFolder
+from horde_agent.tables import write_reading
+from horde_agent.telemetry import Durations
+from tests.agent.doubles import ToyBody
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Six questions, the first of which is set aside."""
+    face = Interface.of(ToyBody())
+    horde = Horde(nexting(face, (0.0, 0.5)), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    horde._set_aside(np.array([0]), "for the sake of it")
+    return Run(LearnConfig(backend="replay", seed=5), face, horde, RunFolder(tmp_path), notes=["It snowed."])
+
+
+def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
+    """NMSRE .5, 1, 2, .5, 4 of the sound ones; the mean predictor is beaten by the second, fourth and sixth of six."""
+    score = Holdout(
+        channel=np.array([0, 1, 2, 0, 1, 2]),
+        gamma=np.array([0.0, 0.0, 0.0, 0.5, 0.5, 0.5]),
+        predictions=np.zeros((2, 6)),
+        returns=np.ones((2, 6)),
+        variance=np.array([1.0, 2.0, 0.0, 4.0, 5.0, 6.0]),
+        nmsre=np.array([0.1, 0.5, 1.0, 2.0, 0.5, 4.0]),
+        nmsre_of_mean=np.array([0.2, 0.6, 1.0, 3.0, 0.4, 5.0]),
+    )
+    student: Any = SimpleNamespace(learning_steps=30, n_updated=90)
+    timed = time_summary(60, 0.1, 2.0, Durations(), Durations())
+    facts = timed | {"deadlines_missed": None, "gaps": 3, "crc_errors": None}
+    summary = write_reading(run, student, score, 12.5, facts)
+
+    assert set(summary) == set(SUMMARY_KEYS)
+    assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (1.6, 1.0, 0.4)
+    assert (summary["learning_steps"], summary["n_updated_per_step"], summary["gaps"]) == (30, 3.0, 3)
+    assert (summary["backend"], summary["seed"], summary["n_excursions"]) == ("replay", 5, None)
+    assert summary["stopped_early"] is False
+    details = json.loads(run.folder.details.read_text())
+    assert details["share_better_than_mean_predictor"] == pytest.approx(3 / 5)
+    assert details["mean_predictor"]["mean_nmsre"] == pytest.approx(2.0)
+    note, other = details["notes"]
+    assert other == "It snowed."
+    assert "Learned in 12.5 passes over the first 70% of the log; scored on the last 2 steps" in note
+    assert "scores 2.000 in the mean and 1.000 in the median; 60% of the questions do better" in note
+    assert "1 of 6 questions have returns that do not vary" in note
+    with run.folder.questions.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["nmsre"] for line in lines] == ["0.1", "0.5", "1", "2", "0.5", "4"]
+    assert [line["nmsre_of_mean_predictor"] for line in lines] == ["0.2", "0.6", "1", "3", "0.4", "5"]
+    assert {line["n_tests"] for line in lines} == {"2"}
+
+
+def test_a_run_that_was_stopped_says_so_in_both_tables(run: Run) -> None:
+    run.stopped_by = "SIGTERM"
+    student: Any = SimpleNamespace(learning_steps=0, n_updated=0)
+    assert run.learned(student)["stopped_early"] is True
+    assert run.learned(student)["n_updated_per_step"] is None
+    assert (run.details()["stopped_by"], run.details()["unfinished"]) == ("SIGTERM", False)

@@ -1,0 +1,246 @@
+"""A run whose tables were never written, or are lost: `horde report` makes them from the log, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import Phase, read
+from horde_agent.telemetry import Sampler
+from tests.agent.doubles import ToyBody
+
+TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
+"""What a log cannot tell."""
+TABLES = ("summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv")
+
+OWN = """
+[[family]]
+policies = ["left", "uniform"]
+gammas = [0.5, 0.9]
+
+[[feedback]]
+questions = ["left/g0.9/saw"]
+intervals = [8]
+tilings = 4
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _often() -> Iterator[None]:
+    """Sample the MSPBE so often that some samples fall due within a drive."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sampler.__init__, "__defaults__", (5,))
+        yield
+
+
+def lived(path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Live in a toy body that breaks now and then, and return the run's folder."""
+    faults: dict[int, dict[str, Any]] = {100: {"gap": 1}, 300: {"applied": 0}, 500: {"stale": 1, "gap": 1}}
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults=faults))
+    assert cli.main([*f"learn --steps 700 --horizon 8 --seed 1 {words} --out".split(), str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        return lived(tmp_path_factory.mktemp("runs") / "life", "", patch)
+
+
+@pytest.fixture
+def cut(life: Path, tmp_path: Path) -> Path:
+    """The life, killed before it could write its tables."""
+    return without_tables(life, tmp_path)
+
+
+def without_tables(run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(run, tmp_path / "cut", ignore=shutil.ignore_patterns(*TABLES, "*.png", "*.html"))
+    return tmp_path / "cut"
+
+
+def summary(run: Path) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return table
+
+
+def known(run: Path) -> dict[str, Any]:
+    """Return what a log can tell of a summary."""
+    return {key: value for key, value in summary(run).items() if key not in TIMED}
+
+
+def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
+    life: Path, cut: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", str(cut)]) == 0
+
+    assert known(cut) == known(life)
+    assert summary(cut)["gaps"] == 2  # the body's, not those of drives and resets
+    assert summary(cut)["stopped_early"] is True
+    assert summary(cut)["wall_s"] is summary(cut)["crc_errors"] is None
+    for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv"):
+        assert (cut / table).read_text() == (life / table).read_text(), table
+    page = (cut / "report.html").read_text()
+    assert "cut (unfinished)</h1>" in page
+    assert "cut off after 700 of 700 steps" in page
+    assert "missing or damaged" not in page
+    assert capsys.readouterr().out == f"{cut / 'report.html'}\n"
+
+
+def test_it_stays_marked_when_it_is_drawn_once_more(cut: Path) -> None:
+    for _ in range(2):
+        assert cli.main(["report", str(cut)]) == 0
+        assert "cut (unfinished)</h1>" in (cut / "report.html").read_text()
+
+
+def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life: Path, cut: Path) -> None:
+    """As after SIGKILL: the last buffer is lost, no row says that the life ended."""
+    whole = (cut / "log" / "life.rec").read_bytes()
+    rows = read(life / "log" / "life.rec").rows
+    (cut / "log" / "life.rec").write_bytes(whole[: len(whole) - 300 * rows.itemsize - 11])
+
+    assert cli.main(["report", str(cut)]) == 0
+    assert summary(cut)["steps"] == rows["step"][-302]
+    assert summary(cut)["weights_sha256"] != summary(life)["weights_sha256"]
+    page = (cut / "report.html").read_text()
+    assert f"cut off after {rows['step'][-302]} of 700 steps" in page
+    assert f"{rows.itemsize - 11} bytes of a row are left out" in page
+
+
+@pytest.mark.parametrize("table", ["questions.csv", "learning_curve.csv"])
+def test_a_table_that_is_gone_is_made_again_and_no_other_is_touched(life: Path, tmp_path: Path, table: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(life, run)
+    (run / table).unlink()
+    before = (run / "summary.json").read_text()
+
+    assert cli.main(["report", str(run)]) == 0
+    assert (run / table).read_text() == (life / table).read_text()
+    assert (run / "summary.json").read_text() == before
+    page = (run / "report.html").read_text()
+    assert f"{table} was missing and is made again from the log" in page
+    assert "unfinished" not in page
+
+
+def test_what_another_version_learned_is_not_passed_off_as_this_ones(life: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(life, run)
+    (run / "questions.csv").unlink()
+    (run / "summary.json").write_text(json.dumps(summary(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"}))
+
+    assert cli.main(["report", str(run)]) == 0
+    assert "differs from what summary.json tells of: that is of version 0.0.9" in (run / "report.html").read_text()
+
+
+def test_own_questions_and_what_is_fed_back_are_kept_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may have changed, or be gone, when the log is learned from again."""
+    file = tmp_path / "mine.toml"
+    file.write_text(OWN)
+    life = lived(tmp_path / "life", f"--questions {file}", monkeypatch)
+    file.unlink()
+    again = without_tables(life, tmp_path)
+
+    assert (life / "questions.toml").read_text() == OWN
+    assert cli.main(["report", str(again)]) == 0
+    assert known(again) == known(life)
+    assert summary(again)["n_questions"] == 12
+
+
+def test_a_life_of_random_policies_is_learned_from_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are drawn by the seed."""
+    life = lived(tmp_path / "life", "--questions policies", monkeypatch)
+    again = without_tables(life, tmp_path)
+    assert cli.main(["report", str(again)]) == 0
+    assert known(again) == known(life)
+
+
+def damage(run: Path, file: str, change: Callable[[str], str]) -> None:
+    (run / file).write_text(change((run / file).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("config.toml", lambda text: text[: text.index("[versions]")], "config.toml is cut off before its versions"),
+        ("config.toml", lambda text: text[:15], "config.toml cannot be read"),
+        ("config.toml", lambda text: f"speed = 3\n{text}", "unknown setting 'speed'"),
+        ("config.toml", None, "neither a summary.json nor a config.toml"),
+        ("log/life.rec", None, "neither tables nor a log"),
+    ],
+)
+def test_a_log_is_not_learned_from_under_settings_that_nobody_chose(
+    cut: Path, file: str, change: Callable[[str], str] | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if change is None:
+        (cut / file).unlink()
+    else:
+        damage(cut, file, change)
+    before = sorted(cut.rglob("*"))
+    assert cli.main(["report", str(cut)]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert sorted(cut.rglob("*")) == before
+
+
+def test_a_log_of_the_first_version_says_what_it_lacks(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its header told neither the tile layout nor the ranges of the observation."""
+    path = cut / "log" / "life.rec"
+    whole = path.read_bytes()
+    head = whole[: whole.index(b"\n") + 1]
+    path.write_bytes(head.replace(b'"low":', b'"hid":') + whole[len(head) :])
+    assert cli.main(["report", str(cut)]) == 2
+    assert "life.rec does not tell 'low' of its body" in capsys.readouterr().err
+
+
+def test_a_log_with_nothing_lived_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = cut / "log" / "life.rec"
+    path.write_bytes(path.read_bytes()[: read(path).header["offset"]])
+    assert cli.main(["report", str(cut)]) == 2
+    assert "nothing was lived in it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("after", [0, 400])
+def test_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
+    cut: Path, after: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worn disk: an observation that is none. Where there is nothing before it, the log is refused."""
+    path = cut / "log" / "life.rec"
+    stream = read(path)
+    rows = stream.rows.copy()
+    row = after and next(k for k in range(after, len(rows)) if (rows["phase"][k - 1 : k + 1] == Phase.BEHAVE).all())
+    rows["observation"][row] = np.nan
+    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + rows.tobytes())
+    assert cli.main(["report", str(cut)]) == (0 if row else 2)
+    err = capsys.readouterr().err
+    if row:
+        reached = rows["step"][row - 1]
+        assert summary(cut)["steps"] == reached
+        assert (
+            f"life.rec is damaged after step {reached}, and learned from up to there"
+            in (cut / "report.html").read_text()
+        )
+    else:
+        assert "life.rec cannot be learned from again: observation must lie in [0, 1]" in err
+
+
+def test_the_excursions_are_recorded_anew_where_their_file_is_gone(life: Path, cut: Path) -> None:
+    (cut / "log" / "excursions.rec").unlink()
+    assert cli.main(["report", str(cut)]) == 0
+    assert (cut / "log" / "excursions.rec").read_bytes() == (life / "log" / "excursions.rec").read_bytes()
+    assert 'src="nmsre.png"' in (cut / "report.html").read_text()
+
+
+def test_the_curve_has_a_line_per_excursion(life: Path) -> None:
+    """So that what is compared above is no empty table."""
+    with (life / "learning_curve.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == summary(life)["n_excursions"] > 5

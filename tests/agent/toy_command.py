@@ -1,0 +1,33 @@
+"""The command `horde` with a toy body in the simulator's place, for a process of its own.
+
+`python -m tests.agent.toy_command FOLDER WORDS...`: at its step 300 the body makes FOLDER/reached and waits until there
+is a FOLDER/go, so that what happens meanwhile happens in the middle of a life.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from horde_agent import cli
+from tests.agent.doubles import ToyBody
+
+PAUSE_AT = 300
+
+
+def main(folder: Path, words: list[str]) -> int:
+    """Run the command, and let the body pause once."""
+
+    def pause(age: int) -> None:
+        if age == PAUSE_AT:
+            (folder / "reached").touch()
+            while not (folder / "go").exists():
+                time.sleep(0.01)
+
+    cli._make_env = lambda _config: ToyBody(on_step=pause)  # type: ignore[assignment]
+    return cli.main(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

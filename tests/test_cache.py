@@ -1,0 +1,92 @@
+"""Where numba keeps what it compiles: found, if need be in a temporary folder, and never a reason to stop.
+
+A process of its own each, whose numba finds no folder but NUMBA_CACHE_DIR, as in a hardened container, or for a user
+without a home, whom the package does not belong to.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
+
+ROOT = Path(__file__).resolve().parents[1]
+NO_FOLDER = """
+import sys
+from numba.core import caching
+caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
+"""
+AGENT, ENV = "horde_agent.kernels._jit", "horde_env._jit"
+
+
+def ran(code: str, package: str, folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Compile a kernel of a package's own kind, and call it."""
+    (folder / "mine.py").write_text(f"from {package} import kernel\n@kernel\ndef twice(x):\n    return 2.0 * x\n")
+    call = "from mine import twice\nprint(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
+    own = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | environment
+    own["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
+    command = [sys.executable, "-c", code + call, *words]
+    return subprocess.run(command, env=own, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_without_any_folder_a_temporary_one_is_taken_and_named(tmp_path: Path) -> None:
+    """The next start finds there what this one has compiled; nobody else may write there."""
+    first, second = (ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path)) for _ in range(2))
+    assert (first.returncode, first.stdout.split(), second.stdout.split()) == (0, ["2.0", "0"], ["2.0", "1"])
+    assert first.stderr.count("RuntimeWarning") == 1
+    assert "name a folder by NUMBA_CACHE_DIR" in first.stderr
+    (folder,) = tmp_path.glob("horde-numba-*")
+    assert str(folder) in first.stderr
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_started_from_there_takes_it_too_and_is_quiet(tmp_path: Path) -> None:
+    """The simulator's process."""
+    start = "import os, subprocess\nimport horde_agent.kernels._jit\n"
+    start += "print(subprocess.run([sys.executable, '-c', 'import horde_env._jit; import horde_agent.kernels._jit'],"
+    start += " capture_output=True, text=True).stderr)\n"
+    done = ran(NO_FOLDER + start, AGENT, tmp_path, TMPDIR=str(tmp_path))
+    assert done.stdout.split() == ["2.0", "0"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have a temporary folder for each user")
+def test_a_temporary_folder_that_others_may_write_is_not_taken(tmp_path: Path) -> None:
+    """What is read from a cache is run."""
+    trap = tmp_path / f"horde-numba-{os.getuid()}"
+    trap.mkdir()
+    trap.chmod(0o777)
+    done = ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path))
+    assert done.stdout.split() == ["2.0", "0"]
+    assert "compiles anew, for about a minute, each time: name a folder by NUMBA_CACHE_DIR" in done.stderr
+    assert list(trap.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", [AGENT, ENV])
+def test_without_even_that_kernels_are_compiled_and_not_kept(package: str, tmp_path: Path) -> None:
+    nowhere = NO_FOLDER + "import tempfile; tempfile.tempdir = '/proc/none'\n"
+    for _ in range(2):
+        done = ran(nowhere, package, tmp_path)
+        assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
+        assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize("package", [AGENT, ENV])
+def test_a_cache_on_a_full_disk_is_told_and_gone_without(package: str, tmp_path: Path) -> None:
+    full = """
+import errno, os
+from numba.core import caching
+def save(self, key, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+caching.IndexDataCacheFile.save = save
+"""
+    done = ran(full, package, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
+    assert f"cannot be kept in {tmp_path / 'cache'}" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr
