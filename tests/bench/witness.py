@@ -10,6 +10,7 @@ Nothing is changed by being watched: the witness wraps functions of objects that
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -142,26 +143,29 @@ class StopWatch:
         self.stops: list[Stop] = []
         self.n_late = self.n_rescued = 0
         self.n_runaways, self._is_coasting = 0, False
-        self._units = self._last = self._stopping = 0
+        self._units = self._silent = self._due = self._stopping = 0
         self._ramp_s = self._cut_t = np.nan
 
     def cut(self, t: float) -> None:
         """Note that the line is cut at `t`."""
         self._cut_t = t
 
+    def command(self, mode: int) -> None:
+        """Note that the robot has taken a control; those of the motors begin its patience anew."""
+        if mode <= firmware.WHEEL_VOLTAGE:
+            self.n_rescued += self._units > 0
+            self._silent, self._units, self._is_coasting = -1, 0, False
+
     def see(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
-        silent, top = int(firm.arm[firmware.SILENT]), int(abs(firm.wheels[firmware.SETPOINT]).max())
+        self._silent += 1
+        silent, top = self._silent, int(abs(firm.wheels[firmware.SETPOINT]).max())
         silent_s = silent * motors.TICK_S
         self._stopping = self._stopping + 1 if robot.control in (HALT, COAST) else 0
         self.n_runaways += self._stopping == OBEYED_CYCLES and top > 0
-        if silent < self._last:
-            self.n_rescued += self._units > 0
-            self._units, self._is_coasting = 0, False
-        self._last = silent
         if silent == firmware.TIMEOUT_CYCLES - 1:
-            self._units, self._ramp_s = top, np.nan
+            self._units, self._ramp_s, self._due = top, np.nan, self._cycles_to_zero(firm.arm, top)
         elif silent >= firmware.TIMEOUT_CYCLES and self._units:
             if np.isnan(self._ramp_s) and top < self._units:
                 self._ramp_s = silent_s
@@ -170,12 +174,19 @@ class StopWatch:
                 since = cut_s if cut_s <= silent_s else np.nan
                 self.stops.append(Stop(self._units, self._ramp_s, silent_s, since, np.nan))
                 self._units, self._is_coasting = 0, True
-            elif silent >= firmware.TIMEOUT_CYCLES - 1 + self._units:
+            elif silent >= self._due:
                 self.n_late += 1
                 self._units = 0
         elif self._is_coasting and abs(robot.machine.motion[motors.RIM_SPEED]).max() < STANDING_M_S:
             self.stops[-1] = self.stops[-1]._replace(stand_s=silent_s)
             self._is_coasting = False
+
+    def _cycles_to_zero(self, arm: Any, top: int) -> int:
+        """Return after how many silent cycles the wheels must be told 0: a ramp, or duties that outlast one."""
+        if arm[firmware.MODE] != firmware.WHEEL_VOLTAGE:
+            return firmware.TIMEOUT_CYCLES + top
+        ramp_left = max(int(arm[firmware.SLEW_STEPS] - arm[firmware.SLEW_STEP]) + 1, 0)
+        return firmware.TIMEOUT_CYCLES * (1 + math.ceil(ramp_left / firmware.TIMEOUT_CYCLES))
 
 
 @dataclass
@@ -289,6 +300,11 @@ class WatchedBody(EmulatedBody):
         robot, faults = emulator.robot, emulator._faults
         cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.on_the_way_in, faults.on_the_way_out
         send, staged = emulator._send, deque[tuple[bytes, Sent | None]]()
+        command = robot.machine.firmware.command
+
+        def watched_command(mode: int, *values: int) -> None:
+            self.stopwatch.command(mode)
+            command(mode, *values)
 
         def watched_cycle(look: bool = True) -> bytes:
             said = cycle(look)
@@ -339,6 +355,7 @@ class WatchedBody(EmulatedBody):
             send(data)
 
         robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
+        robot.machine.firmware.command = watched_command  # type: ignore[method-assign,assignment]
         faults.on_the_way_in, faults.on_the_way_out = watched_in, watched_out  # type: ignore[method-assign]
         emulator._send = watched_send  # type: ignore[method-assign]
         for line in emulator.lines:

@@ -29,6 +29,7 @@ from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config
 
 CYCLE_S = 0.01
+LAG, STICTION = 3, 1  # the wheels follow three cycles later, and not at all for one unit
 
 
 class Line:
@@ -240,7 +241,8 @@ class VirtualRobot:
 
     def _state(self) -> RobotState:
         raw = self.raw.copy()
-        raw[SPEC.group("motor_velocity")] = self.setpoints
+        speeds = self.speeds[-LAG][1] if len(self.speeds) >= LAG else (0, 0, 0)
+        raw[SPEC.group("motor_velocity")] = [units if abs(units) > STICTION else 0 for units in speeds]
         self.firmware.wheels[firmware.TEMPERATURE] = raw[SPEC.group("motor_temperature")]
         self.firmware.wheels[firmware.CLICKS] = 4 * np.array(self.setpoints)
         raw[SPEC.index("overheating")] = self.firmware.overheated
