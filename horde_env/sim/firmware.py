@@ -284,9 +284,20 @@ class Firmware:
 
     def boot(self) -> None:
         """Switch off and on again: at rest, in velocity mode, the voltage cap to grow from 0."""
+        self.wheels[:] = 0
+        self.reset_arm()
+
+    def reset_arm(self) -> None:
+        """Switch the ARM off and on, and not the motor AVRs: they remember."""
         self.arm[:] = 0
         self.arm[SLEW_STEP] = 1  # of no steps: no ramp is under way
-        self.wheels[:] = 0
+        self.wheels[:CLICKS] = 0
+
+    def set_duty(self, wheel: int, duty: int) -> None:
+        """Set one wheel's duty, as the console does: no command that the timeout knows of; no such wheel: the mode."""
+        self.arm[MODE] = WHEEL_VOLTAGE
+        if 0 <= wheel < self.wheels.shape[1]:
+            self.wheels[SETPOINT, wheel] = clamped(duty, ARM_LIMIT)
 
     def command(self, mode: int, a: int, b: int, c: int) -> None:
         """Hand over one control packet (see the kernel of that name)."""

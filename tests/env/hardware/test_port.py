@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import serial
 
+from horde_env.emulation.receiver import Receiver
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import MI_ON, STOP, Control, drive, encode_control
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import aggregate
-from horde_env.hardware.stream import ControlParser, StateParser
+from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake
@@ -216,7 +217,9 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
         assert p.lost == ""
 
     assert late.sent == encode_control(asked)[:n_sent] + bytes(53) + encode_control(asked)
-    heard = ControlParser().feed(late.sent)
+    robot = Receiver()
+    robot.take(late.sent)
+    heard = robot.controls()
     assert heard[-1] == asked
     assert {control[:2] for control in heard} == {(1, 20)}
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from horde_env.clock import RealTimeClock
+from horde_env.emulation.receiver import Receiver
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import MI_ON, Control, MotorMode, decode_control
 from horde_env.hardware.port import serial_for_url
-from horde_env.hardware.stream import ControlParser
 from horde_env.hardware.wire import RobotState
 from horde_env.sim import firmware
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
@@ -37,7 +37,7 @@ class Line:
 
     def __init__(self, folder: Path) -> None:
         self.url = str(folder / "robot")
-        self.parser = ControlParser()
+        self.receiver = Receiver()
         self._ends: tuple[int, ...] = ()
         self.n_plugs = 0
         self.plug()
@@ -73,7 +73,8 @@ class Line:
         return b""
 
     def controls(self, data: bytes) -> list[Control]:
-        return self.parser.feed(data)
+        self.receiver.take(data)
+        return self.receiver.controls()
 
     def say(self, state: RobotState, t: float) -> bytes:
         """Send a state; return what was sent."""
