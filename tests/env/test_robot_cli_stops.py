@@ -20,7 +20,7 @@ from horde_env import cli
 from horde_env.backend import Frame
 from horde_env.emulator import Emulator
 from horde_env.hardware import robot_file
-from horde_env.hardware.control import COAST, FILL, HALT, encode_control
+from horde_env.hardware.control import COAST, FILL, HALT, LEAVE, WAKE, encode_control
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.wire import RobotState, encode_state
@@ -162,7 +162,10 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
 def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
     velocity: int, code: int, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
+    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
+
+    One that turns all the same may drive to its dock by itself: its console ends that.
+    """
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
     raw[SPEC.index("motor_velocity_220")] = velocity
@@ -173,12 +176,15 @@ def test_a_stop_is_sent_to_the_port_and_the_wheels_are_looked_at(
         nonlocal heard
         heard = terminal.hear(len(FILL) + 27)
         terminal.say(encode_state(RobotState(raw)))
+        if code:
+            heard += terminal.hear(9 + len(WAKE) + len(FILL) + 27)
 
     robot = threading.Thread(target=answer)
     robot.start()
     assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
     robot.join()
-    assert heard == FILL + halt + halt + coast
+    stop = FILL + halt + halt + coast
+    assert heard == stop + bool(code) * (encode_control(LEAVE) + WAKE + stop)
     out, err = capsys.readouterr()
     assert ("its wheels are at rest" in out) is (code == 0)
     assert ("switch the robot off" in err) is (code == 1)
@@ -260,7 +266,7 @@ def test_an_emulated_robot_in_a_process_of_its_own_is_stopped_and_ended() -> Non
         assert process.stdout is not None
         path = process.stdout.readline().split()[1]
         assert process.stdout.readline().split()[1].startswith("socket://127.0.0.1:")
-        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 1  # at its console it does not answer
+        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 0  # woken at its console it answers
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 143, err

@@ -13,7 +13,7 @@ import serial
 from horde_env.emulation.receiver import Receiver
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
-from horde_env.hardware.control import MI_ON, STOP, Control, drive, encode_control
+from horde_env.hardware.control import STOP, WAKE, Control, drive, encode_control
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import aggregate
 from horde_env.hardware.stream import StateParser
@@ -148,12 +148,12 @@ def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
 
 
 def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
-    """After a reset: a prompt, no packets. CR "mi on" CR, seven bytes, starts them."""
+    """After a reset: a prompt, no packets. CR "mi on" CR starts them; before, its own way to the dock is ended."""
     heard: list[bytes] = []
 
     def console() -> None:
         terminal.say(b"Critterbot\rcritterprompt> ")
-        heard.append(terminal.hear(7))
+        heard.append(terminal.hear(len(WAKE)))
         terminal.say(b"mi on\r" + GOLDEN)
 
     robot = threading.Thread(target=console)
@@ -162,7 +162,7 @@ def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
         assert handshake(p, listen_s=0.01, patience_s=LIMIT_S).number == 1
         robot.join()
 
-    assert heard == [b"\rmi on\r"] == [MI_ON]
+    assert heard == [b"\rrecharge stop\rmi on\r"] == [WAKE]
 
 
 def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
