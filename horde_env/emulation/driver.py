@@ -22,7 +22,8 @@ class DropsLine(SocketLine):
 
     As the original: each sound state packet becomes a drop, IR distance scrambled; after each packet the newest control
     that has come since the last one goes to the robot, older ones are lost; what comes in must be whole control drops,
-    else the host is cut off. It differs in taking one host and in checking the CRC, so that a packet spoiled on its
+    else the host is cut off. It leaves its socket as the operating system made it: drops wait until the host has
+    acknowledged the last ones. It differs in taking one host and in checking the CRC, so that a packet spoiled on its
     way from the microcontroller is missing, where the original passes it on.
 
     Args:
@@ -30,6 +31,8 @@ class DropsLine(SocketLine):
         port: Its port; 0 for any.
         clock: The driver's wall clock, in seconds, for the drops' time.
     """
+
+    waits_for_company = True
 
     def __init__(self, host: str, port: int, clock: Callable[[], float]) -> None:
         super().__init__(host, port)

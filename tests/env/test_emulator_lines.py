@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import serial
 from numpy.random import default_rng
 
 from horde_env.emulation.driver import DropsLine
@@ -24,7 +25,7 @@ from horde_env.emulator import Emulator
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control
-from horde_env.hardware.port import Port
+from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
 from horde_env.serving import serve
@@ -192,6 +193,15 @@ def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None
             assert third.recv(16)
 
 
+@pytest.mark.parametrize(
+    ("make", "waits"), [(SocketLine, False), (lambda host, port: DropsLine(host, port, lambda: 0.0), True)]
+)
+def test_bytes_of_the_serial_line_go_at_once_and_drops_wait_for_company(make: Any, waits: bool) -> None:
+    with contextlib.closing(make("127.0.0.1", 0)) as line, socket.create_connection(address(line.url)):
+        client = until(lambda: (line._accept(), line._client)[1])
+        assert bool(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is not waits
+
+
 def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -251,6 +261,34 @@ def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
     assert line.await_received(50, LIMIT_S)
     line.read()
     assert host.recv(1) == b""
+
+
+def bundles(line: DropsLine, port: Any) -> list[int]:
+    """Return how many drops are there for a host after each one that the driver sends; the host speaks with every 10th.
+
+    No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops take.
+    """
+    sizes = []
+    for k in range(200):
+        line.write(GOLDEN)
+        if k % 10 == 0:
+            port.write(drops.encode_control_drop(Control(0)))
+            line.read()
+        sizes.append(len(port.read(100 * drops.STATE_SIZE)) // drops.STATE_SIZE)
+    return sizes[50:]  # a new connection acknowledges at once for a while
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="acknowledging at once is Linux's")
+def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_acknowledgements() -> None:
+    """The original driver's Nagle against the host's delayed acknowledgement: drops in fours, 40 ms old."""
+    sizes = {}
+    for whose, connect in (("pyserial's", serial.serial_for_url), ("ours", serial_for_url)):
+        with contextlib.closing(DropsLine("127.0.0.1", 0, lambda: 0.0)) as line:
+            with contextlib.closing(connect(line.url, timeout=0)) as port:
+                until(lambda: (line._accept(), line._client)[1])  # noqa: B023
+                sizes[whose] = bundles(line, port)
+    assert max(sizes["pyserial's"]) >= 4
+    assert max(sizes["ours"]) <= 2
 
 
 def test_a_spoilt_packet_makes_no_drop(driver: tuple[DropsLine, socket.socket]) -> None:
