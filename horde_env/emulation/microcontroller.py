@@ -23,7 +23,7 @@ from horde_env.hardware.control import Control, LedMode, MotorMode
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import motors
-from horde_env.sim.firmware import CLICKS
+from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import N_RAW, Machine
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.sim.sensors import Senses
@@ -31,6 +31,7 @@ from horde_env.sim.state import BodyState
 
 Floats = NDArray[np.float64]
 
+WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
 MISALIGNED_SHARE = 0.299  # of the real robot's packets carry that flag: 2,988 of the log's 9,998, independent of time
 
@@ -93,6 +94,18 @@ class Microcontroller:
         self._start()
         self._look(self.machine.state((0.0, 0.0)), self._seen)
 
+    @property
+    def is_hung(self) -> bool:
+        """Whether the ARM hangs (`hang`)."""
+        return bool(self.machine.firmware.arm[HUNG])
+
+    def hang(self) -> None:
+        """Let the ARM hang: it says nothing, hears nothing, and the motor AVRs stop by themselves after 0.6 s.
+
+        Its watchdog resets it after 3 s. Bytes that come meanwhile go round its ring.
+        """
+        self.machine.firmware.hang()
+
     def reboot(self) -> None:
         """Reset the ARM alone, as its watchdog does: motors off, charging disabled, back at the console."""
         self.machine.firmware.reset_arm()
@@ -123,8 +136,13 @@ class Microcontroller:
             look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
                 the reader is known not to use. The motion is the same either way.
         """
-        look = look or self.recharger is not None
+        is_hung = self.is_hung
+        look = (look or self.recharger is not None) and not is_hung
         previous = self._advance(look)
+        if is_hung:
+            if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
+                self.reboot()
+            return b""
         if look:
             self._seen = self.machine.state(self._velocity_before)
             self._look(previous, self._seen)

@@ -31,7 +31,7 @@ WHEEL_SPACE, XYTHETA_SPACE, WHEEL_VOLTAGE = 0, 1, 2
 NOT_MOTOR_MODES = (0x68, 0x6E)  # exit, charging, reference voltage, amplifier: they leave the motors alone
 
 # Words of `arm`.
-MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, N_WORDS = range(7)
+MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
 
 # Rows of `wheels`: what the ARM keeps, what the sensors give (bytes), what the AVR keeps, what the AVR says.
 REQUEST, SLEW_TARGET, SLEW_AT, SETPOINT, SLEW_INTERVAL = 0, 1, 2, 3, 4
@@ -40,6 +40,7 @@ INTEGRAL, LAST_ERROR, REDUCTION, CAP, STOOD, STALL_PERIODS, LAST_CAPPED = 8, 9, 
 OUTPUT, DUTY, N_ROWS = 15, 16, 17
 
 TIMEOUT_CYCLES = 50  # the motor event that counts so many since the last command begins the stop
+AVR_TIMEOUT_PERIODS = 61  # without a word from the ARM, after which a motor AVR takes 0 for its setpoint
 ARM_LIMIT = 100  # wheel units the ARM accepts
 AVR_LIMIT = 25  # wheel units the AVR goes for
 FRACTION_BITS = 16  # of SLEW_AT and SLEW_INTERVAL
@@ -262,9 +263,14 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
         wheels: The wheels' rows, changed in place.
         bus: Bus voltage in 0.1 V.
         charging: True where the charger holds the motors still.
+
+    While the ARM hangs (`Firmware.hang`) the AVRs go on with its last word for 0.6 s.
     """
-    arm_cycle(arm, wheels)
-    blocked = charging or arm[OVERHEATED] == 1
+    if arm[HUNG] == 0:
+        arm_cycle(arm, wheels)
+    else:
+        arm[HUNG] += 1
+    blocked = charging or arm[OVERHEATED] == 1 or arm[HUNG] > AVR_TIMEOUT_PERIODS + 1
     for i in range(3):
         avr_cycle(wheels, i, arm[MODE] == WHEEL_VOLTAGE, blocked, bus)
 
@@ -292,6 +298,15 @@ class Firmware:
         self.arm[:] = 0
         self.arm[SLEW_STEP] = 1  # of no steps: no ramp is under way
         self.wheels[:CLICKS] = 0
+
+    def hang(self) -> None:
+        """Stop the ARM where it is, until it is reset: from the next cycle on the motor AVRs hear nothing."""
+        self.arm[HUNG] = max(self.arm[HUNG], 1)
+
+    @property
+    def hung_cycles(self) -> int:
+        """For how many cycles the ARM has hung; 0 while it runs."""
+        return max(int(self.arm[HUNG]) - 1, 0)
 
     def set_duty(self, wheel: int, duty: int) -> None:
         """Set one wheel's duty, as the console does: no command that the timeout knows of; no such wheel: the mode."""

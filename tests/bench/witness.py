@@ -22,6 +22,7 @@ from horde_env.backend import Frame
 from horde_env.emulated import EmulatedBody
 from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.faults import DAMAGE, LASTING_S
+from horde_env.emulation.microcontroller import WATCHDOG_CYCLES
 from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT
@@ -159,6 +160,9 @@ class StopWatch:
     def see(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
+        if robot.is_hung:  # then its patience is that of the motor boards
+            self._silent, self._units, self._is_coasting = -1, 0, False
+            return
         self._silent += 1
         silent, top = self._silent, int(abs(firm.wheels[firmware.SETPOINT]).max())
         silent_s = silent * motors.TICK_S
@@ -318,7 +322,7 @@ class WatchedBody(EmulatedBody):
             tick()
             for kind in (*LASTING_S, "reboot"):
                 if faults.counts[kind] > before[kind]:
-                    end = emulator.t if kind == "reboot" else np.inf
+                    end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S if kind == "reboot" else np.inf
                     event = Event(kind, emulator.t, is_open, losses, end)
                     self.tally.events.append(event)
                     self._open_events.append(event)

@@ -12,7 +12,8 @@ from horde_env.hardware.control import Control, MotorMode, encode_control
 from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import decode_state
 from horde_env.robot import critterbot
-from tests.env.emulated import VELOCITY, drive, robot
+from horde_env.sim import firmware
+from tests.env.emulated import VELOCITY, drive, robot, setpoints
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -99,18 +100,47 @@ def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("stall", for_s=0.8)
     assert cycles(it, faults, 80, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
-    assert not it.machine.firmware.wheels[3].any()
+    assert setpoints(it) == [0, 0, 0]
     assert len(cycles(it, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
 
 
-def test_a_watchdog_reset_ends_at_the_console() -> None:
+def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_console() -> None:
     it, faults = faulty()
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("reboot")
-    heard = cycles(it, faults, 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
-    assert b"CritterBOOT" in heard
+    assert cycles(it, faults, 300, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    faults.inject("reboot", for_s=1.0)
+    assert b"CritterBOOT" in cycles(it, faults, 300 + 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
     assert not it.in_mi
-    assert not it.machine.firmware.wheels[3].any()
+    assert faults.counts["reboot"] == 2
+    assert setpoints(it) == [0, 0, 0]
+
+
+def test_the_motor_boards_stop_a_robot_that_hangs_0_6_s_after_its_last_word() -> None:
+    """They go on with the last setpoint till then, whatever comes over the line."""
+    it, faults = faulty()
+    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    faults.inject("reboot")
+    outputs = []
+    for _ in range(64):
+        cycles(it, faults, 1, MotorMode.WHEEL_VOLTAGE, 0, 0, 0)
+        outputs.append(bool(it.machine.firmware.wheels[firmware.OUTPUT].all()))
+    assert outputs == [True] * 61 + [False] * 3
+    assert setpoints(it) == [20, 20, 20]
+
+
+def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() -> None:
+    it, _ = faulty()
+    wheels = it.machine.firmware.wheels
+    drive(it, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    it.machine.power.charging_enabled = True
+    wheels[firmware.INTEGRAL] = 77
+    it.reboot()
+    assert not it.machine.power.charging_enabled
+    assert wheels[firmware.INTEGRAL].tolist() == [77, 77, 77]
+    assert wheels[firmware.CAP].min() > 90
+    assert [it.cycle() for _ in range(60)][1:] == [b""] * 59
+    assert setpoints(it) == [0, 0, 0]
 
 
 # ---- the robot -------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
 from horde_env.serving import serve
+from tests.env.emulated import setpoints
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, config, handshake
 
@@ -366,7 +367,7 @@ def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
         )
     with emulator._lock:
         t = emulator.t
-    until(lambda: not emulator.robot.machine.firmware.wheels[3].any())
+    until(lambda: setpoints(emulator.robot) == [0, 0, 0])
     assert emulator.t - t < 0.9
 
 

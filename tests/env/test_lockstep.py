@@ -220,7 +220,7 @@ def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
         host.port = host.open()
         host.clock.sleep(0.05)
         assert len(host.port.last_two()) == 2
-        assert not host.emulator.robot.machine.firmware.wheels[3].any()
+        assert setpoints(host.emulator.robot) == [0, 0, 0]
         host.life(5)
 
 

@@ -22,7 +22,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(link: Any) -> None:
 
     assert said["failed"] == [], said
     assert said["faults"] >= 150
-    assert said["packets"]["n_damaged"] > 0.8 * said["damage"]["packets damaged"] > 30
+    assert said["packets"]["n_damaged"] > 0.8 * said["damage"]["packets damaged"] > 20
 
 
 PACKETS = [bytes([k]) * 83 for k in range(4)]
