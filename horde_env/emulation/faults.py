@@ -171,13 +171,16 @@ class Faults:
                 self._due.append(kind)
         return data, errors
 
-    def on_the_way_out(self, data: bytes) -> bytes:
-        """Return what arrives at the host of a cycle's bytes from the robot."""
+    def on_the_way_out(self, data: bytes) -> tuple[bytes, bool]:
+        """Return what arrives at the host of a cycle's bytes from the robot, and whether its parity is wrong."""
         if self.is_on("stall"):
-            return b""
+            return b"", False
+        bad_parity = False
         while self._due and data:
-            data = self._damage(self._due.pop(0), data, int(self._rng.integers(len(data))))
-        return data
+            kind = self._due.pop(0)
+            bad_parity = bad_parity or kind != "loss"
+            data = self._damage(kind, data, int(self._rng.integers(len(data))))
+        return data, bad_parity
 
     def _damage(self, kind: str, data: bytes, place: int) -> bytes:
         self.counts[kind] += 1

@@ -115,7 +115,8 @@ class Microcontroller:
     def _start(self, awake: bool | None = None) -> None:
         self.in_mi = self._awake if awake is None else awake
         self.errors = 0
-        self._receiver, self.recharger = Receiver(), None
+        self._receiver = Receiver()
+        self.recharger: Recharger | None = None
         self._says = b"" if self.in_mi else console.banner()
         self._sent = deque([b"", b""], maxlen=2)
 

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Request = tuple[int, int, int]  # x, y (to the RIGHT), theta in wire units
 
 CYCLES_PER_STEP = 5
+ALTERNATING = (1.0, -1.0, 1.0, -1.0)
 SEEN, NEAR = 10, 150  # of 255: the alternation of infrared light that is the beacon's, and the one beside the dock
 DOCKED_BUS = 170  # 0.1 V
 FAST, SLOW, TURN, SLOW_TURN = 20, 8, 10, 4  # wire units
@@ -43,7 +44,7 @@ class Recharger:
 
     def __init__(self) -> None:
         self.state = State.WANDER
-        self._seen: deque[Floats] = deque(maxlen=4)
+        self._seen: deque[Floats] = deque(maxlen=len(ALTERNATING))
         self._n_steps = self._n_standing = 0
         self._direction: Request = WANDERING[0]
 
@@ -57,10 +58,9 @@ class Recharger:
             rng: Source of the direction of a search.
         """
         self._seen.append(ir_light)
-        if len(self._seen) < self._seen.maxlen:
+        if len(self._seen) < len(ALTERNATING):
             return None
-        signs = np.array([1.0, -1.0, 1.0, -1.0])
-        beacon = np.abs(signs @ np.array(self._seen)) // 2
+        beacon = np.abs(np.array(ALTERNATING) @ np.array(self._seen)) // 2
         ahead = int(np.argmax(beacon)) == 0
         self._n_steps += 1
         self._n_standing = 0 if is_moving else self._n_standing + 1

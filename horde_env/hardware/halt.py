@@ -29,9 +29,9 @@ def send_stop(
     """Tell the robot to stop, and return the state that it then sends; None if it sends none.
 
     Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
-    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`). One that drives on,
-    or is silent, may be on its own way to its dock, or at its console: on a serial line it is told to leave for the
-    console, to end that way, and to talk; and to stop, once more.
+    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`). One that drives
+    on, or is silent, may be on its own way to its dock, or at its console: on a serial line it is told to leave for
+    the console, to end that way, and to talk; and to stop, once more.
 
     Args:
         config: Where the robot is.

@@ -26,7 +26,7 @@ from horde_env.emulation.microcontroller import WATCHDOG_CYCLES
 from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT
-from horde_env.hardware.wire import HEADER, STATE_SIZE
+from horde_env.hardware.wire import CRC, HEADER, STATE_SIZE
 from horde_env.robot import Floats
 from horde_env.sim import firmware, motors
 
@@ -56,7 +56,7 @@ class Ledger:
 
     Attributes:
         n_accepted: Packets accepted that were sent so.
-        n_forged: Packets accepted that never were: must stay 0.
+        n_forged: Packets accepted that never were, or were the ruins of some: must stay 0.
         n_damaged: Damaged packets that lay between two accepted ones of a connection: refused, therefore.
         n_missing: Sound ones that lay there: lost by whoever reads.
         n_unseen: Damaged ones whose bytes the reader had not counted as skipped: must stay 0.
@@ -79,8 +79,9 @@ class Ledger:
             if place is None:
                 self.n_forged += 1
                 return None
-            before = [self._sent.popleft() for _ in range(place + 1)][:-1]
-            self.n_accepted += 1
+            *before, taken = [self._sent.popleft() for _ in range(place + 1)]
+            self.n_forged += taken.fate == "damaged"  # the ruins that the driver makes drops of
+            self.n_accepted += taken.fate == "sound"
             return before
 
     def watch(self, finder: Any) -> Any:
@@ -292,6 +293,7 @@ class WatchedBody(EmulatedBody):
     def _connect(self, url: str, emulator: Emulator) -> SerialBody:
         body = super()._connect(url, emulator)
         at_host = self.wire if self._link == "serial" else self.drops
+        self._said: deque[bytes] = deque(maxlen=16)
         make = body.dialect.parser
         body.dialect = body.dialect._replace(parser=lambda: at_host.watch(make()))
         self._wrap(emulator, body)
@@ -338,17 +340,18 @@ class WatchedBody(EmulatedBody):
             self.tally.where["in"] += _n_damage(faults.counts) - before
             return arrived
 
-        def watched_out(data: bytes) -> bytes:
+        def watched_out(data: bytes) -> tuple[bytes, bool]:
             before = _n_damage(faults.counts)
-            left = way_out(data)
+            left, bad_parity = way_out(data)
             n_hits, packet = _n_damage(faults.counts) - before, data[-STATE_SIZE:]
             is_packet = len(packet) == STATE_SIZE and packet.startswith(HEADER)
             self.tally.where["out" if is_packet else "console"] += n_hits
             fate = "silenced" if not left else "sound" if left.endswith(packet) else "damaged"
             staged.append((left, Sent(packet, fate, len(left)) if is_packet else None))
-            return left
+            self._said.append(packet)
+            return left, bad_parity
 
-        def watched_send(data: bytes) -> None:
+        def watched_send(data: bytes, bad_parity: bool) -> None:
             while staged:  # in lockstep nothing is sent where no host is
                 left, sent = staged.popleft()
                 if left is data:
@@ -356,7 +359,7 @@ class WatchedBody(EmulatedBody):
                         self.tally.where[f"packets {sent.fate}"] += 1
                         self.wire.put(sent)
                     break
-            send(data)
+            send(data, bad_parity)
 
         robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
         robot.machine.firmware.command = watched_command  # type: ignore[method-assign,assignment]
@@ -367,13 +370,12 @@ class WatchedBody(EmulatedBody):
                 self._watch_driver(line)
 
     def _watch_driver(self, line: DropsLine) -> None:
-        """Hold the driver to the packets, and its host to the driver's drops."""
-        self.wire.watch(line._finder)
+        """Hold the driver's host to the drops that were made of packets, and not of what was left of some."""
         make = line._drop
 
         def watched_drop(packet: bytes) -> bytes:
-            drop = make(packet)
-            self.drops.put(Sent(drop, "sound", len(drop)))
+            drop, said = make(packet), [packet.replace(b"\r", b"\n")[:CRC] for packet in self._said]
+            self.drops.put(Sent(drop, "sound" if packet[:CRC] in said else "damaged", len(drop)))
             return drop
 
         line._drop = watched_drop  # type: ignore[method-assign]

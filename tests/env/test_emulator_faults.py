@@ -31,7 +31,7 @@ def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: 
     for _ in range(n):
         faults.tick()
         it.receive(*faults.on_the_way_in(encode_control(Control(mode, *values))))
-        heard += faults.on_the_way_out(it.cycle())
+        heard += faults.on_the_way_out(it.cycle())[0]
     return heard
 
 
@@ -46,7 +46,8 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
         faults.inject(kind)
         assert faults.on_the_way_in(b"") == (b"", 0)
         packet = bytes(range(83))
-        spoilt = faults.on_the_way_out(packet)
+        spoilt, bad_parity = faults.on_the_way_out(packet)
+        assert bad_parity == (kind != "loss")  # which changes no byte
         differing = sum(a != b for a, b in zip(spoilt, packet, strict=False))
         if kind == "loss":
             assert len(spoilt) == 82
@@ -57,7 +58,7 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
         else:
             assert len(spoilt) == 83
             assert 1 <= differing <= 40
-        assert faults.on_the_way_out(packet) == packet
+        assert faults.on_the_way_out(packet) == (packet, False)
         assert faults.counts[kind] == seed + 1
 
 
@@ -81,9 +82,9 @@ def test_damage_waits_for_traffic() -> None:
     faults.inject("flip")
     for _ in range(10):
         faults.on_the_way_in(b"")
-        assert faults.on_the_way_out(b"") == b""
+        assert faults.on_the_way_out(b"") == (b"", False)
     assert faults.counts["flip"] == 0
-    assert faults.on_the_way_out(b"\0") != b"\0"
+    assert faults.on_the_way_out(b"\0")[0] != b"\0"
 
 
 def test_damage_without_traffic_does_not_heap_up() -> None:
@@ -217,7 +218,7 @@ def test_a_parser_survives_every_fault_and_accepts_no_bad_packet() -> None:
         it.receive(*faults.on_the_way_in(PACKET))
         packet = it.cycle()
         said.append(packet)
-        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet))]
+        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet)[0])]
     remaining = iter(said)
     assert all(packet in remaining for packet in heard)
     assert parser.crc_errors > 50

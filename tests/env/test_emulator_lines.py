@@ -17,7 +17,7 @@ import pytest
 import serial
 from numpy.random import default_rng
 
-from horde_env.emulation.driver import DropsLine
+from horde_env.emulation.driver import DropsLine, PacketCutter
 from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
@@ -284,22 +284,67 @@ def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_ack
     """The original driver's Nagle against the host's delayed acknowledgement: drops in fours, 40 ms old."""
     sizes = {}
     for whose, connect in (("pyserial's", serial.serial_for_url), ("ours", serial_for_url)):
-        with contextlib.closing(DropsLine("127.0.0.1", 0, lambda: 0.0)) as line:
-            with contextlib.closing(connect(line.url, timeout=0)) as port:
-                until(lambda: (line._accept(), line._client)[1])  # noqa: B023
-                sizes[whose] = bundles(line, port)
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0)
+        with contextlib.closing(line), contextlib.closing(connect(line.url, timeout=0)) as port:
+            line.await_received(0, LIMIT_S)
+            sizes[whose] = bundles(line, port)
     assert max(sizes["pyserial's"]) >= 4
     assert max(sizes["ours"]) <= 2
 
 
-def test_a_spoilt_packet_makes_no_drop(driver: tuple[DropsLine, socket.socket]) -> None:
+# ---- what the driver makes of a bad line -----------------------------------------------------------------------------
+
+
+def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
+    """Whatever they are, and however the header came: DE 00 AD BE EF is one, for the match goes on where it was."""
+    wrong_crc = GOLDEN[:-1] + b"!"
+    assert PacketCutter().cut(wrong_crc + GOLDEN) == [wrong_crc, GOLDEN]
+    assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
+    cutter = PacketCutter()
+    assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [GOLDEN] * 2
+
+
+def test_a_lost_byte_makes_one_packet_of_the_ruins_and_costs_the_next() -> None:
+    for lost in range(4, 83):
+        ruin, *rest = PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3)
+        assert ruin == GOLDEN[:lost] + GOLDEN[lost + 1 :] + b"\xde", lost
+        assert rest == [GOLDEN] * 2, lost
+    for lost in range(4):
+        assert PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3) == [GOLDEN] * 3, lost
+
+
+def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
+    cutter = PacketCutter()
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    assert cutter.cut(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    cutter.cut(GOLDEN[:30])
+    assert cutter.cut(GOLDEN[30:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+
+
+def test_a_host_is_sent_the_ruins_of_a_packet_and_refuses_them(driver: tuple[DropsLine, socket.socket]) -> None:
+    """A drop for each packet that the driver found; the host takes two of the three, and counts the third."""
     line, host = driver
-    line.write(GOLDEN[:50] + GOLDEN[51:] + GOLDEN[:-1] + b"!" + GOLDEN)
-    line.write(GOLDEN)
+    for data in (GOLDEN, GOLDEN[:50] + GOLDEN[51:], GOLDEN, GOLDEN):
+        line.write(data)
+    line.write(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True)
     parser, n = drops.StateDropParser(), 0
-    while n < 2:
+    while parser.packets + parser.crc_errors < 3:
         n += len(parser.feed(host.recv(4096)))
-    assert (parser.packets, parser.skipped_bytes) == (2, 0)
+    assert (n, parser.crc_errors, parser.skipped_bytes) == (2, 1, 396)
+
+
+def test_the_driver_changes_0d_into_0a_unless_its_terminal_is_cured() -> None:
+    """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
+    for cured, thermal in ((False, 2570), (True, 3341)):
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0, cured=cured)
+        with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
+            host.settimeout(LIMIT_S)
+            line.await_received(0, LIMIT_S)
+            line.write(GOLDEN)
+            drop = drops.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+        assert drop.state.raw[SPEC.group("thermal")][3] == thermal
 
 
 def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[DropsLine, socket.socket]) -> None:

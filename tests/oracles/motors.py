@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the firmware's and the motors' kernels: a ramp is its age, a wheel an object, forces a matrix."""
+"""Slow, obvious twins of the firmware and the motors: a ramp is its age, a wheel an object, forces a matrix."""
 
 from __future__ import annotations
 

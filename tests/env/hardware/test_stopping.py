@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from horde_env.sim import firmware as fw
 from horde_env.sim.firmware import Firmware
 from tests.env.hardware.packets import SPEC
 
-pytestmark = [pytest.mark.hardware, pytest.mark.kernels]
+pytestmark = pytest.mark.hardware
 
 CYCLE_S, BUS = 0.01, 165
 WATCHED = 400  # cycles after the words began: the longest ramp is 1 s, the last word comes after 0.4 s
@@ -188,5 +187,3 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
     said = closing_a_link()
     assert driven_for(said) <= 3
     assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
-
-

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from horde_env.hardware import wire
-from horde_env.hardware.control import STOP
 from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, feed_in_pieces, random_states

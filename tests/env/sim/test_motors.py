@@ -102,8 +102,9 @@ def test_a_stop_ends_in_coasting() -> None:
 
 
 def test_a_stalled_wheel_draws_the_limits_current_then_the_stall_caps() -> None:
-    """Log: speed 0, current 60 to 94 in the second quarter of a second, about 31 from 1.2 s on (the limit), falling
-    from 3 s to 5.3 s after the start (a unit of duty per 60 ms), 3 at last.
+    """Log: speed 0, current 60 to 94 in the second quarter of a second, and about 31, the limit, from 1.2 s on.
+
+    From 3 s to 5.3 s it falls, by a unit of duty per 60 ms; it is 3 at last.
     """
     rows = Bench(is_stuck=True).run((fw.WHEEL_SPACE, 20, 20, 20), 900)
     assert np.all(rows[:, :3] == 0)

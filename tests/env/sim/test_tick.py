@@ -176,7 +176,7 @@ def modules_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: ModuleType) -> None:
-    """Numba looks at a kernel's own file alone: constants of another one, renumbered, would be the old ones for ever."""
+    """Numba looks at a kernel's own file alone: another one's constants, renumbered, would be the old ones for ever."""
     for kernel in kernels_of(module):
         named = modules_in(kernel.decorator_list[:1], module)
         assert modules_in(kernel.body, module) <= named, kernel.name
