@@ -72,6 +72,15 @@ def test_a_ramp_sets_its_last_unit_a_cycle_later(robot: Firmware) -> None:
     assert told[19] == [-19, 12, 6]
 
 
+def test_a_ramp_has_sixteen_bits_behind_the_point(robot: Firmware) -> None:
+    """The longest: 19 units in 200 steps. 179 x 19 / 200 is 17.005, which 15 bits would make 16.9997."""
+    for request, n in (((-100, 0, 0), 101), ((100, 19, 0), 179)):
+        for _ in range(n):
+            robot.command(fw.WHEEL_SPACE, *request)
+            robot.cycle(BUS, False)
+    assert robot.wheels[fw.SETPOINT].tolist() == [79, 17, 0]
+
+
 def test_a_new_request_begins_where_the_wheels_are(robot: Firmware) -> None:
     robot.command(fw.WHEEL_SPACE, 20, 20, 20)
     cycles(robot, 8)
