@@ -168,6 +168,7 @@ def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
     for _ in range(10_000):
         line.write(GOLDEN)
     assert line.n_sent < 10_000 * len(GOLDEN)
+    assert not line._outbox
     line.close()
 
 
@@ -335,6 +336,15 @@ def test_a_host_is_sent_the_ruins_of_a_packet_and_refuses_them(driver: tuple[Dro
     assert (n, parser.crc_errors, parser.skipped_bytes) == (2, 1, 396)
 
 
+def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
+    driver: tuple[DropsLine, socket.socket],
+) -> None:
+    line, host = driver
+    line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
+    drop = host.recv(396, socket.MSG_WAITALL)
+    assert drop[24 + 4 * 90 : 24 + 4 * 91] == b"\0\0\0\x09"
+
+
 def test_the_driver_changes_0d_into_0a_unless_its_terminal_is_cured() -> None:
     """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
     for cured, thermal in ((False, 2570), (True, 3341)):
@@ -352,6 +362,7 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[D
     for _ in range(30_000):
         line.write(GOLDEN)
     assert line.n_sent < 30_000 * 396
+    assert len(line._outbox) < 2 * 396  # what has no room is lost, not kept
     parser, host_is_silent = drops.StateDropParser(), False
     host.settimeout(0.2)
     while not host_is_silent:

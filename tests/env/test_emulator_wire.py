@@ -13,6 +13,7 @@ from horde_env.hardware.control import MI_ON, Control, LedMode, MotorMode, encod
 from horde_env.hardware.ir_light import IrLightUnwrapper
 from horde_env.hardware.wire import decode_state
 from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.firmware import SLEW_TARGET
 from horde_env.sim.pen import load_pen
 from horde_env.sim.sensors import Senses
 from tests.env.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
@@ -112,14 +113,15 @@ def test_the_consoles_motor_with_three_numbers_drives_for_half_a_second() -> Non
 
 
 def test_the_consoles_motor_with_two_numbers_is_the_duty_of_one_wheel() -> None:
-    """Until the timeout, which has not been told of it: half a second at most. Numbers are signed bytes, up to 100."""
+    """Until the timeout, which has not been told of it: it comes every 50 cycles, the next in cycle 150.
+
+    Numbers are signed bytes, and duties 100 at most.
+    """
     asleep, _ = console(b"motor 1 -30")
     assert setpoints(asleep) == [0, -30, 0]
-    n = 0
     while setpoints(asleep) != [0, 0, 0]:
         asleep.cycle(look=False)
-        n += 1
-    assert n <= 50
+    assert asleep.n_cycles == 150
     assert setpoints(console(b"motor 2 120")[0]) == [0, 0, 100]
     assert setpoints(console(b"motor 2 200")[0]) == [0, 0, -56]
     assert setpoints(console(b"motor 7 50")[0]) == [0, 0, 0]
@@ -141,6 +143,12 @@ def test_the_console_clears_its_error_flags() -> None:
     assert answers[0] & PARITY
     asleep.cycle()
     assert not int(asleep.cycle().split(b": ")[1].split(b"\r")[0], 16) & PARITY
+
+
+@pytest.mark.parametrize("line", [b"mi on", b"  mi   on", b"mi on now please"])
+def test_the_console_looks_at_the_first_two_words(line: bytes) -> None:
+    asleep, _ = console(line)
+    assert is_packet(asleep.cycle())
 
 
 def test_a_longer_line_than_the_console_takes_counts_by_its_end() -> None:
@@ -167,6 +175,19 @@ def test_recharge_start_drives_the_robot_and_no_command_stops_it() -> None:
     say(asleep, MotorMode.ENABLE_CHARGING)
     asleep.cycle()
     assert asleep.machine.power.charging_enabled
+
+
+def test_on_its_way_the_robot_thinks_every_50_ms_and_looks_at_what_nobody_reads() -> None:
+    """Its target changes with a step of 50 ms and at no other time, and no packet is a repeated one."""
+    awake, _ = console(b"recharge start\rmi on", n=40)
+    targets, packets = [], []
+    for _ in range(1_000):
+        packets.append(awake.cycle(look=False))
+        targets.append(tuple(awake.machine.firmware.wheels[SLEW_TARGET]))
+    changes = [k for k in range(1, len(targets)) if targets[k] != targets[k - 1]]
+    assert len(changes) > 4
+    assert len({k % 5 for k in changes}) == 1
+    assert len(set(packets)) == len(packets)
 
 
 def test_recharge_stop_gives_the_robot_back() -> None:

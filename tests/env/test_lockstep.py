@@ -147,6 +147,20 @@ def test_sensors_that_nobody_uses_are_read_only_when_asked_for() -> None:
     assert motion(2) == motion(None) == motion(10)
 
 
+def test_the_last_two_packets_before_a_deadline_are_made_anew() -> None:
+    with Host() as host:
+        looks, advance = [], host.emulator.advance
+
+        def noting(*, look: bool = True, speak: bool = True) -> None:
+            looks.append(look)
+            advance(look=look, speak=speak)
+
+        host.emulator.advance = noting  # type: ignore[method-assign]
+        for _ in range(2):
+            host.step(Control(0))
+        assert looks == ([False] * 8 + [True] * 2) * 2
+
+
 def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
@@ -237,6 +251,7 @@ def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
         host.life(3)
         host.port.close()
         host.clock.sleep(0.5)
+        assert not host.emulator.lines[0]._outbox  # weeks of it would heap up
         host.port = host.open()
         host.clock.sleep(0.05)
         assert host.port.counts == (5 * 83, 5, 0, 0)

@@ -114,6 +114,15 @@ def test_across_the_end_of_the_ring_a_packet_acts_with_four_of_its_five_bytes(pl
     assert heard(robot, PLAIN) == [ASKED]
 
 
+def test_a_byte_that_was_not_there_takes_no_place_in_the_ring() -> None:
+    """A ring later the end is where it was: a packet that begins nine bytes before it waits for its fifth byte."""
+    robot = at_place(RING - 8)
+    heard(robot, PLAIN[:8])
+    heard(robot, PLAIN[8:] + bytes(RING - 10))
+    assert heard(robot, PLAIN[:8]) == []
+    assert heard(robot, PLAIN[8:]) == [ASKED]
+
+
 @pytest.mark.parametrize("place", [RING - 9, RING - 4, 0, 500])
 def test_elsewhere_in_the_ring_it_waits_for_the_fifth(place: int) -> None:
     robot = at_place(place)
