@@ -169,11 +169,12 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
         made.read(body, body, 0.01 * (i + 1), rng, values[i])
     zones = values[:, 45]
     changes = np.flatnonzero(np.diff(zones))
-    assert np.all(np.diff(changes) == 14)
+    assert np.all(np.diff(changes) % 14 == 0)  # a new reading may be the old one
+    assert np.all(np.diff(changes[:10]) == 14)
     way = zones[300:].mean() - zones[99]
     assert way > 1.5
-    refreshed = zones[changes[changes >= 99] + 1]
-    shares = (refreshed[:3] - zones[99]) / way
+    refreshed = zones[changes[changes >= 99][0] + 1 + 14 * np.arange(3)]
+    shares = (refreshed - zones[99]) / way
     np.testing.assert_allclose(shares, 1 - np.exp(-0.14 / THERMAL_LAG_S * np.arange(1, 4)), atol=0.1)
 
 
