@@ -156,9 +156,9 @@ class Emulator:
             speak: False where no host is there to read: nothing is written that the next one would find.
         """
         with self._lock:
-            data = self._cycle(look)
+            said = self._cycle(look)
             if speak:
-                self._send(data)
+                self._send(*said)
 
     def start(self, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Run in a thread, `speed` times as fast as real time, until `close`.
@@ -198,8 +198,8 @@ class Emulator:
     ) -> None:
         self.close()
 
-    def _cycle(self, look: bool) -> bytes:
-        """Let the robot take one cycle and return what comes out at the lines' end."""
+    def _cycle(self, look: bool) -> tuple[bytes, bool]:
+        """Let the robot take one cycle; return what comes out at the lines' end, and whether its parity is wrong."""
         self._faults.tick()
         self._plug()
         heard = b"".join(line.read() for line in self.lines)
@@ -216,14 +216,14 @@ class Emulator:
         elif self._absent and not is_unplugged:
             self._absent = [line for line in self._absent if not _is_plugged_in(line)]
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, bad_parity: bool) -> None:
         for line in self.lines:
-            line.write(data)
+            line.write(data, bad_parity)
 
     def _run(self, speed: float, monotonic: Callable[[], float]) -> None:
         """Keep the pace: cycles at their instants, what they say a little later."""
         period_s, begin, k, delays = TICK_S / speed, monotonic(), 0, packet_delays(self._jitter)
-        sending: deque[tuple[float, bytes]] = deque()
+        sending: deque[tuple[float, tuple[bytes, bool]]] = deque()
         while not self._stop.is_set():
             cycle_at = begin + k * period_s
             due = min(cycle_at, sending[0][0]) if sending else cycle_at
@@ -233,13 +233,13 @@ class Emulator:
             if pause_s < -SLIP_S:
                 self.n_slips += 1
                 begin -= pause_s
-                sending = deque((t - pause_s, data) for t, data in sending)
+                sending = deque((t - pause_s, said) for t, said in sending)
             with self._lock:
                 if due < cycle_at:
-                    self._send(sending.popleft()[1])
+                    self._send(*sending.popleft()[1])
                     continue
-                data = self._cycle(look=True)
-            sending.append((cycle_at + next(delays) / speed, data))
+                said = self._cycle(look=True)
+            sending.append((cycle_at + next(delays) / speed, said))
             k += 1
 
 

@@ -1,10 +1,17 @@
 """The microcontroller's text console, which it shows after a reset: lines end in CR alone, nothing is echoed.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c). Commands that look at a
-chip, flash it, or move the robot by itself answer with a prompt here and do nothing.
+Two of its commands move the robot: `motor`, one wheel's duty or three wheels' speeds, for half a second, and
+`recharge start`, until the robot has found its dock or is told to stop.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c). Commands that look at a chip or
+flash it answer with a prompt here and do nothing.
 """
 
 from __future__ import annotations
+
+import re
+from itertools import takewhile
+from typing import NamedTuple
 
 from horde_env.sim.machine import Machine
 
@@ -15,8 +22,9 @@ HELP = {
     "help": "Do you need help?",
     "status": "status",
     "error": "error [clear]",
-    "motor": "motor [motor1speed] [motor2speed] [motor3speed]",
+    "motor": "motor [motor #] [speed #], or\r      [motor1speed] [motor2speed] [motor3speed]",
     "mi": "mi on",
+    "recharge": "recharge [start|stop]",
     "avr": "avr [0|1]",
     "vref": "vref [0|1]",
     "amp": "amp [0|1]",
@@ -33,7 +41,6 @@ SILENT = frozenset(
         "get_adcspi",
         "mode",
         "pid",
-        "recharge",
         "bootloader",
     ]
 )
@@ -46,8 +53,25 @@ def banner() -> bytes:
     return text.encode("ascii") + PROMPT
 
 
-def answer(line: bytes, machine: Machine, errors: int) -> tuple[bytes, str]:
-    """Return the console's answer to one line, and what the microcontroller is to do: "", "mi on" or "reset now".
+TOLD = ("mi on", "reset now", "error clear", "recharge start", "recharge stop")
+
+
+class Answer(NamedTuple):
+    """What comes of one line.
+
+    Attributes:
+        says: The console's answer.
+        does: What the microcontroller is to do: one of TOLD, "motor", or "".
+        numbers: Of "motor": a wheel and its duty, or three wheels' speeds.
+    """
+
+    says: bytes
+    does: str = ""
+    numbers: tuple[int, ...] = ()
+
+
+def answer(line: bytes, machine: Machine, errors: int) -> Answer:
+    """Return what comes of one line.
 
     Args:
         line: What was typed, without its CR.
@@ -56,21 +80,30 @@ def answer(line: bytes, machine: Machine, errors: int) -> tuple[bytes, str]:
     """
     text = line.decode("latin-1")
     words = text.split()
-    name = words[0] if words else ""
+    name, numbers = words[0] if words else "", _leading_numbers(words[1:])
     says, does = "", ""
-    if name == "help":
+    if " ".join(words[:2]) in TOLD:
+        does = " ".join(words[:2])
+    elif name == "help":
         says = "List of commands and usage: \r" + "".join(f"{key} - {usage}\r" for key, usage in HELP.items())
     elif name == "status":
         says = _status(machine, errors)
     elif name == "error":
         says = f"Error status: {errors:x}\r"
-    elif name == "avr" and words[1:] in (["0"], ["1"]):
-        machine.power.charging_enabled = words[1] == "1"
-    elif words in (["mi", "on"], ["reset", "now"]):
-        does = " ".join(words)
+    elif name == "motor" and len(numbers) >= 2:
+        does = name
+    elif name == "motor":
+        says = "Invalid argument(s) for motor.\r"
+    elif name == "avr" and numbers:
+        machine.power.charging_enabled = numbers[0] != 0
     elif name not in HELP and name not in SILENT:
         says = f'Invalid command: "{text}"\r'
-    return b"\r" + says.encode("latin-1") + PROMPT, does
+    return Answer(b"\r" + says.encode("latin-1") + PROMPT, does, numbers[:3])
+
+
+def _leading_numbers(words: list[str]) -> tuple[int, ...]:
+    """Return the whole numbers that come first."""
+    return tuple(int(word) for word in takewhile(re.compile(r"[+-]?[0-9]+").fullmatch, words))
 
 
 def _status(machine: Machine, errors: int) -> str:

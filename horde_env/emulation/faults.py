@@ -3,7 +3,7 @@
     loss, flip, burst            a byte of the line's traffic is lost, one of its bits flipped, up to 40 bytes changed
     stall                        nothing passes in either direction for a while
     unplug                       the device vanishes, and is back under the same name after a while
-    reboot                       the microcontroller's watchdog: back at the console, motors off
+    reboot                       the microcontroller hangs for 3 s, till its watchdog: back at the console, motors off
     low_battery, heat, stuck_wheel   of the robot itself, for a while
 
 The damage hits a byte of the cycle's traffic, whichever its direction. Damage on the way to the robot sets the error
@@ -136,8 +136,8 @@ class Faults:
             if len(self._due) < MOST_WAITING:
                 self._due.append(kind)
         elif kind == "reboot":
-            self.counts[kind] += 1
-            self._robot.reboot()
+            self.counts[kind] += not self._robot.is_hung
+            self._robot.hang()
         else:
             lasting_s = float(self._rng.uniform(*LASTING_S[kind])) if for_s is None else for_s
             if kind not in self._ends:
@@ -171,13 +171,16 @@ class Faults:
                 self._due.append(kind)
         return data, errors
 
-    def on_the_way_out(self, data: bytes) -> bytes:
-        """Return what arrives at the host of a cycle's bytes from the robot."""
+    def on_the_way_out(self, data: bytes) -> tuple[bytes, bool]:
+        """Return what arrives at the host of a cycle's bytes from the robot, and whether its parity is wrong."""
         if self.is_on("stall"):
-            return b""
+            return b"", False
+        bad_parity = False
         while self._due and data:
-            data = self._damage(self._due.pop(0), data, int(self._rng.integers(len(data))))
-        return data
+            kind = self._due.pop(0)
+            bad_parity = bad_parity or kind != "loss"
+            data = self._damage(kind, data, int(self._rng.integers(len(data))))
+        return data, bad_parity
 
     def _damage(self, kind: str, data: bytes, place: int) -> bytes:
         self.counts[kind] += 1

@@ -40,8 +40,8 @@ class Line(Protocol):
     def read(self) -> bytes:
         """Return what the robot receives now."""
 
-    def write(self, data: bytes) -> None:
-        """Send what the robot says."""
+    def write(self, data: bytes, bad_parity: bool = False) -> None:
+        """Send what the robot says; where its parity is wrong, only who looks at that knows."""
 
     def flush(self) -> None:
         """Send what has not been sent."""
@@ -88,7 +88,7 @@ class Ends(ABC):
     def _put(self, data: bytes) -> int:
         """Give bytes to the operating system, without waiting; return how many it took."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  a pseudo terminal has no parity
         """Send bytes; what has no room is lost."""
         self._outbox += data
         if not self.in_lockstep:

@@ -1,7 +1,7 @@
 """The robot's ARM as its serial line shows it: a console, then state packets at 100 Hz; no threads and no time.
 
 One call of `cycle` is the ARM's 10 ms: the motors' event and the physics, the sensors, the commands that have come,
-one state packet, and all error flags cleared. A command therefore acts from the next cycle on.
+one state packet, all error flags cleared, and the recharger. A command therefore acts from the next cycle on.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
@@ -15,13 +15,15 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from horde_env.emulation import console
+from horde_env.emulation import console, recharger
+from horde_env.emulation.receiver import Receiver
+from horde_env.emulation.recharger import Recharger
 from horde_env.hardware import wire
 from horde_env.hardware.control import Control, LedMode, MotorMode
-from horde_env.hardware.stream import ControlParser
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import motors
+from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import N_RAW, Machine
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.sim.sensors import Senses
@@ -29,7 +31,7 @@ from horde_env.sim.state import BodyState
 
 Floats = NDArray[np.float64]
 
-RING = 1024  # bytes of the ARM's receive buffer, which the hardware fills without looking
+WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
 MISALIGNED_SHARE = 0.299  # of the real robot's packets carry that flag: 2,988 of the log's 9,998, independent of time
 
@@ -68,8 +70,8 @@ class Microcontroller:
         in_mi: Whether state packets are sent; False at the console.
         errors: Error flags since the last packet.
         n_cycles: Cycles of 10 ms since `boot`.
-        control: The last control packet that acted, or None.
-        leds: The ring's 16 x (red, green, blue), as custom LED packets have set them.
+        control: The last control packet that the robot took, without its LEDs, or None.
+        recharger: Drives to the dock in place of the host, whose commands are ignored; None where it does not.
     """
 
     def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
@@ -89,30 +91,43 @@ class Microcontroller:
         self._velocity_before = (0.0, 0.0)
         self._seen: BodyState | None = self.machine.state((0.0, 0.0))
         self.control: Control | None = None
-        self.leds = bytes(48)
         self._start()
         self._look(self.machine.state((0.0, 0.0)), self._seen)
 
+    @property
+    def is_hung(self) -> bool:
+        """Whether the ARM hangs (`hang`)."""
+        return bool(self.machine.firmware.arm[HUNG])
+
+    def hang(self) -> None:
+        """Let the ARM hang: it says nothing, hears nothing, and the motor AVRs stop by themselves after 0.6 s.
+
+        Its watchdog resets it after 3 s. Bytes that come meanwhile go round its ring.
+        """
+        self.machine.firmware.hang()
+
     def reboot(self) -> None:
         """Reset the ARM alone, as its watchdog does: motors off, charging disabled, back at the console."""
-        self.machine.firmware.boot()
+        self.machine.firmware.reset_arm()
         self.machine.power.charging_enabled = False
         self._start(awake=False)
 
     def _start(self, awake: bool | None = None) -> None:
         self.in_mi = self._awake if awake is None else awake
         self.errors = 0
-        self._ring, self._parser = bytearray(), ControlParser()
+        self._receiver = Receiver()
+        self.recharger: Recharger | None = None
         self._says = b"" if self.in_mi else console.banner()
         self._sent = deque([b"", b""], maxlen=2)
 
-    def receive(self, data: bytes, errors: int = 0) -> None:
-        """Take bytes off the line into the receive buffer; a bad parity or frame only sets its flag in `errors`.
+    @property
+    def leds(self) -> bytes:
+        """The ring's 16 x (red, green, blue), as custom LED packets have set them."""
+        return self._receiver.leds
 
-        The buffer is a ring that the hardware fills: bytes that nobody read in time are lost by the whole ring.
-        """
-        self._ring += data
-        del self._ring[: len(self._ring) // RING * RING]
+    def receive(self, data: bytes, errors: int = 0) -> None:
+        """Take bytes off the line into the receive buffer; a bad parity or frame only sets its flag in `errors`."""
+        self._receiver.take(data)
         self.errors |= errors
 
     def cycle(self, look: bool = True) -> bytes:
@@ -122,19 +137,28 @@ class Microcontroller:
             look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
                 the reader is known not to use. The motion is the same either way.
         """
+        is_hung = self.is_hung
+        look = (look or self.recharger is not None) and not is_hung
         previous = self._advance(look)
+        if is_hung:
+            if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
+                self.reboot()
+            return b""
         if look:
             self._seen = self.machine.state(self._velocity_before)
             self._look(previous, self._seen)
         said, self._says = self._says, b""
         if self._packet_rng.random() < MISALIGNED_SHARE:
             self.errors |= POWER_MISALIGNED
-        if not self.in_mi:
-            return said + self._type()
-        self._obey()
-        packet = self._packet()
-        self.errors = 0
-        return said + packet
+        if self.in_mi:
+            self._obey()
+            said += self._packet()
+            self.errors = 0
+        else:
+            said += self._type()
+        if self.recharger is not None and self.n_cycles % recharger.CYCLES_PER_STEP == 0:
+            self._recharge(self.recharger)
+        return said
 
     # ---- sensors -----------------------------------------------------------------------------------------------------
 
@@ -178,33 +202,58 @@ class Microcontroller:
 
     def _type(self) -> bytes:
         """Read one line at the console, if a whole one is there, and return the answer."""
-        end = self._ring.find(b"\r")
-        if end < 0:
+        line = self._receiver.line()
+        if line is None:
             return b""
-        line = bytes(self._ring[:end])
-        del self._ring[: end + 1]
-        says, does = console.answer(line, self.machine, self.errors)
-        if does == "reset now":
-            self.reboot()
-            return b""
-        if does == "mi on":
-            self.in_mi, self.errors = True, 0
+        says, does, numbers = console.answer(line, self.machine, self.errors)
+        match does:
+            case "reset now":
+                self.reboot()
+                return b""
+            case "mi on":
+                self.in_mi, self.errors = True, 0
+            case "error clear":
+                self.errors = 0
+            case "recharge start":
+                self.recharger = Recharger()
+            case "recharge stop":
+                self.recharger = None
+            case "motor" if len(numbers) == 2:
+                self.machine.firmware.set_duty(numbers[0], _signed_byte(numbers[1]))
+            case "motor":
+                self.machine.firmware.command(MotorMode.WHEEL_SPACE, *map(_signed_byte, numbers))
         return says
 
     def _obey(self) -> None:
-        """Read all that has come; the last complete control packet acts, the others are lost."""
-        controls = self._parser.feed(bytes(self._ring)) if self._ring else []
-        self._ring.clear()
+        """Read all that has come; the last control packet acts, the others are lost.
+
+        While the recharger drives, a host may leave for the console and switch charging, and nothing else.
+        """
+        controls = self._receiver.controls()
         if not controls:
             return
         self.control = control = controls[-1]
-        if control.led_mode == LedMode.CUSTOM:
-            self.leds = control.leds
         if control.mode == MotorMode.EXIT:
             self.in_mi = control.led_mode != LedMode.EXIT
         elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
             self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
-        self.machine.firmware.command(control.mode, control.a, control.b, control.c)
+        elif self.recharger is None:
+            self.machine.firmware.command(control.mode, control.a, control.b, control.c)
+
+    def _recharge(self, way: Recharger) -> None:
+        """Let the recharger take a step; its requests are commands like a host's."""
+        own = self.spec.group("ir_light")
+        moving = bool(self.machine.firmware.wheels[CLICKS].any())
+        request = way.step(self._raw[own] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
+        if way.state == recharger.State.DONE:
+            self.recharger = None
+        elif request is not None:
+            self.machine.firmware.command(MotorMode.XYTHETA_SPACE, *request)
+
+
+def _signed_byte(number: int) -> int:
+    """Return what C makes of a number that it puts into a signed char."""
+    return (number + 128) % 256 - 128
 
 
 def build_robot(

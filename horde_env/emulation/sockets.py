@@ -12,6 +12,9 @@ from horde_env.errors import BackendUnavailable
 class SocketLine(Ends):
     """A TCP server that one host at a time may connect to.
 
+    Attributes:
+        waits_for_company: Whether small pieces wait for the host's acknowledgement of those before (Nagle's rule).
+
     Args:
         host: Address to listen on.
         port: Its port; 0 for any.
@@ -19,6 +22,8 @@ class SocketLine(Ends):
     Raises:
         BackendUnavailable: If the address is taken or not of this machine.
     """
+
+    waits_for_company = False
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()
@@ -86,7 +91,7 @@ class SocketLine(Ends):
                 client.close()
                 continue
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not self.waits_for_company)
             self._client = client
 
     def _hang_up(self) -> None:

@@ -21,6 +21,8 @@ from horde_env.robot import RobotSpec
 Floats = NDArray[np.float64]
 
 MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
+# The same of a robot that may be on its own way to its dock (`recharge start`), which ends there and nowhere else.
+WAKE = b"\rrecharge stop" + MI_ON
 BODY_SIZE, LEDS_SIZE = 5, 48
 
 
@@ -146,6 +148,9 @@ STOP = encode_control(HALT)
 # there would be a wild velocity. Zeros complete any half packet and add nothing to it; then comes the stop.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 RESYNC = FILL + STOP
+
+# Back to the console; the one control that a robot on its own way to its dock obeys.
+LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)
 
 # Nothing to the motors at once, without a ramp: they roll on. It ends the runaway of a robot that was left in
 # WHEEL_VOLTAGE. HALT comes before it, in an earlier cycle of the robot's, for only the last packet of a cycle acts, and

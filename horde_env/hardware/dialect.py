@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from horde_env.hardware.control import FILL, MI_ON, Control, encode_control
+from horde_env.hardware.control import FILL, WAKE, Control, encode_control
 from horde_env.hardware.drops import DataSource, StateDropParser, encode_control_drop
 from horde_env.hardware.stream import StateParser, StreamParser
 
@@ -39,7 +39,7 @@ class Dialect(NamedTuple):
     alone_s: float
 
 
-SERIAL = Dialect(encode_control, StateParser, MI_ON, FILL, 0.03)
+SERIAL = Dialect(encode_control, StateParser, WAKE, FILL, 0.03)
 DROPS = Dialect(encode_control_drop, StateDropParser, b"", b"", 0.1)
 
 

@@ -5,10 +5,10 @@
     control    "CritterControlDrop", 5 int32 and 48 LED bytes: 94 bytes, to be sent in ONE write, for the driver drops a
                client whose control comes in two segments
 
-The driver is lossy. It forgets a shift, so a drop's IR distance is the high eight of its ten bits OR the low two
-(`restore_ir_distance`). It clears the wrong terminal flag, so with its terminal's defaults every byte 0D of the wire is
-0A in a drop; nothing in a drop tells which 0A was one, so that cannot be undone (`stty -icrnl` on the robot cures it).
-IR light is modulo 256 as on the wire.
+The driver is lossy. It makes drops of damaged packets, too (`StateDropParser`). It forgets a shift, so a drop's IR
+distance is the high eight of its ten bits OR the low two (`restore_ir_distance`). It clears the wrong terminal flag, so
+with its terminal's defaults every byte 0D of the wire is 0A in a drop; nothing in a drop tells which 0A was one, so
+that cannot be undone (`stty -icrnl` on the robot cures it). IR light is modulo 256 as on the wire.
 
 Source: the original CritterStateDrop, CritterControlDrop, CritterSerialLink and javadrops; confirmed on both servers.
 """
@@ -46,6 +46,12 @@ CONTROL_SIZE = len(CONTROL_START) + 5 * 4 + LEDS_SIZE
 # Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
 SECONDS, MICROSECONDS, SOURCE, POWER, CHARGE, BUS, BATTERY, MOTORS, ACCELERATION = 0, 1, 2, 3, 4, 5, 6, 9, 21
 BUMP, ERRORS, CYCLE_TIME, MONITOR = 58, 90, 91, 92
+# It may drive or is too hot to; before June 2011 neither that nor charging was told.
+MONITOR_STATES = {
+    drive | charging
+    for drive in (0, wire.MONITOR_DRIVE, wire.MONITOR_OVERHEATING)
+    for charging in (0, wire.MONITOR_CHARGING)
+}
 _MOTORS = [MOTORS + 4 * motor + field for field in range(4) for motor in range(3)]
 _CHANNELS = np.array([BUS, *range(BATTERY, MOTORS), *_MOTORS, *range(ACCELERATION, BUMP)])
 _IR_DISTANCE = slice(23, 33)  # among the channels
@@ -210,6 +216,10 @@ def decode_control_drop(frame: bytes) -> Control:
 class StateDropParser(PacketFinder):
     """Turns the driver's stream of bytes into states. Other drops, and anything else, are skipped and counted.
 
+    The driver looks at no checksum and passes none on: where a byte was lost between the robot and it, a drop holds the
+    ruins of two packets. Most of them show it, for their readings are shifted: bits are set that no firmware sets, the
+    copy of the charge state is another, the bus has no voltage, or a cycle time that was always 0 is not.
+
     Attributes:
         newest: The last drop, with its time and source; None before the first.
     """
@@ -220,10 +230,23 @@ class StateDropParser(PacketFinder):
     def __init__(self) -> None:
         super().__init__()
         self.newest: StateDrop | None = None
+        self._is_idle = False  # whether the cycle time was 0, as it is from the firmware of 2011
 
-    def is_sound(self, packet: bytes) -> bool:  # noqa: ARG002  a drop has no checksum: TCP has
-        """Take every frame of the right name and size."""
-        return True
+    def is_sound(self, packet: bytes) -> bool:
+        """Tell whether a frame of the right name and size may come from a sound packet of the robot's."""
+        ints = np.frombuffer(packet, dtype="<i4", offset=len(STATE_START)).tolist()
+        if ints[SOURCE] != DataSource.ROBOT:
+            return True
+        errors, copy = ints[ERRORS] & 0xFFFFFF, ints[ERRORS] >> 24 & 0xFF
+        sound = (
+            ints[BUS] != 0
+            and copy in (ints[CHARGE], 0)  # before June 2011 there was none
+            and errors >> wire.N_ERRORS == 0
+            and ints[MONITOR] in MONITOR_STATES
+            and not (self._is_idle and ints[CYCLE_TIME] != 0)
+        )
+        self._is_idle = self._is_idle or (sound and ints[CYCLE_TIME] == 0)
+        return sound
 
     def feed(self, data: bytes) -> list[RobotState]:
         """Take the next bytes and return the states that are now complete, in their order."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.hardware.control import COAST, HALT
+from horde_env.hardware.control import COAST, HALT, LEAVE
 from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.keepalive import RAMP_S
 from horde_env.hardware.port import Port
@@ -18,6 +18,7 @@ from horde_env.robot import RobotSpec, critterbot
 # How long to wait, after the last word, for a robot to say anything, for its motors to be off (a ramp that goes on as a
 # duty takes 0.5 s), for its wheels to roll out (from an action 0.6 s); and between two looks.
 ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
+TYPED_S = 0.05  # the robot's console reads one line in 10 ms
 
 
 def send_stop(
@@ -30,7 +31,9 @@ def send_stop(
     """Tell the robot to stop, and return the state in which it stands, or that of 3 s later; None if it sends none.
 
     Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
-    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`).
+    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`). One that drives
+    on, or is silent, may be on its own way to its dock, or at its console: on a serial line it is told to leave for
+    the console, to end that way, and to talk; and to stop, once more.
 
     Args:
         config: Where the robot is.
@@ -44,7 +47,14 @@ def send_stop(
         PortLost: If it went away before the stop was sent.
     """
     with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
-        return _stop(port, dialect, monotonic, sleep)
+        state = _stop(port, dialect, monotonic, sleep)
+        if dialect.wake and (state is None or is_driven(state, critterbot())):
+            port.write(dialect.encode(LEAVE))
+            sleep(dialect.alone_s)
+            port.write(dialect.wake)
+            sleep(TYPED_S)
+            state = _stop(port, dialect, monotonic, sleep)
+    return state
 
 
 def _stop(

@@ -5,8 +5,8 @@ the way; but a program that hangs must not be kept moving by its own repetitions
 
 A stop is said in two ways, one after the other:
 
-    HALT    velocity 0, for as long as the robot's ramp may take: it brakes. A turn at 2.3 rad/s ends after 0.9 rad
-            (in the emulator); with duty 0 at once the wheels would roll on freely, to 1.6 rad
+    HALT    velocity 0, for as long as the robot's ramp may take: it brakes. A turn at 3.5 rad/s ends after 0.8 rad
+            (in the emulator); with duty 0 at once the wheels would roll on freely, to 1.5 rad
     COAST   duty 0 from then on. A packet that was damaged on the way into mode 2 leaves a duty, and velocity 0 after it
             changes nothing, for the firmware compares with the ramp's last target, which is 0 already: the wheels
             drive on for ever, past the robot's own timeout. Duty 0 ends that, and sets a timeout that ends it, too

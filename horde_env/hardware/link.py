@@ -126,9 +126,13 @@ class Link:
                 self._thread.join(1.0)  # one that is still connecting lets go by itself
 
     def _say_stop(self, port: Port) -> None:
-        """Say the last words: a stop has neither checksum nor reply, and after COAST the robot's timeout is one too."""
+        """Say the last words: a stop has neither checksum nor reply, and after COAST the robot's timeout is one too.
+
+        They begin with what ends half a packet: a command that was damaged on its way may have left the robot waiting
+        for 48 bytes of colours, which the stops would be.
+        """
         with contextlib.suppress(PortLost):
-            port.write(self._halt)
+            port.write(self._dialect.fill + self._halt)
             self._keep_alive.renew(self._halt)
             self._sleep(APART_S)
             port.write(self._halt)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import COAST, HALT, MI_ON, Control, MotorMode
+from horde_env.hardware.control import COAST, HALT, WAKE, Control, MotorMode
 from horde_env.hardware.dialect import Dialect, is_original_simulator
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import Reading
@@ -65,7 +65,7 @@ def rouse(
     port: Port,
     monotonic: Callable[[], float],
     *,
-    wake: bytes = MI_ON,
+    wake: bytes = WAKE,
     listen_s: float = 0.1,
     patience_s: float = 1.0,
 ) -> Generator[None, None, Reading]:

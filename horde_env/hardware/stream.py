@@ -1,10 +1,9 @@
-"""Packets out of a stream of bytes: the host's reader of state packets, the robot's own reader of control packets."""
+"""Packets out of a stream of bytes: the host's reader of state packets."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from horde_env.hardware.control import BODY_SIZE, LEDS_SIZE, Control, LedMode, decode_control
 from horde_env.hardware.wire import HEADER, STATE_SIZE, RobotState, decode_states, is_sound
 
 
@@ -91,51 +90,3 @@ class StateParser(PacketFinder):
         """Take the next bytes and return the states that are now complete, in their order."""
         found = self.find(data)
         return decode_states(found) if found else []
-
-
-class ControlParser:
-    """The robot's own reader of control packets, with its faults (for the emulator).
-
-    A byte that does not continue the header is consumed and the match starts over at the NEXT byte, so DE DE AD BE EF
-    loses its packet. A packet split in time is completed later; it is returned once its 9 or 57 bytes are all there.
-    That the last packet of a 10 ms cycle wins is up to the caller.
-
-    Attributes:
-        skipped_bytes: Bytes that belong to no packet.
-    """
-
-    def __init__(self) -> None:
-        self.skipped_bytes = 0
-        self._pending = b""
-
-    def feed(self, data: bytes) -> list[Control]:
-        """Take the next bytes and return the controls that are now complete, in their order."""
-        stream, position = self._pending + data, 0
-        controls: list[Control] = []
-        while (start := stream.find(HEADER[:1], position)) >= 0:
-            self.skipped_bytes += start - position
-            position = start
-            n_equal = _length_of_common_start(HEADER, stream[start : start + len(HEADER)])
-            if n_equal < len(HEADER):
-                if start + n_equal == len(stream):
-                    break
-                position = start + n_equal + 1
-                self.skipped_bytes += position - start
-                continue
-            size = len(HEADER) + BODY_SIZE
-            if len(stream) >= start + size and stream[start + size - 1] == LedMode.CUSTOM:
-                size += LEDS_SIZE
-            if len(stream) < start + size:
-                break
-            controls.append(decode_control(stream[start : start + size]))
-            position = start + size
-        if start < 0:
-            self.skipped_bytes += len(stream) - position
-            position = len(stream)
-        self._pending = stream[position:]
-        return controls
-
-
-def _length_of_common_start(a: bytes, b: bytes) -> int:
-    """Return how many leading bytes agree."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

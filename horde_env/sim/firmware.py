@@ -1,8 +1,16 @@
 """The robot's two programs in their own integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
 
 Both run at 100 Hz here. The motor AVR's own period is 10.11 ms; a click is scaled with it, so that four clicks a period
-stay one wheel unit, 0.0176 m/s. Source: the published sources of the Critterbot's firmware (2011)
-(lib_motor.c, lib_monitor.c, avr_motor.c).
+stay one wheel unit, 0.0176 m/s. They have the faults of the real ones, which a host must live with:
+
+    a ramp is not ended      by a duty command or an unknown mode: it goes on, its units now taken for duties
+    an unchanged target      is taken for nothing to do, though duties may have left the wheels elsewhere
+    an unknown mode          asks for duty 0, but does not begin the 0.5 s of the timeout anew
+    what the current limit   took off a setpoint is given back unit by unit even when the setpoint is smaller by then:
+                             the wheel is driven the other way, and forward by a setpoint that fell to 0 at once
+
+Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c, avr_motor.c), and what
+they did beside this one, cycle by cycle, when compiled for a host.
 
 The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and `wheels`, shape
 (N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host speaks to it by `command`, in wire units.
@@ -18,28 +26,31 @@ from horde_env._jit import kernel
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Motor modes of a control packet; any other below STOPS stops the motors.
+# Motor modes of a control packet; any other asks for duty 0.
 WHEEL_SPACE, XYTHETA_SPACE, WHEEL_VOLTAGE = 0, 1, 2
 NOT_MOTOR_MODES = (0x68, 0x6E)  # exit, charging, reference voltage, amplifier: they leave the motors alone
 
 # Words of `arm`.
-MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, N_WORDS = range(7)
+MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
 
 # Rows of `wheels`: what the ARM keeps, what the sensors give (bytes), what the AVR keeps, what the AVR says.
-REQUEST, SLEW_START, SLEW_TARGET, SETPOINT = 0, 1, 2, 3
-CLICKS, CURRENT, TEMPERATURE = 4, 5, 6
-INTEGRAL, LAST_ERROR, REDUCTION, POWER_UP_CAP, STALL_CAP, STALL_PERIODS = 7, 8, 9, 10, 11, 12
-OUTPUT, DUTY, N_ROWS = 13, 14, 15
+REQUEST, SLEW_TARGET, SLEW_AT, SETPOINT, SLEW_INTERVAL = 0, 1, 2, 3, 4
+CLICKS, CURRENT, TEMPERATURE = 5, 6, 7
+INTEGRAL, LAST_ERROR, REDUCTION, CAP, STOOD, STALL_PERIODS, LAST_CAPPED = 8, 9, 10, 11, 12, 13, 14
+OUTPUT, DUTY, N_ROWS = 15, 16, 17
 
 TIMEOUT_CYCLES = 50  # the motor event that counts so many since the last command begins the stop
+AVR_TIMEOUT_PERIODS = 61  # without a word from the ARM, after which a motor AVR takes 0 for its setpoint
 ARM_LIMIT = 100  # wheel units the ARM accepts
 AVR_LIMIT = 25  # wheel units the AVR goes for
+FRACTION_BITS = 16  # of SLEW_AT and SLEW_INTERVAL
 INTEGRAL_LIMIT = 1000
 FULL_DUTY = 127
 BUS_TOO_HIGH = 185  # 0.1 V: above it the motors get nothing
 CURRENT_LIMIT = 30
 STALL_CURRENT = 2
 STALL_PERIODS_PER_STEP = 6
+MOST_STOOD = 255
 BURN_IN_CYCLES = 100
 TOO_HOT, COOL_AGAIN = 65, 85  # temperature bytes: lower is hotter
 
@@ -75,23 +86,42 @@ def to_wheels(matrix: Ints, x: int, y: int, theta: int, out: Ints) -> None:
 def begin_slew(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     """Start a ramp to new wheel units; the wheel with the largest change moves one unit per cycle.
 
-    The return for an unchanged target is the firmware's own, with its fault: after a voltage request the target may
-    be zero already, and zeros then do not stop the wheels.
+    The return for an unchanged target is the firmware's own, with its fault: after duties the target may be zero
+    already, and zeros then do not stop the wheels. A ramp without steps (the wheels are at the target, which is
+    another than the last) divides by zero there; that processor's division makes it 0.
     """
+    arm[MODE], arm[SILENT] = WHEEL_SPACE, 0
     if wheels[SLEW_TARGET, 0] == a and wheels[SLEW_TARGET, 1] == b and wheels[SLEW_TARGET, 2] == c:
         return
     wheels[SLEW_TARGET, 0], wheels[SLEW_TARGET, 1], wheels[SLEW_TARGET, 2] = a, b, c
     steps = 0
     for i in range(3):
-        wheels[SLEW_START, i] = wheels[SETPOINT, i]
-        steps = max(steps, abs(wheels[SLEW_TARGET, i] - wheels[SLEW_START, i]))
+        steps = max(steps, abs(wheels[SLEW_TARGET, i] - wheels[SETPOINT, i]))
+    for i in range(3):
+        change = (wheels[SLEW_TARGET, i] - wheels[SETPOINT, i]) << FRACTION_BITS
+        wheels[SLEW_INTERVAL, i] = truncated(change, steps) if steps > 0 else 0
+        wheels[SLEW_AT, i] = wheels[SETPOINT, i] << FRACTION_BITS
     arm[SLEW_STEP], arm[SLEW_STEPS] = 0, steps
 
 
 @kernel
-def set_voltages(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
-    """Set the three duties at once, without a ramp."""
-    arm[MODE], arm[SLEW_STEP], arm[SLEW_STEPS] = WHEEL_VOLTAGE, 0, 0
+def continue_slew(arm: Ints, wheels: Ints) -> None:
+    """Take a ramp's next step, rounded down; one cycle after the last one the target itself."""
+    if arm[SLEW_STEP] > arm[SLEW_STEPS]:
+        return
+    for i in range(3):
+        if arm[SLEW_STEP] == arm[SLEW_STEPS]:
+            wheels[SETPOINT, i] = wheels[SLEW_TARGET, i]
+        else:
+            wheels[SLEW_AT, i] += wheels[SLEW_INTERVAL, i]
+            wheels[SETPOINT, i] = wheels[SLEW_AT, i] >> FRACTION_BITS
+    arm[SLEW_STEP] += 1
+
+
+@kernel
+def set_duties(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
+    """Set the three duties at once; a ramp that is under way goes on from the next cycle, its units now duties."""
+    arm[MODE] = WHEEL_VOLTAGE
     wheels[SETPOINT, 0], wheels[SETPOINT, 1], wheels[SETPOINT, 2] = a, b, c
 
 
@@ -103,26 +133,26 @@ def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c:
         arm: The ARM's words, changed in place.
         wheels: The wheels' rows, changed in place.
         matrix: The kinematics in 1/1024, shape (3, 3).
-        mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E leave the motors alone; others stop them.
+        mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E leave the motors alone; others are
+            duty 0.
         a: First number: wheel 100, or x.
         b: Second number: wheel 220, or y.
         c: Third number: wheel 340, or theta.
     """
     if NOT_MOTOR_MODES[0] <= mode <= NOT_MOTOR_MODES[1]:
         return
-    arm[SILENT] = 0
     if mode == XYTHETA_SPACE:
         request = wheels[REQUEST]
         to_wheels(matrix, a, b, c, request)
         a, b, c = request[0], request[1], request[2]
     a, b, c = clamped(a, ARM_LIMIT), clamped(b, ARM_LIMIT), clamped(c, ARM_LIMIT)
     if mode in (WHEEL_SPACE, XYTHETA_SPACE):
-        arm[MODE] = WHEEL_SPACE
         begin_slew(arm, wheels, a, b, c)
     elif mode == WHEEL_VOLTAGE:
-        set_voltages(arm, wheels, a, b, c)
+        arm[SILENT] = 0
+        set_duties(arm, wheels, a, b, c)
     else:
-        set_voltages(arm, wheels, 0, 0, 0)
+        set_duties(arm, wheels, 0, 0, 0)
 
 
 @kernel
@@ -136,76 +166,92 @@ def arm_cycle(arm: Ints, wheels: Ints) -> None:
         elif hottest >= COOL_AGAIN:
             arm[OVERHEATED] = 0
     arm[SILENT] += 1
-    if arm[SILENT] >= TIMEOUT_CYCLES:
+    if arm[SILENT] == TIMEOUT_CYCLES:
+        arm[SILENT] = 0
         if arm[MODE] == WHEEL_VOLTAGE:
-            wheels[SETPOINT] = 0
+            set_duties(arm, wheels, 0, 0, 0)
         else:
             begin_slew(arm, wheels, 0, 0, 0)
-    if arm[SLEW_STEP] < arm[SLEW_STEPS]:
-        arm[SLEW_STEP] += 1
-        for i in range(3):
-            change = (wheels[SLEW_TARGET, i] - wheels[SLEW_START, i]) * arm[SLEW_STEP]
-            wheels[SETPOINT, i] = wheels[SLEW_START, i] + truncated(change, arm[SLEW_STEPS])
+    continue_slew(arm, wheels)
+
+
+@kernel
+def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
+    """Return wheel i's setpoint, in units or duty, less what the current limit has taken off: 1 per period above it.
+
+    While it takes off, it leaves 1 of the setpoint at least. What it has taken it gives back by 1 per period, without
+    another look at the setpoint: 20 off a setpoint of 5 is -15, and off 0, which has no sign here, +20.
+    """
+    size = abs(setpoint)
+    if wheels[CURRENT, i] > CURRENT_LIMIT:
+        wheels[REDUCTION, i] = max(min(wheels[REDUCTION, i] + 1, size - 1), 0)
+    else:
+        wheels[REDUCTION, i] = max(wheels[REDUCTION, i] - 1, 0)
+    left = size - wheels[REDUCTION, i]
+    return int(left if setpoint > 0 else -left)
+
+
+@kernel
+def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
+    """Bring wheel i's CAP, the largest duty it may have, up to date; `bus` in 0.1 V.
+
+    It grows by 1 per period, from 0 at power-up, to what the bus allows. A motor that is wanted and stands still under
+    current loses 1 every six periods, and goes on losing until it has turned for as many periods as it stood.
+    """
+    if setpoint != 0:
+        stood = wheels[STOOD, i] + (1 if wheels[CLICKS, i] == 0 else -1)
+        wheels[STOOD, i] = min(max(stood, 0), MOST_STOOD)
+    if wheels[STOOD, i] > 0 and wheels[CURRENT, i] > STALL_CURRENT:
+        wheels[STALL_PERIODS, i] += 1
+        if wheels[STALL_PERIODS, i] == STALL_PERIODS_PER_STEP:
+            wheels[STALL_PERIODS, i] = 0
+            if wheels[CAP, i] > 1:
+                wheels[CAP, i] -= 1
+    else:
+        wheels[CAP, i] = min(wheels[CAP, i] + 1, FULL_DUTY)
+    of_bus = FULL_DUTY
+    if bus > BUS_TOO_HIGH:
+        of_bus = 0
+    elif bus > 120:
+        of_bus = FULL_DUTY - truncated(3 * (bus - 120), 4)
+    wheels[CAP, i] = min(wheels[CAP, i], of_bus)
 
 
 @kernel
 def speed_control(wheels: Ints, i: int, setpoint: int) -> int:
     """Return wheel i's output for a setpoint in wheel units: a leaky PI plus D on clicks. Setpoint 0 coasts.
 
-    The integral goes on while the wheel coasts: a wheel that others turn is first braked when it is wanted again (the
-    log shows the dip: from 10 units to 2 in 0.2 s).
+    A wheel that coasts leaves error and integral as they were, to be found again when it is next wanted.
     """
-    limited = clamped(setpoint, AVR_LIMIT)
-    if wheels[CURRENT, i] > CURRENT_LIMIT:
-        wheels[REDUCTION, i] = min(wheels[REDUCTION, i] + 1, abs(limited))
-    else:
-        wheels[REDUCTION, i] = max(wheels[REDUCTION, i] - 1, 0)
-    size = max(abs(limited) - wheels[REDUCTION, i], 0)
-    limited = size if limited > 0 else -size
-    error = 4 * limited - wheels[CLICKS, i]
+    if setpoint == 0:
+        return 0
+    error = 4 * clamped(setpoint, AVR_LIMIT) - wheels[CLICKS, i]
     wheels[INTEGRAL, i] = clamped(truncated(wheels[INTEGRAL, i] * 63, 64) + error, INTEGRAL_LIMIT)
     change = error - wheels[LAST_ERROR, i]
     wheels[LAST_ERROR, i] = error
-    if limited == 0:
-        return 0
-    return int(clamped(truncated(8 * error + 8 * wheels[INTEGRAL, i] + 16 * change, 64), FULL_DUTY))
+    return int(clamped(8 * error + 8 * wheels[INTEGRAL, i] + 16 * change, 64 * FULL_DUTY) >> 6)
 
 
 @kernel
-def voltage_cap(wheels: Ints, i: int, setpoint: int, bus: int) -> int:
-    """Return the largest duty wheel i may have, from the bus voltage in 0.1 V.
+def drive_bridge(wheels: Ints, i: int, output: int) -> None:
+    """Write wheel i's DUTY: its output within the cap, but for one dead period where the bridge changes sides.
 
-    It is the least of three: what the bus allows, what has grown by 1 per period since power-up, and what stalling has
-    left: a motor that stands still under current loses 1 every six periods, and wins 1 back per period once it turns.
+    It counts 0 to the forward side, and remembers what it was told, not what it did.
     """
-    of_bus = FULL_DUTY
-    if bus > BUS_TOO_HIGH:
-        of_bus = 0
-    elif bus > 120:
-        of_bus = FULL_DUTY - truncated(3 * (bus - 120), 4)
-    wheels[POWER_UP_CAP, i] = min(wheels[POWER_UP_CAP, i] + 1, FULL_DUTY)
-    if wheels[CLICKS, i] != 0:
-        wheels[STALL_CAP, i] = min(wheels[STALL_CAP, i] + 1, FULL_DUTY)
-        wheels[STALL_PERIODS, i] = 0
-    elif setpoint != 0 and wheels[CURRENT, i] > STALL_CURRENT:
-        # A motor that stalls starts from what the bus allows, not from a cap that it never had.
-        wheels[STALL_CAP, i] = min(wheels[STALL_CAP, i], max(of_bus, 1))
-        wheels[STALL_PERIODS, i] += 1
-        if wheels[STALL_PERIODS, i] == STALL_PERIODS_PER_STEP:
-            wheels[STALL_PERIODS, i] = 0
-            wheels[STALL_CAP, i] = max(wheels[STALL_CAP, i] - 1, 1)
-    return int(min(of_bus, wheels[POWER_UP_CAP, i], wheels[STALL_CAP, i]))
+    capped = clamped(output, wheels[CAP, i])
+    changes = (capped >= 0) != (wheels[LAST_CAPPED, i] >= 0)
+    wheels[LAST_CAPPED, i], wheels[DUTY, i] = capped, 0 if changes else capped
 
 
 @kernel
 def avr_cycle(wheels: Ints, i: int, voltage_mode: bool, blocked: bool, bus: int) -> None:
     """Run wheel i's motor AVR for one period: OUTPUT before the cap, DUTY after it, both of 127."""
     setpoint = 0 if blocked else wheels[SETPOINT, i]
-    output = clamped(setpoint, ARM_LIMIT) if voltage_mode else speed_control(wheels, i, setpoint)
-    duty = clamped(output, voltage_cap(wheels, i, setpoint, bus))
-    if duty * wheels[DUTY, i] < 0:
-        duty = 0  # one dead period lets the bridge change sides
-    wheels[OUTPUT, i], wheels[DUTY, i] = output, duty
+    limited = limit_current(wheels, i, setpoint)
+    limit_duty(wheels, i, setpoint, bus)
+    output = clamped(limited, ARM_LIMIT) if voltage_mode else speed_control(wheels, i, limited)
+    wheels[OUTPUT, i] = output
+    drive_bridge(wheels, i, output)
 
 
 @kernel
@@ -217,9 +263,14 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
         wheels: The wheels' rows, changed in place.
         bus: Bus voltage in 0.1 V.
         charging: True where the charger holds the motors still.
+
+    While the ARM hangs (`Firmware.hang`) the AVRs go on with its last word for 0.6 s.
     """
-    arm_cycle(arm, wheels)
-    blocked = charging or arm[OVERHEATED] == 1
+    if arm[HUNG] == 0:
+        arm_cycle(arm, wheels)
+    else:
+        arm[HUNG] += 1
+    blocked = charging or arm[OVERHEATED] == 1 or arm[HUNG] > AVR_TIMEOUT_PERIODS + 1
     for i in range(3):
         avr_cycle(wheels, i, arm[MODE] == WHEEL_VOLTAGE, blocked, bus)
 
@@ -239,9 +290,29 @@ class Firmware:
 
     def boot(self) -> None:
         """Switch off and on again: at rest, in velocity mode, the voltage cap to grow from 0."""
-        self.arm[:] = 0
         self.wheels[:] = 0
-        self.wheels[STALL_CAP] = FULL_DUTY
+        self.reset_arm()
+
+    def reset_arm(self) -> None:
+        """Switch the ARM off and on, and not the motor AVRs: they remember."""
+        self.arm[:] = 0
+        self.arm[SLEW_STEP] = 1  # of no steps: no ramp is under way
+        self.wheels[:CLICKS] = 0
+
+    def hang(self) -> None:
+        """Stop the ARM where it is, until it is reset: from the next cycle on the motor AVRs hear nothing."""
+        self.arm[HUNG] = max(self.arm[HUNG], 1)
+
+    @property
+    def hung_cycles(self) -> int:
+        """For how many cycles the ARM has hung; 0 while it runs."""
+        return max(int(self.arm[HUNG]) - 1, 0)
+
+    def set_duty(self, wheel: int, duty: int) -> None:
+        """Set one wheel's duty, as the console does: no command that the timeout knows of; no such wheel: the mode."""
+        self.arm[MODE] = WHEEL_VOLTAGE
+        if 0 <= wheel < self.wheels.shape[1]:
+            self.wheels[SETPOINT, wheel] = clamped(duty, ARM_LIMIT)
 
     def command(self, mode: int, a: int, b: int, c: int) -> None:
         """Hand over one control packet (see the kernel of that name)."""

@@ -178,7 +178,7 @@ def wrapped(heading: float) -> float:
     return math.pi - (math.pi - heading) % (2.0 * math.pi)
 
 
-@kernel_over(motors)
+@kernel_over(firmware, motors)
 def report(volts: tuple[float, ...], motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
     """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
 

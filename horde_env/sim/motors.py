@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env._jit import kernel
+from horde_env._jit import kernel, kernel_over
 from horde_env.sim import firmware
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def fading(speed: float) -> float:
     return speed / math.sqrt(speed * speed + CREEP * CREEP)
 
 
-@kernel
+@kernel_over(firmware)
 def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
     """Return the current a motor draws, in bytes: none without duty, and none back into the bus.
 
@@ -77,7 +77,7 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
     return max(0.0, CURRENT_PER_VOLT * (bus_v * abs(duty) / firmware.FULL_DUTY - BACK_EMF * along))
 
 
-@kernel
+@kernel_over(firmware)
 def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: float, out: Floats) -> None:
     """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
 
@@ -117,7 +117,7 @@ def motion_of_centre(motion: Floats, geometry: Floats) -> tuple[float, float]:
     return 2.0 / 3.0 * vx, 2.0 / 3.0 * vy
 
 
-@kernel
+@kernel_over(firmware)
 def heat_and_charge(motion: Floats, i: int, current: float, duty: int) -> None:
     """Bring motor i's shown current, heat and the charge it took from the bus (A s) up to date by one tick."""
     motion[CURRENT, i] = current
@@ -126,7 +126,7 @@ def heat_and_charge(motion: Floats, i: int, current: float, duty: int) -> None:
     motion[SUPPLY, i] += TICK_S * AMPERE_PER_BYTE * current * duty / firmware.FULL_DUTY
 
 
-@kernel
+@kernel_over(firmware)
 def sense(
     motion: Floats,
     wheels: Ints,
@@ -164,7 +164,7 @@ def sense(
         wheels[firmware.TEMPERATURE, i] = min(max(int(IDLE_TEMPERATURE[i] - motion[HEAT, i] + 0.5), 0), 255)
 
 
-@kernel
+@kernel_over(firmware)
 def report(motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
     """Write the motors' twelve bytes of a packet into `out`: three outputs, velocities, currents, temperatures.
 

@@ -172,10 +172,10 @@ class PowerSupply:
         return False
 
     def _wants_charge(self) -> bool:
+        """Whether a charge begins: batteries that differ are charged whatever the host says, empty ones likewise."""
         lowest, highest = min(self.battery_v), max(self.battery_v)
         if lowest < DEAD_V:
             return False
-        if lowest < OVERRIDE_V:
+        if highest - lowest > UNBALANCED_V:
             return True
-        needed = highest - lowest > UNBALANCED_V or self.battery_v[0] < WORTH_CHARGING_V
-        return self.charging_enabled and needed
+        return (self.charging_enabled or lowest < OVERRIDE_V) and self.battery_v[0] < WORTH_CHARGING_V

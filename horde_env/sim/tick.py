@@ -56,7 +56,7 @@ def act(
     return force[0], force[1], force[2]
 
 
-@kernel_over(motors)
+@kernel_over(firmware, motors)
 def push_with_stuck_wheel(
     wheels: Ints, motion: Floats, geometry: Floats, force: Floats, bus_v: float, stuck: int, heading: float
 ) -> None:
@@ -76,7 +76,7 @@ def push_with_stuck_wheel(
     force[2] += change * arm
 
 
-@kernel_over(motors)
+@kernel_over(firmware, motors)
 def sense(
     wheels: Ints,
     motion: Floats,

@@ -10,6 +10,7 @@ Nothing is changed by being watched: the witness wraps functions of objects that
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from horde_env.backend import Frame
 from horde_env.emulated import EmulatedBody
 from horde_env.emulation.driver import DropsLine
 from horde_env.emulation.faults import DAMAGE, LASTING_S
+from horde_env.emulation.microcontroller import WATCHDOG_CYCLES
 from horde_env.emulator import Emulator
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import COAST, HALT
-from horde_env.hardware.wire import HEADER, STATE_SIZE
+from horde_env.hardware.wire import CRC, HEADER, STATE_SIZE
 from horde_env.obedience import Obedience
 from horde_env.robot import Floats
 from horde_env.sim import firmware, motors
@@ -55,7 +57,7 @@ class Ledger:
 
     Attributes:
         n_accepted: Packets accepted that were sent so.
-        n_forged: Packets accepted that never were: must stay 0.
+        n_forged: Packets accepted that never were, or were the ruins of some: must stay 0.
         n_damaged: Damaged packets that lay between two accepted ones of a connection: refused, therefore.
         n_missing: Sound ones that lay there: lost by whoever reads.
         n_unseen: Damaged ones whose bytes the reader had not counted as skipped: must stay 0.
@@ -78,8 +80,9 @@ class Ledger:
             if place is None:
                 self.n_forged += 1
                 return None
-            before = [self._sent.popleft() for _ in range(place + 1)][:-1]
-            self.n_accepted += 1
+            *before, taken = [self._sent.popleft() for _ in range(place + 1)]
+            self.n_forged += taken.fate == "damaged"  # the ruins that the driver makes drops of
+            self.n_accepted += taken.fate == "sound"
             return before
 
     def watch(self, finder: Any) -> Any:
@@ -143,26 +146,32 @@ class StopWatch:
         self.stops: list[Stop] = []
         self.n_late = self.n_rescued = 0
         self.n_runaways, self._is_coasting = 0, False
-        self._units = self._last = self._stopping = 0
+        self._units = self._silent = self._due = self._stopping = 0
         self._ramp_s = self._cut_t = np.nan
 
     def cut(self, t: float) -> None:
         """Note that the line is cut at `t`."""
         self._cut_t = t
 
+    def command(self, mode: int) -> None:
+        """Note that the robot has taken a control; those of the motors begin its patience anew."""
+        if mode <= firmware.WHEEL_VOLTAGE:
+            self.n_rescued += self._units > 0
+            self._silent, self._units, self._is_coasting = -1, 0, False
+
     def see(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
-        silent, top = int(firm.arm[firmware.SILENT]), int(abs(firm.wheels[firmware.SETPOINT]).max())
+        if robot.is_hung:  # then its patience is that of the motor boards
+            self._silent, self._units, self._is_coasting = -1, 0, False
+            return
+        self._silent += 1
+        silent, top = self._silent, int(abs(firm.wheels[firmware.SETPOINT]).max())
         silent_s = silent * motors.TICK_S
         self._stopping = self._stopping + 1 if robot.control in (HALT, COAST) else 0
         self.n_runaways += self._stopping == OBEYED_CYCLES and top > 0
-        if silent < self._last:
-            self.n_rescued += self._units > 0
-            self._units, self._is_coasting = 0, False
-        self._last = silent
         if silent == firmware.TIMEOUT_CYCLES - 1:
-            self._units, self._ramp_s = top, np.nan
+            self._units, self._ramp_s, self._due = top, np.nan, self._cycles_to_zero(firm.arm, top)
         elif silent >= firmware.TIMEOUT_CYCLES and self._units:
             if np.isnan(self._ramp_s) and top < self._units:
                 self._ramp_s = silent_s
@@ -171,12 +180,19 @@ class StopWatch:
                 since = cut_s if cut_s <= silent_s else np.nan
                 self.stops.append(Stop(self._units, self._ramp_s, silent_s, since, np.nan))
                 self._units, self._is_coasting = 0, True
-            elif silent >= firmware.TIMEOUT_CYCLES - 1 + self._units:
+            elif silent >= self._due:
                 self.n_late += 1
                 self._units = 0
         elif self._is_coasting and abs(robot.machine.motion[motors.RIM_SPEED]).max() < STANDING_M_S:
             self.stops[-1] = self.stops[-1]._replace(stand_s=silent_s)
             self._is_coasting = False
+
+    def _cycles_to_zero(self, arm: Any, top: int) -> int:
+        """Return after how many silent cycles the wheels must be told 0: a ramp, or duties that outlast one."""
+        if arm[firmware.MODE] != firmware.WHEEL_VOLTAGE:
+            return firmware.TIMEOUT_CYCLES + top
+        ramp_left = max(int(arm[firmware.SLEW_STEPS] - arm[firmware.SLEW_STEP]) + 1, 0)
+        return firmware.TIMEOUT_CYCLES * (1 + math.ceil(ramp_left / firmware.TIMEOUT_CYCLES))
 
 
 @dataclass
@@ -282,6 +298,7 @@ class WatchedBody(EmulatedBody):
     def _connect(self, url: str, emulator: Emulator) -> SerialBody:
         body = super()._connect(url, emulator)
         at_host = self.wire if self._link == "serial" else self.drops
+        self._said: deque[bytes] = deque(maxlen=16)
         make = body.dialect.parser
         body.dialect = body.dialect._replace(parser=lambda: at_host.watch(make()))
         self._wrap(emulator, body)
@@ -294,6 +311,11 @@ class WatchedBody(EmulatedBody):
         robot, faults = emulator.robot, emulator._faults
         cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.on_the_way_in, faults.on_the_way_out
         send, staged = emulator._send, deque[tuple[bytes, Sent | None]]()
+        command = robot.machine.firmware.command
+
+        def watched_command(mode: int, *values: int) -> None:
+            self.stopwatch.command(mode)
+            command(mode, *values)
 
         def watched_cycle(look: bool = True) -> bytes:
             said = cycle(look)
@@ -307,7 +329,7 @@ class WatchedBody(EmulatedBody):
             tick()
             for kind in (*LASTING_S, "reboot"):
                 if faults.counts[kind] > before[kind]:
-                    end = emulator.t if kind == "reboot" else np.inf
+                    end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S if kind == "reboot" else np.inf
                     event = Event(kind, emulator.t, is_open, losses, end)
                     self.tally.events.append(event)
                     self._open_events.append(event)
@@ -323,17 +345,18 @@ class WatchedBody(EmulatedBody):
             self.tally.where["in"] += _n_damage(faults.counts) - before
             return arrived
 
-        def watched_out(data: bytes) -> bytes:
+        def watched_out(data: bytes) -> tuple[bytes, bool]:
             before = _n_damage(faults.counts)
-            left = way_out(data)
+            left, bad_parity = way_out(data)
             n_hits, packet = _n_damage(faults.counts) - before, data[-STATE_SIZE:]
             is_packet = len(packet) == STATE_SIZE and packet.startswith(HEADER)
             self.tally.where["out" if is_packet else "console"] += n_hits
             fate = "silenced" if not left else "sound" if left.endswith(packet) else "damaged"
             staged.append((left, Sent(packet, fate, len(left)) if is_packet else None))
-            return left
+            self._said.append(packet)
+            return left, bad_parity
 
-        def watched_send(data: bytes) -> None:
+        def watched_send(data: bytes, bad_parity: bool) -> None:
             while staged:  # in lockstep nothing is sent where no host is
                 left, sent = staged.popleft()
                 if left is data:
@@ -341,9 +364,10 @@ class WatchedBody(EmulatedBody):
                         self.tally.where[f"packets {sent.fate}"] += 1
                         self.wire.put(sent)
                     break
-            send(data)
+            send(data, bad_parity)
 
         robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
+        robot.machine.firmware.command = watched_command  # type: ignore[method-assign,assignment]
         faults.on_the_way_in, faults.on_the_way_out = watched_in, watched_out  # type: ignore[method-assign]
         emulator._send = watched_send  # type: ignore[method-assign]
         for line in emulator.lines:
@@ -351,13 +375,12 @@ class WatchedBody(EmulatedBody):
                 self._watch_driver(line)
 
     def _watch_driver(self, line: DropsLine) -> None:
-        """Hold the driver to the packets, and its host to the driver's drops."""
-        self.wire.watch(line._finder)
+        """Hold the driver's host to the drops that were made of packets, and not of what was left of some."""
         make = line._drop
 
         def watched_drop(packet: bytes) -> bytes:
-            drop = make(packet)
-            self.drops.put(Sent(drop, "sound", len(drop)))
+            drop, said = make(packet), [packet.replace(b"\r", b"\n")[:CRC] for packet in self._said]
+            self.drops.put(Sent(drop, "sound" if packet[:CRC] in said else "damaged", len(drop)))
             return drop
 
         line._drop = watched_drop  # type: ignore[method-assign]

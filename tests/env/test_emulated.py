@@ -69,6 +69,9 @@ def test_a_life_with_faults_goes_on_and_counts_them() -> None:
         env.reset(seed=0)
         before = env.unwrapped.backend.body.stats.crc_errors
         infos = [env.step(i // 7 % 5)[4] for i in range(1_500)]
+        while infos[-1]["stale"] or not infos[-1]["applied"]:  # it may end while the robot is away
+            assert len(infos) < 1_600
+            infos.append(env.step(0)[4])
         counts, stats = env.unwrapped.backend.emulator.fault_counts, env.unwrapped.backend.body.stats
     finally:
         env.close()
@@ -101,6 +104,35 @@ def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
         lives.append(life)
 
     assert lives[0] == lives[1]
+
+
+def test_a_robot_is_switched_on_at_a_pose_of_its_seeds_own() -> None:
+    """The environment's seed and the body's own: each changes place, heading and all noise."""
+    poses = []
+    for own, seed in ((0, 1), (0, 2), (3, 1), (0, 1)):
+        env = make(seed=own)
+        try:
+            info = env.reset(seed=seed)[1]
+        finally:
+            env.close()
+        assert -np.pi < info["heading_rad"] <= np.pi
+        poses.append((info["x_m"], info["y_m"], info["heading_rad"]))
+    assert poses[3] == poses[0]
+    for k in range(3):
+        assert len({pose[k] for pose in poses}) == 3
+
+
+def test_a_heading_is_within_a_turn_however_far_the_robot_has_turned() -> None:
+    """Two turns and a half in 10 s, through the emulator's own reckoning, which runs on."""
+    env = make()
+    try:
+        env.reset(seed=4)
+        headings = [env.step(3)[4]["heading_rad"] for _ in range(100)]
+        turned = abs(env.unwrapped.backend.emulator.robot.machine.body.motion.heading)
+    finally:
+        env.close()
+    assert turned > 2 * np.pi
+    assert -np.pi < min(headings) < -3.0 < 3.0 < max(headings) <= np.pi
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -12,7 +12,8 @@ from horde_env.hardware.control import Control, MotorMode, encode_control
 from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import decode_state
 from horde_env.robot import critterbot
-from tests.env.emulated import VELOCITY, drive, robot
+from horde_env.sim import firmware
+from tests.env.emulated import VELOCITY, drive, robot, setpoints
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -30,7 +31,7 @@ def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: 
     for _ in range(n):
         faults.tick()
         it.receive(*faults.on_the_way_in(encode_control(Control(mode, *values))))
-        heard += faults.on_the_way_out(it.cycle())
+        heard += faults.on_the_way_out(it.cycle())[0]
     return heard
 
 
@@ -45,7 +46,8 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
         faults.inject(kind)
         assert faults.on_the_way_in(b"") == (b"", 0)
         packet = bytes(range(83))
-        spoilt = faults.on_the_way_out(packet)
+        spoilt, bad_parity = faults.on_the_way_out(packet)
+        assert bad_parity == (kind != "loss")  # which changes no byte
         differing = sum(a != b for a, b in zip(spoilt, packet, strict=False))
         if kind == "loss":
             assert len(spoilt) == 82
@@ -56,7 +58,7 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
         else:
             assert len(spoilt) == 83
             assert 1 <= differing <= 40
-        assert faults.on_the_way_out(packet) == packet
+        assert faults.on_the_way_out(packet) == (packet, False)
         assert faults.counts[kind] == seed + 1
 
 
@@ -70,7 +72,7 @@ def test_damage_on_the_way_to_the_robot_sets_its_error_flags() -> None:
             faults.inject(kind)
             data, seen = faults.on_the_way_in(PACKET)
             faults.on_the_way_out(bytes(83))
-            assert seen in (0, errors)
+            assert seen == (errors if data != PACKET else 0)
             n_in += data != PACKET
     assert pytest.approx(n_in, abs=30) == 900 * 9 / 92
 
@@ -80,9 +82,9 @@ def test_damage_waits_for_traffic() -> None:
     faults.inject("flip")
     for _ in range(10):
         faults.on_the_way_in(b"")
-        assert faults.on_the_way_out(b"") == b""
+        assert faults.on_the_way_out(b"") == (b"", False)
     assert faults.counts["flip"] == 0
-    assert faults.on_the_way_out(b"\0") != b"\0"
+    assert faults.on_the_way_out(b"\0")[0] != b"\0"
 
 
 def test_damage_without_traffic_does_not_heap_up() -> None:
@@ -99,18 +101,47 @@ def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("stall", for_s=0.8)
     assert cycles(it, faults, 80, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
-    assert not it.machine.firmware.wheels[3].any()
+    assert setpoints(it) == [0, 0, 0]
     assert len(cycles(it, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
 
 
-def test_a_watchdog_reset_ends_at_the_console() -> None:
+def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_console() -> None:
     it, faults = faulty()
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("reboot")
-    heard = cycles(it, faults, 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
-    assert b"CritterBOOT" in heard
+    assert cycles(it, faults, 300, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    faults.inject("reboot", for_s=1.0)
+    assert b"CritterBOOT" in cycles(it, faults, 300 + 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
     assert not it.in_mi
-    assert not it.machine.firmware.wheels[3].any()
+    assert faults.counts["reboot"] == 2
+    assert setpoints(it) == [0, 0, 0]
+
+
+def test_the_motor_boards_stop_a_robot_that_hangs_0_6_s_after_its_last_word() -> None:
+    """They go on with the last setpoint till then, whatever comes over the line."""
+    it, faults = faulty()
+    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    faults.inject("reboot")
+    outputs = []
+    for _ in range(64):
+        cycles(it, faults, 1, MotorMode.WHEEL_VOLTAGE, 0, 0, 0)
+        outputs.append(bool(it.machine.firmware.wheels[firmware.OUTPUT].all()))
+    assert outputs == [True] * 61 + [False] * 3
+    assert setpoints(it) == [20, 20, 20]
+
+
+def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() -> None:
+    it, _ = faulty()
+    wheels = it.machine.firmware.wheels
+    drive(it, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    it.machine.power.charging_enabled = True
+    wheels[firmware.INTEGRAL] = 77
+    it.reboot()
+    assert not it.machine.power.charging_enabled
+    assert wheels[firmware.INTEGRAL].tolist() == [77, 77, 77]
+    assert wheels[firmware.CAP].min() > 90
+    assert [it.cycle() for _ in range(60)][1:] == [b""] * 59
+    assert setpoints(it) == [0, 0, 0]
 
 
 # ---- the robot -------------------------------------------------------------------------------------------------------
@@ -187,7 +218,7 @@ def test_a_parser_survives_every_fault_and_accepts_no_bad_packet() -> None:
         it.receive(*faults.on_the_way_in(PACKET))
         packet = it.cycle()
         said.append(packet)
-        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet))]
+        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet)[0])]
     remaining = iter(said)
     assert all(packet in remaining for packet in heard)
     assert parser.crc_errors > 50
@@ -203,6 +234,20 @@ def test_a_lasting_fault_lasts_as_long_as_it_is_told() -> None:
             faults.tick()
             assert faults.is_on(kind) == (k < 30)
             it.cycle(look=False)
+
+
+def test_a_fault_that_is_there_already_lasts_until_the_later_end() -> None:
+    it, faults = faulty()
+    faults.inject("stall", for_s=0.2)
+    for k in range(40):
+        if k == 10:
+            faults.inject("stall", for_s=0.2)
+        if k == 12:
+            faults.inject("stall", for_s=0.05)
+        faults.tick()
+        assert faults.is_on("stall") == (k < 30)
+        it.cycle(look=False)
+    assert faults.counts["stall"] == 1
 
 
 def test_what_is_no_fault_is_refused() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import serial
 from numpy.random import default_rng
 
-from horde_env.emulation.driver import DropsLine
+from horde_env.emulation.driver import DropsLine, PacketCutter
 from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
@@ -24,10 +25,11 @@ from horde_env.emulator import Emulator
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control
-from horde_env.hardware.port import Port
+from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
 from horde_env.serving import serve
+from tests.env.emulated import setpoints
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, config, handshake
 
@@ -166,6 +168,7 @@ def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
     for _ in range(10_000):
         line.write(GOLDEN)
     assert line.n_sent < 10_000 * len(GOLDEN)
+    assert not line._outbox
     line.close()
 
 
@@ -190,6 +193,15 @@ def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None
         with socket.create_connection(address(line.url)) as third:
             until(lambda: (line.write(GOLDEN), line._client)[1])
             assert third.recv(16)
+
+
+@pytest.mark.parametrize(
+    ("make", "waits"), [(SocketLine, False), (lambda host, port: DropsLine(host, port, lambda: 0.0), True)]
+)
+def test_bytes_of_the_serial_line_go_at_once_and_drops_wait_for_company(make: Any, waits: bool) -> None:
+    with contextlib.closing(make("127.0.0.1", 0)) as line, socket.create_connection(address(line.url)):
+        client = until(lambda: (line._accept(), line._client)[1])
+        assert bool(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is not waits
 
 
 def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
@@ -253,14 +265,96 @@ def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
     assert host.recv(1) == b""
 
 
-def test_a_spoilt_packet_makes_no_drop(driver: tuple[DropsLine, socket.socket]) -> None:
+def bundles(line: DropsLine, port: Any) -> list[int]:
+    """Return how many drops are there for a host after each one that the driver sends; the host speaks with every 10th.
+
+    No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops take.
+    """
+    sizes = []
+    for k in range(200):
+        line.write(GOLDEN)
+        if k % 10 == 0:
+            port.write(drops.encode_control_drop(Control(0)))
+            line.read()
+        sizes.append(len(port.read(100 * drops.STATE_SIZE)) // drops.STATE_SIZE)
+    return sizes[50:]  # a new connection acknowledges at once for a while
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="acknowledging at once is Linux's")
+def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_acknowledgements() -> None:
+    """The original driver's Nagle against the host's delayed acknowledgement: drops in fours, 40 ms old."""
+    sizes = {}
+    for whose, connect in (("pyserial's", serial.serial_for_url), ("ours", serial_for_url)):
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0)
+        with contextlib.closing(line), contextlib.closing(connect(line.url, timeout=0)) as port:
+            line.await_received(0, LIMIT_S)
+            sizes[whose] = bundles(line, port)
+    assert max(sizes["pyserial's"]) >= 4
+    assert max(sizes["ours"]) <= 2
+
+
+# ---- what the driver makes of a bad line -----------------------------------------------------------------------------
+
+
+def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
+    """Whatever they are, and however the header came: DE 00 AD BE EF is one, for the match goes on where it was."""
+    wrong_crc = GOLDEN[:-1] + b"!"
+    assert PacketCutter().cut(wrong_crc + GOLDEN) == [wrong_crc, GOLDEN]
+    assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
+    cutter = PacketCutter()
+    assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [GOLDEN] * 2
+
+
+def test_a_lost_byte_makes_one_packet_of_the_ruins_and_costs_the_next() -> None:
+    for lost in range(4, 83):
+        ruin, *rest = PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3)
+        assert ruin == GOLDEN[:lost] + GOLDEN[lost + 1 :] + b"\xde", lost
+        assert rest == [GOLDEN] * 2, lost
+    for lost in range(4):
+        assert PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3) == [GOLDEN] * 3, lost
+
+
+def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
+    cutter = PacketCutter()
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    assert cutter.cut(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    cutter.cut(GOLDEN[:30])
+    assert cutter.cut(GOLDEN[30:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+
+
+def test_a_host_is_sent_the_ruins_of_a_packet_and_refuses_them(driver: tuple[DropsLine, socket.socket]) -> None:
+    """A drop for each packet that the driver found; the host takes two of the three, and counts the third."""
     line, host = driver
-    line.write(GOLDEN[:50] + GOLDEN[51:] + GOLDEN[:-1] + b"!" + GOLDEN)
-    line.write(GOLDEN)
+    for data in (GOLDEN, GOLDEN[:50] + GOLDEN[51:], GOLDEN, GOLDEN):
+        line.write(data)
+    line.write(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True)
     parser, n = drops.StateDropParser(), 0
-    while n < 2:
+    while parser.packets + parser.crc_errors < 3:
         n += len(parser.feed(host.recv(4096)))
-    assert (parser.packets, parser.skipped_bytes) == (2, 0)
+    assert (n, parser.crc_errors, parser.skipped_bytes) == (2, 1, 396)
+
+
+def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
+    driver: tuple[DropsLine, socket.socket],
+) -> None:
+    line, host = driver
+    line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
+    drop = host.recv(396, socket.MSG_WAITALL)
+    assert drop[24 + 4 * 90 : 24 + 4 * 91] == b"\0\0\0\x09"
+
+
+def test_the_driver_changes_0d_into_0a_unless_its_terminal_is_cured() -> None:
+    """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
+    for cured, thermal in ((False, 2570), (True, 3341)):
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0, cured=cured)
+        with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
+            host.settimeout(LIMIT_S)
+            line.await_received(0, LIMIT_S)
+            line.write(GOLDEN)
+            drop = drops.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+        assert drop.state.raw[SPEC.group("thermal")][3] == thermal
 
 
 def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[DropsLine, socket.socket]) -> None:
@@ -268,6 +362,7 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[D
     for _ in range(30_000):
         line.write(GOLDEN)
     assert line.n_sent < 30_000 * 396
+    assert len(line._outbox) < 2 * 396  # what has no room is lost, not kept
     parser, host_is_silent = drops.StateDropParser(), False
     host.settimeout(0.2)
     while not host_is_silent:
@@ -328,7 +423,7 @@ def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
         )
     with emulator._lock:
         t = emulator.t
-    until(lambda: not emulator.robot.machine.firmware.wheels[3].any())
+    until(lambda: setpoints(emulator.robot) == [0, 0, 0])
     assert emulator.t - t < 0.9
 
 

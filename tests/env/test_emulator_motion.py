@@ -34,8 +34,8 @@ def test_a_request_of_20_10_minus_5_takes_200_ms() -> None:
         drive(awake, 1, MotorMode.WHEEL_SPACE, 20, 10, -5)
         seen.append(setpoints(awake))
     assert seen[0] == [0, 0, 0]  # read at the end of that cycle
-    assert seen[1] == [1, 0, 0]
-    assert seen[10] == [10, 5, -2]
+    assert seen[1] == [1, 0, -1]
+    assert seen[10] == [10, 5, -3]
     assert seen[20] == [20, 10, -5]
 
 

@@ -13,9 +13,10 @@ from horde_env.hardware.control import MI_ON, Control, LedMode, MotorMode, encod
 from horde_env.hardware.ir_light import IrLightUnwrapper
 from horde_env.hardware.wire import decode_state
 from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.firmware import SLEW_TARGET
 from horde_env.sim.pen import load_pen
 from horde_env.sim.sensors import Senses
-from tests.env.emulated import SPEC, drive, is_packet, listen, robot, say, setpoints
+from tests.env.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
 
 pytestmark = pytest.mark.sim
 PEN = load_pen()
@@ -80,11 +81,134 @@ def test_the_console_answers(line: bytes, answer: bytes) -> None:
 def test_the_console_enables_charging_and_resets() -> None:
     asleep = robot(awake=False)
     asleep.receive(b"avr 1\rstatus\rreset now\r")
-    said = b"".join(asleep.cycle() for _ in range(3))
+    said = b"".join(asleep.cycle() for _ in range(2))
     assert b"Charge State: 0" in said
     assert b"System Voltage: 16" in said
+    assert asleep.machine.power.charging_enabled
+    asleep.cycle()
     assert not asleep.machine.power.charging_enabled
     assert b"CritterBOOT" in asleep.cycle()
+
+
+def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
+    """Return a robot at its console whose motors may have full duty, `n` cycles after a line was typed."""
+    asleep = robot(awake=False)
+    for _ in range(130):
+        asleep.cycle(look=False)
+    asleep.receive(line + b"\r")
+    return asleep, b"".join(asleep.cycle() for _ in range(n))
+
+
+def test_the_consoles_motor_with_three_numbers_drives_for_half_a_second() -> None:
+    """By a ramp; no prompt and no packet tells when it is over."""
+    asleep, said = console(b"motor 20 20 20")
+    assert said == b"\rcritterprompt> "
+    for _ in range(49):
+        asleep.cycle(look=False)
+    assert setpoints(asleep) == [20, 20, 20]
+    assert asleep.machine.body.motion.yaw_rate > 1.0
+    for _ in range(21):
+        asleep.cycle(look=False)
+    assert setpoints(asleep) == [0, 0, 0]
+
+
+def test_the_consoles_motor_with_two_numbers_is_the_duty_of_one_wheel() -> None:
+    """Until the timeout, which has not been told of it: it comes every 50 cycles, the next in cycle 150.
+
+    Numbers are signed bytes, and duties 100 at most.
+    """
+    asleep, _ = console(b"motor 1 -30")
+    assert setpoints(asleep) == [0, -30, 0]
+    while setpoints(asleep) != [0, 0, 0]:
+        asleep.cycle(look=False)
+    assert asleep.n_cycles == 150
+    assert setpoints(console(b"motor 2 120")[0]) == [0, 0, 100]
+    assert setpoints(console(b"motor 2 200")[0]) == [0, 0, -56]
+    assert setpoints(console(b"motor 7 50")[0]) == [0, 0, 0]
+    assert setpoints(console(b"motor -1 50")[0]) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("line", [b"motor", b"motor 3", b"motor x 3 4", b"motor 1 fast"])
+def test_the_consoles_motor_wants_numbers(line: bytes) -> None:
+    asleep, said = console(line, n=3)
+    assert said == b"\rInvalid argument(s) for motor.\rcritterprompt> "
+    assert setpoints(asleep) == [0, 0, 0]
+
+
+def test_the_console_clears_its_error_flags() -> None:
+    asleep, _ = console(b"status")
+    asleep.receive(b"", errors=PARITY)
+    asleep.receive(b"error\rerror clear\rerror\r")
+    answers = [int(asleep.cycle().split(b": ")[1].split(b"\r")[0], 16) for _ in range(1)]
+    assert answers[0] & PARITY
+    asleep.cycle()
+    assert not int(asleep.cycle().split(b": ")[1].split(b"\r")[0], 16) & PARITY
+
+
+@pytest.mark.parametrize("line", [b"mi on", b"  mi   on", b"mi on now please"])
+def test_the_console_looks_at_the_first_two_words(line: bytes) -> None:
+    asleep, _ = console(line)
+    assert is_packet(asleep.cycle())
+
+
+def test_a_longer_line_than_the_console_takes_counts_by_its_end() -> None:
+    asleep, said = console(b"x" * 255 + b"mi on", n=2)
+    assert said.startswith(b"\rcritterprompt> ")
+    assert is_packet(asleep.cycle())
+
+
+# ---- the robot's own way to its dock ---------------------------------------------------------------------------------
+
+
+def test_recharge_start_drives_the_robot_and_no_command_stops_it() -> None:
+    """At the console and among packets alike; charging can be switched, and everything else is ignored."""
+    asleep, _ = console(b"recharge start", n=100)
+    asleep.receive(b"mi on\r")
+    asleep.cycle()
+    driven = []
+    for _ in range(300):
+        say(asleep, *STOP)
+        say(asleep, MotorMode.WHEEL_VOLTAGE)
+        assert is_packet(asleep.cycle())
+        driven.append(max(map(abs, setpoints(asleep))))
+    assert np.mean(np.array(driven) > 0) > 0.5
+    say(asleep, MotorMode.ENABLE_CHARGING)
+    asleep.cycle()
+    assert asleep.machine.power.charging_enabled
+
+
+def test_on_its_way_the_robot_thinks_every_50_ms_and_looks_at_what_nobody_reads() -> None:
+    """Its target changes with a step of 50 ms and at no other time, and no packet is a repeated one."""
+    awake, _ = console(b"recharge start\rmi on", n=40)
+    targets, packets = [], []
+    for _ in range(1_000):
+        packets.append(awake.cycle(look=False))
+        targets.append(tuple(awake.machine.firmware.wheels[SLEW_TARGET]))
+    changes = [k for k in range(1, len(targets)) if targets[k] != targets[k - 1]]
+    assert len(changes) > 4
+    assert len({k % 5 for k in changes}) == 1
+    assert len(set(packets)) == len(packets)
+
+
+def test_recharge_stop_gives_the_robot_back() -> None:
+    """Its way out of the packets is the only word that is obeyed; then the timeout ends the last request."""
+    awake, _ = console(b"recharge start\rmi on", n=200)
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    awake.cycle()
+    awake.receive(b"recharge stop\rmi on\r")
+    listened = [awake.cycle() for _ in range(80)]
+    assert is_packet(listened[-1])
+    assert setpoints(awake) == [0, 0, 0]
+    drive(awake, 30, MotorMode.WHEEL_SPACE, 5, 5, 5)
+    assert setpoints(awake) == [5, 5, 5]
+
+
+def test_a_reset_ends_the_way_to_the_dock() -> None:
+    awake, _ = console(b"recharge start", n=60)
+    awake.reboot()
+    for _ in range(120):
+        awake.cycle()
+    assert setpoints(awake) == [0, 0, 0]
 
 
 def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
@@ -232,34 +356,40 @@ def test_a_packet_acts_from_the_next_cycle_on() -> None:
 
 def test_nine_and_57_bytes_and_the_leds() -> None:
     awake, leds = robot(), bytes(range(48))
-    awake.receive(encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds)) + encode_control(Control(0, 1, 1, 1)))
+    custom = encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds))
+    awake.receive(custom + encode_control(Control(0, 1, 1, 1)))
     awake.cycle()
     assert awake.control == Control(0, 1, 1, 1)
-    awake.receive(encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds)))
-    awake.cycle()
     assert awake.leds == leds
+    awake.receive(custom)
+    awake.cycle()
+    assert awake.control == Control(0, 3, 4, 5, LedMode.CUSTOM)
 
 
-def test_a_packet_split_in_time_acts_once_it_is_whole() -> None:
-    awake, packet = robot(), encode_control(Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48)))
-    for piece in (packet[:2], packet[2:7], packet[7:30]):
+def test_a_custom_led_packet_moves_the_robot_before_its_leds_are_there() -> None:
+    """And what comes then is taken for colours: a stop among it is not heard."""
+    awake = robot()
+    awake.receive(encode_control(Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48)))[:9])
+    awake.cycle()
+    say(awake, *STOP)
+    listen(awake, 8)
+    assert setpoints(awake) == [7, 7, 7]
+    awake.receive(bytes(39))
+    awake.cycle()
+    say(awake, *STOP)
+    listen(awake, 9)
+    assert setpoints(awake) == [0, 0, 0]
+
+
+def test_a_packet_split_in_time_acts_once_its_five_bytes_are_there() -> None:
+    awake, packet = robot(), encode_control(Control(0, 7, 7, 7))
+    for piece in (packet[:2], packet[2:7], packet[7:8]):
         awake.receive(piece)
         awake.cycle()
         assert awake.control is None
-    awake.receive(packet[30:])
+    awake.receive(packet[8:])
     awake.cycle()
-    assert awake.control == Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48))
-
-
-def test_a_doubled_first_byte_costs_the_packet() -> None:
-    """The matcher does not look at the mismatching byte again: DE DE AD BE EF is no header."""
-    awake = robot()
-    awake.receive(b"\xde" + encode_control(Control(0, 9, 9, 9)))
-    awake.cycle()
-    assert awake.control is None
-    awake.receive(b"junk" + encode_control(Control(0, 9, 9, 9)))
-    awake.cycle()
-    assert awake.control == Control(0, 9, 9, 9)
+    assert awake.control == Control(0, 7, 7, 7)
 
 
 def test_the_last_packet_of_a_cycle_wins() -> None:
@@ -272,23 +402,12 @@ def test_the_last_packet_of_a_cycle_wins() -> None:
     assert not listen(awake, 1)[0].monitor & wire.MONITOR_CHARGING
 
 
-def test_the_receive_ring_laps_after_1024_bytes() -> None:
-    """1,030 bytes in one cycle: the first 1,024 are overwritten, and a packet among them never was."""
-    awake = robot()
-    awake.receive(encode_control(Control(0, 9, 9, 9)) + bytes(1_021))
-    awake.cycle()
-    assert awake.control is None
-    awake.receive(encode_control(Control(0, 9, 9, 9)) + bytes(1_014))
-    awake.cycle()
-    assert awake.control == Control(0, 9, 9, 9)
-
-
 @pytest.mark.parametrize("mode", [0x6B, 0x6C, 0x6D, 0x6E])
 def test_reference_and_amplifier_leave_the_motors_alone(mode: int) -> None:
     awake = robot()
     drive(awake, 30, MotorMode.WHEEL_SPACE, 20, 10, -5)
     say(awake, mode, 99, 99, 99)
-    awake.cycle()
+    listen(awake, 2)
     assert setpoints(awake) == [20, 10, -5]
 
 

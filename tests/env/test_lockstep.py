@@ -18,11 +18,13 @@ from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops
 from horde_env.hardware.backend import SerialBody
 from horde_env.hardware.control import Control, drive, encode_control
+from horde_env.hardware.dialect import SERIAL
+from horde_env.hardware.halt import send_stop, turns
 from horde_env.hardware.opening import rouse
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.lockstep import LockstepClock
-from tests.env.emulated import SPEC
+from tests.env.emulated import SPEC, setpoints
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 
@@ -116,9 +118,9 @@ def test_a_command_acts_in_its_own_step(line: str) -> None:
     with Host(line) as host:
         for _ in range(15):
             host.step(Control(0))
-        reading = host.step(Control(2, 60))
-        assert reading.state.raw[SPEC.index("motor_voltage_100")] == 60
-        assert host.emulator.robot.control == Control(2, 60)
+        reading = host.step(Control(2, 30))  # no more, or the current limit would show
+        assert reading.state.raw[SPEC.index("motor_voltage_100")] == 30
+        assert host.emulator.robot.control == Control(2, 30)
 
 
 def test_nothing_moves_and_nothing_is_sent_while_nobody_waits() -> None:
@@ -145,6 +147,20 @@ def test_sensors_that_nobody_uses_are_read_only_when_asked_for() -> None:
     assert motion(2) == motion(None) == motion(10)
 
 
+def test_the_last_two_packets_before_a_deadline_are_made_anew() -> None:
+    with Host() as host:
+        looks, advance = [], host.emulator.advance
+
+        def noting(*, look: bool = True, speak: bool = True) -> None:
+            looks.append(look)
+            advance(look=look, speak=speak)
+
+        host.emulator.advance = noting  # type: ignore[method-assign]
+        for _ in range(2):
+            host.step(Control(0))
+        assert looks == ([False] * 8 + [True] * 2) * 2
+
+
 def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
@@ -152,8 +168,48 @@ def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
         for _ in rouse(port, clock.monotonic):
             clock.sleep(0.01)
         assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
-        assert emulator.t == pytest.approx(0.13, abs=0.03)  # 0.1 s of listening, then two lines at the console
+        assert emulator.t == pytest.approx(0.14, abs=0.03)  # 0.1 s of listening, then three lines at the console
         port.close()
+
+
+OWN_WAYS = {
+    "at its console": b"recharge start\r",
+    "among its packets": b"recharge start\rmi on\r",
+    "by the console's motor": b"motor 60 60 60\r",
+}
+
+
+@pytest.mark.parametrize("way", OWN_WAYS)
+def test_horde_robot_stop_ends_what_the_console_began(way: str) -> None:
+    """No packet ends the robot's own way to its dock: without the way over the console it would drive on for ever."""
+    with Emulator(seed=3) as emulator:
+        clock, url = LockstepClock(emulator), emulator.open_pty()
+        for _ in range(130):
+            emulator.advance(look=False)
+        emulator.robot.receive(OWN_WAYS[way])
+        clock.sleep(0.4)
+        assert setpoints(emulator.robot) != [0, 0, 0]
+        config = PortConfig(url, parity="none")
+        state = send_stop(config, SERIAL, clock.monotonic, clock.sleep, connect=clock.connect)
+        assert state is not None
+        assert not turns(state, SPEC)
+        for _ in range(100):
+            emulator.advance(look=False)
+            assert setpoints(emulator.robot) == [0, 0, 0]
+
+
+def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console() -> None:
+    with Emulator(seed=3) as emulator:
+        clock, url = LockstepClock(emulator), emulator.open_pty()
+        emulator.robot.receive(b"recharge start\r")
+        clock.sleep(1.0)
+        time_of: dict[str, Any] = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": clock.connect}
+        settings = LinkSettings(threaded=False)
+        body = SerialBody(PortConfig(url, parity="none"), clock, settings=settings, **time_of)
+        body.reset(np.random.default_rng(0))
+        assert emulator.robot.recharger is None
+        assert setpoints(emulator.robot) == [0, 0, 0]
+        body.close()
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -178,7 +234,7 @@ def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
         host.port = host.open()
         host.clock.sleep(0.05)
         assert len(host.port.last_two()) == 2
-        assert not host.emulator.robot.machine.firmware.wheels[3].any()
+        assert setpoints(host.emulator.robot) == [0, 0, 0]
         host.life(5)
 
 
@@ -195,6 +251,7 @@ def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
         host.life(3)
         host.port.close()
         host.clock.sleep(0.5)
+        assert not host.emulator.lines[0]._outbox  # weeks of it would heap up
         host.port = host.open()
         host.clock.sleep(0.05)
         assert host.port.counts == (5 * 83, 5, 0, 0)

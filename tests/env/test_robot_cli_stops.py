@@ -20,7 +20,7 @@ from horde_env import cli, emergency
 from horde_env.backend import Frame
 from horde_env.emulator import Emulator
 from horde_env.hardware import halt, robot_file
-from horde_env.hardware.control import COAST, FILL, HALT, Control, MotorMode, encode_control
+from horde_env.hardware.control import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
@@ -184,7 +184,10 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE."""
+    """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
+
+    One that is driven all the same may be on its own way to its dock: its console ends that.
+    """
     monkeypatch.setattr(halt, "SETTLE_S", 0.2)
     monkeypatch.setattr(halt, "OFF_S", 0.2)
     raw = np.zeros(SPEC.n_channels)
@@ -198,12 +201,15 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
         nonlocal heard
         heard = terminal.hear(len(FILL) + 27)
         terminal.say(encode_state(RobotState(raw)))
+        if code:
+            heard += terminal.hear(9 + len(WAKE) + len(FILL) + 27)
 
     robot = threading.Thread(target=answer)
     robot.start()
     assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
     robot.join()
-    assert heard == FILL + stand + stand + coast
+    stop = FILL + stand + stand + coast
+    assert heard == stop + bool(code) * (encode_control(LEAVE) + WAKE + stop)
     out, err = capsys.readouterr()
     assert said in (err if code else out)
 
@@ -353,7 +359,7 @@ def test_an_emulated_robot_in_a_process_of_its_own_is_stopped_and_ended() -> Non
         assert process.stdout is not None
         path = process.stdout.readline().split()[1]
         assert process.stdout.readline().split()[1].startswith("socket://127.0.0.1:")
-        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 1  # at its console it does not answer
+        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 0  # woken at its console it answers
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 143, err

@@ -1,9 +1,10 @@
-"""Slow, obvious twins of the firmware's and the motors' kernels: a wheel is an object, the body's forces a matrix."""
+"""Slow, obvious twins of the firmware and the motors: a ramp is its age, a wheel an object, forces a matrix."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
@@ -14,41 +15,114 @@ def c_division(a: int, b: int) -> int:
 
 
 @dataclass
+class SlowARM:
+    """The ARM's setpoints, from their description: a ramp is where it began, where it goes, and how old it is."""
+
+    wheels: list[int] = field(default_factory=lambda: [0, 0, 0])
+    target: list[int] = field(default_factory=lambda: [0, 0, 0])
+    began_at: list[int] | None = None  # where the wheels were when the ramp was asked for; None: there is none
+    age: int = 0  # cycles of the ramp
+    in_duties: bool = False
+    silent: int = 0  # cycles since a command that counts
+
+    def velocities(self, *wanted: int) -> None:
+        self.in_duties, self.silent = False, 0
+        wanted_wheels = [max(-100, min(100, v)) for v in wanted]
+        if wanted_wheels != self.target:
+            self.target, self.began_at, self.age = wanted_wheels, list(self.wheels), 0
+
+    def duties(self, *wanted: int, counts: bool = True) -> None:
+        self.in_duties = True
+        self.wheels = [max(-100, min(100, v)) for v in wanted]
+        if counts:
+            self.silent = 0
+
+    def command(self, mode: int, *values: int) -> None:
+        if mode == 0:
+            self.velocities(*values)
+        elif mode == 1:
+            self.velocities(*kinematics(*values))
+        elif mode == 2:
+            self.duties(*values)
+        elif not 0x68 <= mode <= 0x6E:
+            self.duties(0, 0, 0, counts=False)
+
+    def cycle(self) -> list[int]:
+        """Let 10 ms pass and return what the wheels are told."""
+        self.silent += 1
+        if self.silent == 50:
+            self.silent = 0
+            self.duties(0, 0, 0) if self.in_duties else self.velocities(0, 0, 0)
+        if self.began_at is not None:
+            self.age += 1
+            steps = max(abs(t - s) for t, s in zip(self.target, self.began_at, strict=True))
+            if self.age > steps:
+                self.wheels, self.began_at = list(self.target), None
+            else:
+                self.wheels = [self._ramp(s, t, steps) for t, s in zip(self.target, self.began_at, strict=True)]
+        return self.wheels
+
+    def _ramp(self, start: int, target: int, steps: int) -> int:
+        """Where the ramp is: its interval is cut to 1/65536 toward zero, its place to a whole unit downward."""
+        interval = Fraction(c_division((target - start) * 65536, steps), 65536)
+        return math.floor(start + self.age * interval)
+
+
+def kinematics(x: int, y: int, theta: int) -> list[int]:
+    """The wheels of a body's request, in 1/1024, all three scaled down where one would exceed 100."""
+    rows = ((-1008, 178, 1096), (658, 784, 1096), (350, -962, 1096))
+    wheels = [c_division(a * x + b * y + c * theta, 1024) for a, b, c in rows]
+    largest = max(map(abs, wheels))
+    return wheels if largest <= 100 else [c_division(w * 100, largest) for w in wheels]
+
+
+@dataclass
 class SlowAVR:
-    """One wheel's motor AVR in velocity mode, written from its description."""
+    """One wheel's motor AVR, written from its description."""
 
     integral: int = 0
-    last_error: int = 0
-    reduction: int = 0
-    power_up: int = 0
-    stall_cap: int = 127
-    stall_periods: int = 0
-    duty: int = 0
+    error: int = 0
+    taken_off: int = 0
+    cap: int = 0
+    stood: int = 0
+    stalls: int = 0
+    last: int = 0
 
-    def period(self, setpoint: int, clicks: int, current: int, bus: int) -> tuple[int, int]:
+    def period(self, setpoint: int, clicks: int, current: int, bus: int, *, in_duties: bool = False) -> tuple[int, int]:
         """Return (output before the cap, duty after it)."""
-        wanted = max(-25, min(25, setpoint))
-        step = 1 if current > 30 else -1
-        self.reduction = max(0, min(abs(wanted), self.reduction + step)) if step > 0 else max(0, self.reduction - 1)
-        wanted = int(math.copysign(max(abs(wanted) - self.reduction, 0), wanted))
-        error = 4 * wanted - clicks
-        self.integral = max(-1000, min(1000, c_division(self.integral * 63, 64) + error))
-        output = c_division(8 * error + 8 * self.integral + 16 * (error - self.last_error), 64)
-        self.last_error = error
-        output = max(-127, min(127, output)) if wanted else 0
+        # The current limit: up by one to all but 1 of the setpoint, down by one to 0; then it is taken off the size.
+        if current > 30:
+            self.taken_off = sorted([0, self.taken_off + 1, max(abs(setpoint) - 1, 0)])[1]
+        else:
+            self.taken_off = max(self.taken_off - 1, 0)
+        sign = 1 if setpoint > 0 else -1
+        wanted = sign * (abs(setpoint) - self.taken_off)
 
-        bus_cap = 127 if bus <= 120 else 0 if bus > 185 else 127 - int(0.75 * (bus - 120))
-        self.power_up = min(127, self.power_up + 1)
-        if clicks:
-            self.stall_cap, self.stall_periods = min(127, self.stall_cap + 1), 0
-        elif setpoint and current > 2:
-            self.stall_cap = min(self.stall_cap, max(bus_cap, 1))
-            self.stall_periods = (self.stall_periods + 1) % 6
-            self.stall_cap = max(1, self.stall_cap - (self.stall_periods == 0))
-        cap = min(bus_cap, self.power_up, self.stall_cap)
-        duty = max(-cap, min(cap, output))
-        self.duty = 0 if duty * self.duty < 0 else duty
-        return output, self.duty
+        if setpoint:
+            self.stood = min(self.stood + 1, 255) if clicks == 0 else max(self.stood - 1, 0)
+        if self.stood and current > 2:
+            self.stalls = (self.stalls + 1) % 6
+            if self.stalls == 0 and self.cap > 1:
+                self.cap -= 1
+        else:
+            self.cap += 1
+        self.cap = min(self.cap, 127 if bus <= 120 else 0 if bus > 185 else 127 - int(0.75 * (bus - 120)))
+
+        output = max(-100, min(100, wanted)) if in_duties else self._follow(wanted, clicks)
+        capped = max(-self.cap, min(self.cap, output))
+        is_dead = (capped < 0) != (self.last < 0)
+        self.last = capped
+        return output, 0 if is_dead else capped
+
+    def _follow(self, wanted: int, clicks: int) -> int:
+        """The speed controller; of a setpoint of 0 it takes no note at all."""
+        if wanted == 0:
+            return 0
+        error = 4 * max(-25, min(25, wanted)) - clicks
+        self.integral = max(-1000, min(1000, c_division(self.integral * 63, 64) + error))
+        output = 8 * error + 8 * self.integral + 16 * (error - self.error)
+        self.error = error
+        return math.floor(max(-127, min(127, Fraction(output, 64))))
 
 
 def slow_force(

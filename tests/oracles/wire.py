@@ -67,21 +67,47 @@ def find_states(stream: bytes) -> tuple[list[bytes], int]:
     return found, refused
 
 
-class ControlReader:
-    """The firmware's reader of control packets as the state machine that it is: one byte at a time."""
+class RingReader:
+    """The firmware's receive buffer as the ring of 1,024 places that it is, and its reader of control packets."""
 
     def __init__(self) -> None:
-        self.n_header = 0
-        self.body: list[int] = []
+        self.ring = [0] * 1024
+        self.write_at = self.read_at = 0
+        self.stage, self.n_header = "header", 0
+        self.leds: list[int] = [0] * 48
 
-    def take(self, byte: int) -> Control | None:
-        """Return the control that this byte completes."""
-        if self.n_header < 4:
-            self.n_header = self.n_header + 1 if byte == HEADER[self.n_header] else 0
-            return None
-        self.body.append(byte)
-        if len(self.body) < 5 or (self.body[4] == 7 and len(self.body) < 5 + 48):
-            return None
-        mode, a, b, c, led_mode, *leds = self.body
-        self.n_header, self.body = 0, []
-        return Control(mode, signed(a), signed(b), signed(c), led_mode, bytes(leds))
+    def put(self, byte: int) -> None:
+        self.ring[self.write_at] = byte
+        self.write_at = (self.write_at + 1) % 1024
+
+    def get(self) -> int:
+        if self.read_at == self.write_at:
+            return 0xFF
+        byte = self.ring[self.read_at]
+        self.read_at = (self.read_at + 1) % 1024
+        return byte
+
+    def count(self) -> int:
+        """Walk to the writer, over a place 1024 that there is not."""
+        place, n = self.read_at, 0
+        while place != self.write_at:
+            place = 0 if place == 1024 else place + 1
+            n += 1
+        return n
+
+    def cycle(self) -> list[Control]:
+        """Return the controls whose five bytes were read now."""
+        controls = []
+        while self.count() >= {"header": 1, "body": 5, "leds": 48}[self.stage]:
+            if self.stage == "header":
+                self.n_header = self.n_header + 1 if self.get() == HEADER[self.n_header] else 0
+                if self.n_header == 4:
+                    self.stage, self.n_header = "body", 0
+            elif self.stage == "body":
+                mode, a, b, c, led_mode = (self.get() for _ in range(5))
+                controls.append(Control(mode, signed(a), signed(b), signed(c), led_mode))
+                self.stage = "leds" if led_mode == 7 else "header"
+            else:
+                self.leds = [self.get() for _ in range(48)]
+                self.stage = "header"
+        return controls

@@ -13,7 +13,7 @@ import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import MI_ON, STOP
+from horde_env.hardware.control import STOP, WAKE
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from tests.env.hardware.packets import GOLDEN
@@ -42,7 +42,7 @@ def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: by
 
     with pytest.raises(BackendUnavailable, match=sentence):
         handshake(p, listen_s=0.01, patience_s=0.02)
-    assert terminal.hear(3 * len(MI_ON)) == MI_ON * 3
+    assert terminal.hear(3 * len(WAKE)) == WAKE * 3
     with pytest.raises(PortLost, match="it was closed"):
         p.write(STOP)
 

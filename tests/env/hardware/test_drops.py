@@ -15,7 +15,7 @@ from horde_env.hardware.control import Control, LedMode
 from horde_env.hardware.drops import DataSource, StateDrop, StateDropParser
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import critterbot
-from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, RELAXED, controls, states
+from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, HIGHEST, LOWEST, RELAXED, controls, state_of, states
 
 SPEC = critterbot()
 IR_DISTANCE = SPEC.group("ir_distance")
@@ -189,6 +189,67 @@ def test_other_drops_and_other_peers_are_skipped_and_counted() -> None:
     assert [state.raw[0] for state in states_] == [166]
     assert parser.skipped_bytes == 14 + 2 * len(audio)
     assert parser.n_wanted == 396
+
+
+def drop_of_bytes(packet: bytes) -> bytes:
+    """Return the drop that the driver makes of any 83 bytes: it looks at no checksum."""
+    drop = bytearray(drops.encode_state_drop(drops.drop_of(wire.decode_states([packet])[0], 0.0)))
+    drop[24 + 4 * 90 + 3] = packet[75]
+    return bytes(drop)
+
+
+def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
+    """Wherever in the readings it was, once it is known that this robot's cycle time is 0; at first a few pass.
+
+    A byte of the checksum is in no drop. In place of a lost monitor byte stands one of the checksum, which once in 43
+    looks like one.
+    """
+    rng, whole, n = np.random.default_rng(0), drop_of_bytes(GOLDEN), 100
+    n_taken = {"at first": 0, "later": 0, "monitor": 0}
+    for values, errors in zip(rng.integers(LOWEST, HIGHEST + 1, (n, 53)), rng.integers(0, 2, n) << 15, strict=True):
+        values[0] = max(values[0], 1)
+        packet = wire.encode_state(state_of(values, error_flags=int(errors)))
+        for lost in range(4, 81):
+            ruin = drop_of_bytes(packet[:lost] + packet[lost + 1 :] + b"\xde")
+            n_taken["at first"] += len(StateDropParser().feed(ruin))
+            parser = StateDropParser()
+            assert len(parser.feed(whole)) == 1
+            n_taken["monitor" if lost == 80 else "later"] += len(parser.feed(ruin))
+    assert n_taken["later"] == 0
+    assert n_taken["monitor"] <= 3 * n / 43
+    assert n_taken["at first"] < 0.03 * 77 * n
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_taken"),
+    [
+        ({}, 1),
+        ({"bus_voltage": [0]}, 0),
+        ({"charge_state": [5]}, 1),  # without a copy, as before June 2011
+        ({"charge_state": [5], "error_flags": [5 << 24]}, 1),
+        ({"charge_state": [5], "error_flags": [4 << 24]}, 0),
+        ({"charge_state": [201], "error_flags": [(201 << 24) - (1 << 32)]}, 1),
+        ({"error_flags": [0x3FFFF]}, 1),
+        ({"error_flags": [0x40000]}, 0),
+        ({"monitor_state": [0x81]}, 1),
+        ({"monitor_state": [0xC0]}, 1),
+        ({"monitor_state": [0]}, 1),  # before June 2011
+        ({"monitor_state": [0x41]}, 0),  # free to drive, and too hot to
+        ({"monitor_state": [0x20]}, 0),
+        ({"monitor_state": [0x20], "data_source": [1]}, 1),  # the original simulator says what it likes
+        ({"cycle_time": [9]}, 1),  # in 2010 the processor's load
+    ],
+)
+def test_what_no_firmware_sends_is_no_drop(fields: dict[str, list[int]], n_taken: int) -> None:
+    assert len(StateDropParser().feed(frame_of(**{"bus_voltage": [165], **fields}))) == n_taken
+
+
+def test_a_cycle_time_that_was_0_stays_0() -> None:
+    parser = StateDropParser()
+    times = [9, 8, 0, 9, 0]
+    found = [len(parser.feed(frame_of(bus_voltage=[165], cycle_time=[t]))) for t in times]
+    assert found == [1, 1, 1, 0, 1]
+    assert (parser.crc_errors, parser.skipped_bytes) == (1, 396)
 
 
 def test_a_drop_and_a_packet_of_one_moment_agree_in_si_units() -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import serial
 
+from horde_env.emulation.receiver import Receiver
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
-from horde_env.hardware.control import MI_ON, STOP, Control, drive, encode_control
+from horde_env.hardware.control import STOP, WAKE, Control, drive, encode_control
 from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.readings import aggregate
-from horde_env.hardware.stream import ControlParser, StateParser
+from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake
@@ -166,12 +167,12 @@ def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
 
 
 def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
-    """After a reset: a prompt, no packets. CR "mi on" CR, seven bytes, starts them."""
+    """After a reset: a prompt, no packets. CR "mi on" CR starts them; before, its own way to the dock is ended."""
     heard: list[bytes] = []
 
     def console() -> None:
         terminal.say(b"Critterbot\rcritterprompt> ")
-        heard.append(terminal.hear(7))
+        heard.append(terminal.hear(len(WAKE)))
         terminal.say(b"mi on\r" + GOLDEN)
 
     robot = threading.Thread(target=console)
@@ -180,7 +181,7 @@ def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
         assert handshake(p, listen_s=0.01, patience_s=LIMIT_S).number == 1
         robot.join()
 
-    assert heard == [b"\rmi on\r"] == [MI_ON]
+    assert heard == [b"\rrecharge stop\rmi on\r"] == [WAKE]
 
 
 def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
@@ -235,7 +236,9 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
         assert p.lost == ""
 
     assert late.sent == encode_control(asked)[:n_sent] + bytes(53) + encode_control(asked)
-    heard = ControlParser().feed(late.sent)
+    robot = Receiver()
+    robot.take(late.sent)
+    heard = robot.controls()
     assert heard[-1] == asked
     assert {control[:2] for control in heard} == {(1, 20)}
 

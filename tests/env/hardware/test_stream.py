@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from horde_env.hardware import wire
-from horde_env.hardware.control import RESYNC, STOP, Control, LedMode, encode_control
-from horde_env.hardware.stream import ControlParser, StateParser
+from horde_env.hardware.stream import StateParser
 from horde_env.hardware.wire import RobotState
-from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, controls, feed_in_pieces, random_states
+from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, feed_in_pieces, random_states
 from tests.oracles import wire as oracle
 
 # ---- the state parser ------------------------------------------------------------------------------------------------
@@ -168,73 +165,3 @@ def test_a_million_bytes_of_noise_hold_no_packet() -> None:
     assert len(noise) > 1_000_000
     assert parser.feed(noise) == []
     assert parser.crc_errors > 22_700
-
-
-# ---- the robot's reader of controls ----------------------------------------------------------------------------------
-
-
-@RELAXED
-@given(st.lists(controls | st.binary(max_size=12), max_size=12), st.lists(st.integers(0, 400), max_size=8))
-def test_the_control_parser_agrees_with_the_state_machine(items: list[Control | bytes], cuts: list[int]) -> None:
-    stream = b"".join(encode_control(item) if isinstance(item, Control) else item for item in items)
-    parser, reader = ControlParser(), oracle.ControlReader()
-    edges = [0, *sorted(min(c, len(stream)) for c in cuts), len(stream)]
-
-    got = [c for a, b in itertools.pairwise(edges) for c in parser.feed(stream[a:b])]
-    expected = [control for byte in stream if (control := reader.take(byte)) is not None]
-
-    assert got == expected
-
-
-@pytest.mark.parametrize(
-    ("before", "n_taken"),
-    [(b"", 1), (b"\xde", 0), (b"\xde\xad", 0), (b"\xde\xad\xbe", 0), (b"\xad", 1), (b"junk", 1), (b"\xde\x00", 1)],
-)
-def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_taken: int) -> None:
-    """DE DE AD BE EF loses its packet in the robot; a searching parser would find it."""
-    assert len(ControlParser().feed(before + STOP)) == n_taken
-
-
-def test_a_control_is_taken_when_its_last_byte_is_there() -> None:
-    custom = encode_control(Control(1, 1, 2, 3, LedMode.CUSTOM, bytes(range(48))))
-    parser = ControlParser()
-
-    assert [len(parser.feed(bytes([byte]))) for byte in custom] == [0] * 56 + [1]
-
-
-def test_controls_are_found_byte_by_byte_in_a_million_bytes_of_bad_line() -> None:
-    rng = np.random.default_rng(11)
-    alphabet = np.frombuffer(wire.HEADER + b"\x00\x01\x07\x14", dtype=np.uint8)
-    packets = [encode_control(Control(int(m), int(a))) for m, a in rng.integers(-128, 128, (500, 2)) if m >= 0]
-    pieces = [packets[i % len(packets)] + bytes(rng.choice(alphabet, 7)) for i in range(6_000)]
-    stream = b"".join(pieces) + wire.HEADER * 3
-    parser, reader = ControlParser(), oracle.ControlReader()
-    got = [c for i in range(0, len(stream), 997) for c in parser.feed(stream[i : i + 997])]
-
-    assert got == [c for byte in stream if (c := reader.take(byte)) is not None]
-    assert len(got) > 4_000
-    taken = sum(len(encode_control(c)) for c in got)
-    assert taken + parser.skipped_bytes <= len(stream) < taken + parser.skipped_bytes + 57
-
-
-CUSTOM = encode_control(Control(1, 20, -3, 5, LedMode.CUSTOM, bytes([200] * 48)))
-
-
-def test_a_robot_left_with_half_a_packet_comes_to_rest() -> None:
-    """However much it was left with."""
-    for left in range(58):
-        robot = ControlParser()
-        robot.feed(CUSTOM[:left])
-        taken = robot.feed(RESYNC)
-
-        assert encode_control(taken[-1]) == STOP, left
-        assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in taken), left
-        assert robot.feed(STOP) == taken[-1:], left
-
-
-def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
-    """Its header, taken for velocities, is y = -34, theta = -83: a spin at full speed."""
-    robot = ControlParser()
-    robot.feed(CUSTOM[:6])
-
-    assert robot.feed(STOP)[0][1:4] == (20, -34, -83)

@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 
 from horde_env.clock import RealTimeClock
+from horde_env.emulation.receiver import Receiver
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import MI_ON, Control, MotorMode, decode_control
 from horde_env.hardware.port import serial_for_url
-from horde_env.hardware.stream import ControlParser
 from horde_env.hardware.wire import RobotState
 from horde_env.sim import firmware
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config
 
 CYCLE_S = 0.01
+LAG, STICTION = 3, 1  # the wheels follow three cycles later, and not at all for one unit
 
 
 class Line:
@@ -36,7 +37,7 @@ class Line:
 
     def __init__(self, folder: Path) -> None:
         self.url = str(folder / "robot")
-        self.parser = ControlParser()
+        self.receiver = Receiver()
         self._ends: tuple[int, ...] = ()
         self.n_plugs = 0
         self.plug()
@@ -72,7 +73,8 @@ class Line:
         return b""
 
     def controls(self, data: bytes) -> list[Control]:
-        return self.parser.feed(data)
+        self.receiver.take(data)
+        return self.receiver.controls()
 
     def say(self, state: RobotState, t: float) -> bytes:
         """Send a state; return what was sent."""
@@ -240,7 +242,8 @@ class VirtualRobot:
 
     def _state(self) -> RobotState:
         raw = self.raw.copy()
-        raw[SPEC.group("motor_velocity")] = self.setpoints
+        speeds = self.speeds[-LAG][1] if len(self.speeds) >= LAG else (0, 0, 0)
+        raw[SPEC.group("motor_velocity")] = [units if abs(units) > STICTION else 0 for units in speeds]
         raw[SPEC.group("motor_voltage")] = self.setpoints  # as the real one: 0 where a wheel is to stand, and else not
         self.firmware.wheels[firmware.TEMPERATURE] = raw[SPEC.group("motor_temperature")]
         self.firmware.wheels[firmware.CLICKS] = 4 * np.array(self.setpoints)

@@ -145,14 +145,14 @@ def test_a_stop_ends_in_coasting_then_rest(robot: SimulatedBody) -> None:
 
 
 def test_a_wall_stops_the_wheels_and_the_current_tells(robot: SimulatedBody) -> None:
-    """Log: velocity 0, current 25 to 35 of 255 in the wheels that push.
+    """Log: velocity 0, current 25 to 35 of 255 in the wheels that push, after more than twice that in the first second.
 
     Along the axle of wheel 100 the other two push with equal torques, so the robot stays as it is; pushing straight
     ahead it would turn off along the wall, since the current limit makes unequal wheels push equally.
     """
     axle = math.radians(100.0)
     put(robot, 0.8, 0.0, -axle)
-    frames = hold(robot, 0.35 * np.array([math.cos(axle), math.sin(axle), 0.0]), 20)[8:]
+    frames = hold(robot, 0.35 * np.array([math.cos(axle), math.sin(axle), 0.0]), 25)[14:]
     pushing = slice(SPEC.index("motor_velocity_220"), SPEC.index("motor_velocity_340") + 1)
     assert np.all(np.abs(frames[:, pushing]) <= 0.018)
     current = 255 * frames[:, SPEC.group("motor_current")].mean(axis=0)

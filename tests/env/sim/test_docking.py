@@ -121,13 +121,16 @@ def test_it_is_not_tuned_to_one_pen(case: str) -> None:
 
 @pytest.mark.slow
 def test_contacts_that_ask_for_more_are_met_by_wiggling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3 cm and 4 degrees instead of 5 cm and 20. Measured: 40 of 40, the slowest in 51 s."""
+    """3 cm and 4 degrees instead of 5 cm and 20. Measured: 38 of 40, the slowest of these in 42 s.
+
+    A robot that pushes against the dock for seconds loses its strength, as the real one does (`firmware.limit_duty`).
+    """
     monkeypatch.setattr(machines, "DOCK_REACH_M", 0.03)
     monkeypatch.setattr(machines, "DOCK_COS", math.cos(math.radians(4.0)))
     body = SimulatedBody()
     done = trials(body, 20, seed=1000)
     body.close()
-    assert sum(t.docked for t in done) >= 19
+    assert sum(t.docked for t in done) >= 17
 
 
 def test_the_beacon_is_the_change_between_two_packets() -> None:

@@ -77,6 +77,15 @@ def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
     assert 350 < sd[0.3][2] < 420
 
 
+def test_a_hit_rings_in_z_and_nowhere_else() -> None:
+    """6 m/s^2 of it per N s, times a standard normal: half a newton second adds 3 m/s^2 times -0.7."""
+    out, quiet, normal = np.zeros(3), np.zeros(3), np.zeros(7)
+    normal[6] = -0.7
+    for impulse, felt in ((0.0, quiet), (0.5, out)):
+        inertial.acceleration(np.zeros(6), 0.0, STILL, STILL, impulse, normal, felt)
+    np.testing.assert_allclose(out - quiet, [0.0, 0.0, -2.1])
+
+
 def test_the_gyroscope_counts_77_and_a_half_per_radian_per_second() -> None:
     out, lsb = np.zeros(1), critterbot().lsb[22]
     inertial.rotational_velocity(2.0, np.zeros(1), out)

@@ -102,13 +102,17 @@ def test_a_stop_ends_in_coasting() -> None:
 
 
 def test_a_stalled_wheel_draws_the_limits_current_then_the_stall_caps() -> None:
-    """Log: speed 0, current about 31 for 3 s (the limit), falling for 2.5 s (a unit of duty per 60 ms), 3 at last."""
+    """Log: speed 0, current 60 to 94 in the second quarter of a second, and about 31, the limit, from 1.2 s on.
+
+    From 3 s to 5.3 s it falls, by a unit of duty per 60 ms; it is 3 at last.
+    """
     rows = Bench(is_stuck=True).run((fw.WHEEL_SPACE, 20, 20, 20), 900)
     assert np.all(rows[:, :3] == 0)
-    assert 25 <= rows[50:250, 3].mean() <= 35
-    assert rows[300, 3] > rows[400, 3] > rows[500, 3]
-    assert np.all(rows[700:, 3] == rows[-1, 3])
-    assert 2 <= rows[-1, 3] <= 3
+    assert 60 <= rows[25:50, 3].mean() <= 94
+    assert 29 <= rows[150:300, 3].mean() <= 33
+    assert rows[350, 3] > rows[400, 3] > rows[500, 3]
+    assert np.all(np.abs(rows[570:, 3] - rows[-1, 3]) <= 1)
+    assert 2 <= rows[-1, 3] <= 4
 
 
 def test_only_long_stalls_overheat_and_the_drive_comes_back_cool() -> None:

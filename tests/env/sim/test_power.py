@@ -63,6 +63,16 @@ def test_enabled_the_dock_charges_one_battery_after_the_other() -> None:
     assert supply.charge == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize(("charge", "begins"), [((1.0, 1.0, 0.98), False), ((1.0, 1.0, 0.93), True)])
+def test_batteries_that_differ_are_charged_though_charging_is_disabled(charge: tuple[float, ...], begins: bool) -> None:
+    """By more than 0.2 V: 16.79 V against 16.62 or 16.44 V. A robot that brushes its dock is held by it then."""
+    supply = PowerSupply()
+    supply.charge[:] = charge
+    for _ in range(30):
+        supply.advance(0.0, on_dock=True, dt_s=0.1)
+    assert supply.holds_motors == begins
+
+
 def test_away_from_the_dock_nothing_charges() -> None:
     supply = PowerSupply()
     supply.charging_enabled = True

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import fields, firmware, inertial, motors, packet, tick
+from horde_env.sim import fields, firmware, inertial, machine, motors, packet, tick
 from horde_env.sim.pen import load_pen
 from horde_env.sim.sensors import Senses
 from tests.env.sim.kinematic import at
@@ -153,6 +157,33 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
         run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         said.append(run.stdout.split())
     assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+
+
+MODULES = (fields, firmware, inertial, machine, motors, packet, tick)
+
+
+def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
+    found = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.FunctionDef)]
+    return [node for node in found if any("kernel" in ast.unparse(decorator) for decorator in node.decorator_list)]
+
+
+def named_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
+    """Return the modules that some lines of a module name."""
+    names = {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {m for m in MODULES if any(vars(module).get(name) is m for name in names)}
+
+
+def used_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
+    """Return those, and the ones that their kernels use."""
+    found = named_in(nodes, module)
+    return found.union(*(used_in([line for k in kernels_of(m) for line in k.body], m) for m in found))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: ModuleType) -> None:
+    """Numba looks at a kernel's own file alone: another one's constants, renumbered, would be the old ones for ever."""
+    for kernel in kernels_of(module):
+        assert used_in(kernel.body, module) <= named_in(kernel.decorator_list, module), kernel.name
 
 
 def test_a_body_looked_back_on_has_its_motion_and_nothing_else() -> None:
