@@ -88,8 +88,8 @@ def test_time_is_told_in_seconds_of_the_robot_and_of_the_wall() -> None:
     assert results.time_summary(600, 0.1, 0.0, learn, cycle)["steps_per_s"] is None
 
 
-LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.5]))
-RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]))
+LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.5]), "left")
+RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]), "right")
 
 
 def completed(policy: PolicyUnderTest, step: int, predictions: list[float], returns: list[float]) -> TestExcursion:

@@ -186,7 +186,7 @@ def test_a_folder_without_permission_is_refused(
 def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100,000 rows of 3 channels: 8 + 8 + 3 x 4 + 3 x 4 + 4 + 2 + 1 + 1 = 48 bytes each, and 2 MB for the tables."""
+    """100,000 rows of 3 channels: 8 + 8 + 3 x 4 + 3 x 4 + 4 + 4 + 2 + 1 + 1 = 52 bytes each, and 2 MB for tables."""
 
     class Usage(NamedTuple):
         free: int
@@ -195,7 +195,7 @@ def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
     said = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
-    assert "--out a has room for 6.5 MB, and this run needs 6.8" in said
+    assert "--out a has room for 6.5 MB, and this run needs 7.2" in said
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
     monkeypatch.setattr(jobs, "warm_up", lambda *_: 0.0)
     assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0

@@ -15,6 +15,7 @@ from horde_agent.config import LearnConfig
 from horde_agent.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.jobs import NOT_TIMED
 from horde_agent.questions import nexting
 from horde_agent.results import time_summary
 from horde_agent.run import Run
@@ -46,7 +47,7 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     )
     student: Any = SimpleNamespace(learning_steps=30, n_updated=90)
     timed = time_summary(60, 0.1, 2.0, Durations(), Durations())
-    facts = timed | {"deadlines_missed": None, "gaps": 3, "crc_errors": None}
+    facts = timed | NOT_TIMED | {"gaps": 3}
     summary = write_reading(run, student, score, 12.5, facts)
 
     assert set(summary) == set(SUMMARY_KEYS)
