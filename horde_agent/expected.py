@@ -11,6 +11,8 @@ from horde_agent.kernels import checks
 
 Tiles = NDArray[np.int64]
 
+_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
+
 
 class Expected(NamedTuple):
     """What a state and an action must be.
@@ -68,6 +70,6 @@ class Expected(NamedTuple):
         n = self.n_actions
         if isinstance(action, bool) or int(action) != action or action < 0 or (n and action >= n):
             raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
-        if not 0.0 < probability <= 1.0:
-            raise ValueError(f"probability must be in (0, 1], not {probability!r}")
+        if not _RAREST <= probability <= 1.0:
+            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
         return int(action), float(probability)

@@ -100,6 +100,7 @@ class Job:
             "channels": [channel.name for channel in self.interface.channels],
             "actions": list(self.interface.actions),
             "set_aside_because": self.horde.set_aside_because,
+            "skipped_because": self.horde.skipped_because,
             "stopped_early": self.is_stopped,
             "mspbe": self.watch.facts(),
             **further,

@@ -115,7 +115,7 @@ def take_numbers(roster: Roster, before: Span, old: Arrangement, into: Span, new
     lanes, to, fresh = into.lanes, new.lane, new.lane[roster.is_new]
     staying, group = to[~roster.is_new], roster.group[roster.is_new]
     came_from = old.lane[roster.stays[~roster.is_new]]
-    lanes[of_lane.BOUND] = np.inf
+    lanes[of_lane.BOUND] = np.finfo(lanes.dtype).max
     lanes[:, staying] = before.lanes[:, came_from]
     into.past.dropped[:, staying] = before.past.dropped[:, came_from]
     lanes[of_lane.ALPHA, fresh], lanes[of_lane.ALPHA_W, fresh] = roster.alpha, roster.alpha_w

@@ -30,13 +30,13 @@ from horde_agent.kernels.lanes import (
     GAMMA_TP1,
     LAM_T,
     LAM_TP1,
+    LARGEST_STEP,
     MOST,
     NORM,
     NORM_TP1,
     ON,
     ONE_OVER_TAU,
     RHO_T,
-    SICK,
     TOP,
     S,
     X,
@@ -84,6 +84,7 @@ def learn_lanes(b: int, hand: int, time: int, span: Span, rules: Rules, is_busy:
         history.overlap[now, time - 1 - history.clock[past.ORIGIN]],
     )
     number[DECAYS], number[ONE_OVER_TAU] = book[WAS_BUSY], rules.one_over_tau
+    number[LARGEST_STEP] = rules.largest_step
     number[EVERY_STEP], number[CLIPS] = rules.every_step, rules.clip_lambda
     to_spent = period * start + min(book[N_SPENT], period - 1) * width
     if is_busy:
@@ -160,10 +161,10 @@ def rest(b: int, span: Span, rules: Rules) -> None:
     """Let a tile pass a step in which every rho is 0, nobody asks and w stands still."""
     lanes, book = span.lanes, span.past.book[b]
     for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
-        if not np.isfinite(lanes[C_TP1, i]):
-            lanes[SICK, i] = 1
         lanes[S, i] -= rules.one_over_tau * lanes[S, i]
         lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
-        lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
+        is_told = np.isfinite(lanes[GAMMA_TP1, i] + lanes[LAM_TP1, i])
+        lanes[GAMMA_T, i] = lanes[GAMMA_TP1, i] if is_told else 0
+        lanes[LAM_T, i] = lanes[LAM_TP1, i] if is_told else 0
     book[IS_STALE] = 1
     end_trace(b, span)
