@@ -64,6 +64,8 @@ class Horde(Answers):
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
 
+    In a process that was forked it learns the same with one thread; spawn processes to have all of them.
+
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others or the features.
     """

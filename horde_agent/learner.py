@@ -24,7 +24,7 @@ from horde_agent.engine import (
 )
 from horde_agent.kernels import bounds, checks, dropped, gtd
 from horde_agent.kernels import gtd_arrays as arrays
-from horde_agent.kernels.entry import Holder, entry_of
+from horde_agent.kernels.entry import Holder, entry_of, hands_here
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.span import SOMEBODY_IS_SICK
@@ -181,7 +181,7 @@ class GTDLambda(Holder):
         step = arrays.Step(self._places, self._memory, self._lanes, self._rules(), self._work, self._tiles, tiles)
         held = hold(step)
         self._entry = self._entry or entry_of(gtd.take_turns, held, 0, 0, 0, 1)
-        gtd.learn(held, self._entry, signals, self._n_hands(), predictions)
+        gtd.learn(held, self._entry, signals, hands_here(self._n_hands()), predictions)
         self._tiles, self.latest = tiles, predictions
         return predictions
 

@@ -29,7 +29,7 @@ from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, checks, span, transition
 from horde_agent.kernels import lanes as of_lane
-from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.entry import entry_of, hands_here
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
@@ -200,7 +200,7 @@ class SpanGTD(Readable):
             self._told, self._told_from = hold(signals), signals
         n_steps, latest, m_scale = self._before(tiles)
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        hands = self._entry, n_steps, self._n_hands
+        hands = self._entry, n_steps, hands_here(self._n_hands)
         found = transition.step(held, self._told, tiles, m_step, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
@@ -231,7 +231,8 @@ class SpanGTD(Readable):
         if telling.told is not self._completed:
             self._completed, self._held = telling.told, None
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        what, hands = (observation, tiles, action, probability, is_inspected, is_last), (n_steps, self._n_hands)
+        what = observation, tiles, action, probability, is_inspected, is_last
+        hands = n_steps, hands_here(self._n_hands)
         found = transition.meet(held, *what, m_step, self._entry, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
@@ -267,7 +268,7 @@ class SpanGTD(Readable):
     def _take(self, n_steps: int) -> None:
         """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
         held = self._held or self._hold()
-        found = span.learn(held, self._entry, n_steps, self._n_hands if n_steps else 1, self.latest)
+        found = span.learn(held, self._entry, n_steps, hands_here(self._n_hands) if n_steps else 1, self.latest)
         self._heed(found if n_steps else found & span.SOMEBODY_IS_SICK)
 
     def _heed(self, found: int) -> None:
