@@ -122,7 +122,10 @@ class Engine(Protocol):
     """Steps that were only noted so far."""
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
-        """Start a stream at `tiles` with traces at zero, and return the predictions there."""
+        """Start a stream at `tiles` with traces at zero, and return the predictions there.
+
+        Gamma and lambda there would decay the trace of the step before: there is none, and they change nothing.
+        """
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`, and return the latest predictions.

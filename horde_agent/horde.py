@@ -231,14 +231,12 @@ class Horde(Answers):
         if self._unasked:
             refuse_misfits(self._unasked, observation, tiles)
             self._unasked = ()
-        gamma, lam = (  # they decay a trace that is 0 yet: what is no number does no harm
-            np.nan_to_num(values(observation, tiles), posinf=0.0) for values in (self._continuation, self._lam)
-        )
-        self._engine.begin(tiles, gamma, lam)
+        nothing = np.zeros(len(self._leaders))  # to decay: gamma and lambda here are of a trace that is 0 yet
+        self._engine.begin(tiles, nothing, nothing)
         if self._engine.alarm:
             self._answer_alarm()
         if self._rupee is not None:
-            self._rupee.begin(tiles, gamma, lam)
+            self._rupee.begin(tiles, nothing, nothing)
         self._held = (observation, tiles)
         return self._engine.latest.copy()
 
@@ -320,7 +318,6 @@ class Horde(Answers):
         Raises:
             ValueError: If `theta` has another shape, is not finite, or is past what the learner's dtype can hold.
         """
-        self.catch_up()
         if theta is None:
             self._engine.reset_weights()
         else:
@@ -390,23 +387,13 @@ class Horde(Answers):
         ratios = np.zeros(self._n_policies)
         np.maximum.at(ratios, self._policy, rho)
         self._tell_anew(largest, bound, longest, ratios)
-        states = self._states_of_newcomers(was == leaders_before)
-        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes, self._cumulant, self._table)
+        roster = Roster(stays, self._group, self._policy, *self._step_sizes, self._cumulant, self._table)
         self._engine.rearrange(roster)
         if self._rupee is not None:
             self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
         self._soundness.rearrange(stays, self.names)
         is_sound = ~self._soundness.is_aside
         self._n_sound = np.bincount(self._group, is_sound, len(self._leaders)).astype(np.int64)
-
-    def _states_of_newcomers(self, is_new: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return gamma and lambda at the held state, of new groups alone: nobody else's are asked for twice."""
-        gamma, lam = np.zeros((2, is_new.size))
-        if self._held is not None and is_new.any():
-            leaders = [q for q, new in zip(self._leaders, is_new, strict=True) if new]
-            gamma[is_new] = StateValues([q.continuation for q in leaders], 0.0, 1.0)(*self._held)
-            lam[is_new] = StateValues([q.lam for q in leaders], 0.0, 1.0)(*self._held)
-        return np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
 
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 

@@ -275,13 +275,12 @@ class GTDLambda(Holder):
         self.n_demons = roster.group.size
         self._lay_out(roster.group, ~roster.is_new & self._is_alone[roster.stays])
         new, staying = self.layout.lane[roster.is_new], self.layout.lane[~roster.is_new]
-        came_from, group = old.lane[roster.stays[~roster.is_new]], roster.group[roster.is_new]
+        came_from = old.lane[roster.stays[~roster.is_new]]
         for rows, rows_before in zip(self._memory[:3], memory[:3], strict=True):
             rows[:, staying] = rows_before[:, came_from]
         self._lanes[arrays.BOUND] = self._most
         self._lanes[:, staying] = lanes[:, came_from]
         self._lanes[arrays.ALPHA, new], self._lanes[arrays.ALPHA_W, new] = roster.alpha, roster.alpha_w
-        self._lanes[arrays.GAMMA_T, new], self._lanes[arrays.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._work.is_aside[staying], self._work.flags[staying] = work.is_aside[came_from], work.flags[came_from]
         self._work.dropped[:, staying], self._work.largest[:] = work.dropped[:, came_from], work.largest
         self._put_traces(np.where(roster.is_new[:, None], 0, traces[roster.stays]))
@@ -295,8 +294,7 @@ class GTDLambda(Holder):
         parts = is_broken & ~is_aside & (of_block < self.layout.n_shared) & goes_on[of_block]
         if parts.any():
             self._is_alone = self._is_alone | parts
-            nothing = np.zeros(self._group.max() + 1)
-            self.rearrange(Roster(np.arange(self.n_demons), self._group, self._group, nothing, nothing, 0.0, 0.0))
+            self.rearrange(Roster(np.arange(self.n_demons), self._group, self._group, 0.0, 0.0))
 
     def _put_traces(self, e: Reals) -> None:
         """Write every demon's e, shape (n_demons, n_features), the same for all of a group."""

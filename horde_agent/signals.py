@@ -203,12 +203,6 @@ class StateValues:
         """Whether a value is asked for in Python."""
         return bool(self._functions)
 
-    def __call__(self, observation: Observation, tiles: Tiles) -> Floats:
-        """Return the values in this state, shape (n,)."""
-        out = self.constant.copy()
-        self.write(observation, tiles, out)
-        return out
-
     def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
         """Write the functions' values in this state, NaN where one is out of range; the constants are left alone."""
         for i, function in self._functions:

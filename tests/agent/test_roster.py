@@ -93,8 +93,6 @@ class Cast:
             np.r_[stays, np.full(len(comers), NEWCOMER)].astype(np.int64),
             group,
             self.leader,
-            self.stream.gamma[t][self.leader],
-            self.stream.lam[t][self.leader],
             ALPHA,
             ALPHA / 2,
         )
