@@ -94,15 +94,17 @@ def busy_step(at: Any, number: Any) -> None:
 
 
 def idle_step(at: Any, number: Any) -> None:
-    """Let lanes pass a step in which every rho is 0: theta stands, the trace is gone, w decays under "every-step"."""
-    is_told, v, delta, gamma = _td_error(at)
+    """Let lanes pass a step in which every rho is 0: theta stands, w decays under "every-step".
+
+    The trace is gone, and with it whatever gamma_{t+1} and lambda_{t+1} might decay.
+    """
+    is_told, v, delta, _ = _td_error(at)
     spent = at.choose(is_told, at.choose(number[EVERY_STEP] > 0.0, at[Q], 0.0), 0.0)
     at[SICK] = at.choose(at.is_finite(v + spent), at[SICK], 1.0)
     at[V], at[DELTA] = v, at.choose(at.is_finite(delta), delta, 0.0)
     at[X] = at[Y] = at[Z] = at[TOP] = 0.0
     at[SPENT] = at[SPENT] + spent * number[ON]
     at[S] = at[S] - number[ONE_OVER_TAU] * at[S]
-    at[GAMMA_T], at[LAM_T] = gamma, at.choose(is_told, at[LAM_TP1], 0.0)
     at[TO_Q] = spent
 
 

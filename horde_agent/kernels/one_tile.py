@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inlined, inner_kernel
 from horde_agent.kernels.arrays import (
@@ -26,9 +24,7 @@ from horde_agent.kernels.lanes import (
     CLIPS,
     DECAYS,
     EVERY_STEP,
-    GAMMA_T,
     GAMMA_TP1,
-    LAM_T,
     LAM_TP1,
     LARGEST_STEP,
     MOST,
@@ -163,8 +159,5 @@ def rest(b: int, span: Span, rules: Rules) -> None:
     for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
         lanes[S, i] -= rules.one_over_tau * lanes[S, i]
         lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
-        is_told = np.isfinite(lanes[GAMMA_TP1, i] + lanes[LAM_TP1, i])
-        lanes[GAMMA_T, i] = lanes[GAMMA_TP1, i] if is_told else 0
-        lanes[LAM_T, i] = lanes[LAM_TP1, i] if is_told else 0
     book[IS_STALE] = 1
     end_trace(b, span)
