@@ -67,6 +67,15 @@ def test_a_cumulant_past_all_measure_sets_its_demon_aside_at_once(
             np.testing.assert_array_equal(got[1:], want[1:])
 
 
+@IN_ALL
+def test_an_estimate_that_is_lost_sets_its_demon_aside(engine: Any, mode: Any) -> None:
+    """Each step is small enough for float32, and delta (e.w), of their product with one another, is not."""
+    horde = make([ask("x", Behaviour(), lambda *_: 1e22), *siblings()], engine, mode, **F32)
+    Life(horde).go_on(65)
+    assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.set_aside_because["x"])
+    assert_sound(horde)
+
+
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 @pytest.mark.parametrize("engine", ["span", "plain"])
 def test_a_channel_past_what_float32_can_hold_sets_aside_who_sums_it(engine: Any, mode: Any) -> None:
