@@ -30,7 +30,7 @@ def hands_here(n_hands: int) -> int:
     A forked process has no threads but the one that forked it, and OpenMP ends one that asks for its parent's. The
     result does not depend on the number of hands, so that it learns the same, only slower.
     """
-    return n_hands if os.getpid() == _PROCESS else 1
+    return 1 if n_hands > 1 and os.getpid() != _PROCESS else n_hands
 
 
 def entry_of(kernel_: Any, *arguments: Any) -> Any:
