@@ -195,7 +195,10 @@ def test_a_short_life_full_of_seams(engine: Any, mode: Any, is_fixed: bool) -> N
 def test_after_an_end_everything_goes_on_as_before_it(engine: Any, mode: Any, outcome: float) -> None:
     """At the end gamma is 0; in the next stream it is the question's own again, though nothing else has changed."""
     pair = Pair(
-        [GVF("x", Behaviour(), Channel(0), 0.9, outcome), GVF("y", Uniform(3), Channel(1), 0.5)], 0, engine, mode
+        [GVF("x", Behaviour(), Channel(0), 0.9, outcome), GVF("y", ConstantAction(1, 3), Channel(1), 0.5)],
+        0,
+        engine,
+        mode,
     )
     for _ in range(4):
         pair.begin()
