@@ -33,11 +33,7 @@ from horde_agent.kernels.lanes import (
     ON,
     ONE_OVER_TAU,
     RHO_T,
-    TOP,
     S,
-    X,
-    Y,
-    Z,
 )
 from horde_agent.kernels.sums import find_q, look_ahead, read_bases, refresh
 from horde_agent.kernels.vectors import take_busy_step, take_idle_step
@@ -154,10 +150,13 @@ def learn_tile(b: int, hand: int, time: int, step: int, span: Span, rules: Rules
 
 @inner_kernel
 def rest(b: int, span: Span, rules: Rules) -> None:
-    """Let a tile pass a step in which every rho is 0, nobody asks and w stands still."""
+    """Let a tile pass a step in which every rho is 0, nobody asks and w stands still.
+
+    What its lanes still hold of the trace that ended is multiplied by 0; the last step of a batch, about which somebody
+    always asks, leaves zeros for those that move to other tiles.
+    """
     lanes, book = span.lanes, span.past.book[b]
     for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
         lanes[S, i] -= rules.one_over_tau * lanes[S, i]
-        lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
     book[IS_STALE] = 1
     end_trace(b, span)

@@ -93,8 +93,9 @@ class Pair:
         for each in (self.horde, self.oracle):
             each.begin(self.observation, self.tiles)
 
-    def learn(self, *, terminated: bool = False) -> None:
-        action, b = int(self.rng.integers(N_ACTIONS)), float(self.rng.choice([0.2, 0.6, 1.0]))
+    def learn(self, action: int | None = None, *, terminated: bool = False) -> None:
+        drawn, b = int(self.rng.integers(N_ACTIONS)), float(self.rng.choice([0.2, 0.6, 1.0]))
+        action = drawn if action is None else action
         self._move()
         for each in (self.horde, self.oracle):
             each.learn(action, b, self.observation, self.tiles, terminated=terminated)
@@ -232,6 +233,37 @@ def test_steps_that_wait_are_taken_before_weights_are_reset(engine: Any, mode: A
         each.reset_weights(np.ones((1, N)))
     pair.check("after a reset")
     np.testing.assert_array_equal(pair.horde.weights()[0], 1.0)
+
+
+@IN_ALL
+def test_a_newcomer_that_asks_the_same_begins_without_a_trace(engine: Any, mode: Any) -> None:
+    """Those who ask the same are in the midst of their traces, which are not the newcomer's."""
+    pair = Pair([GVF(f"{i}", Behaviour(), Channel(i), 0.9) for i in range(3)], 0, engine, mode)
+    pair.begin()
+    for _ in range(5):
+        pair.learn()
+    for each in (pair.horde, pair.oracle):
+        each.add([GVF("new", Behaviour(), Channel(0), 0.9)])
+    for _ in range(3):
+        pair.learn()
+    pair.check("after one came")
+
+
+@IN_ALL
+def test_an_idle_demon_that_moves_among_busy_ones_brings_nothing_of_its_last_trace(engine: Any, mode: Any) -> None:
+    """48 demons of a policy fill tiles of their own: one policy's rest when a few of each move to a tile together."""
+    policies = {"idle": ConstantAction(1, N_ACTIONS), "busy": Behaviour()}
+    questions = [GVF(f"{kind} {i}", p, Channel(0), 0.9) for kind, p in policies.items() for i in range(48)]
+    for rests in ([0], [0, 0]):
+        pair = Pair(questions, 0, engine, mode)
+        pair.begin()
+        for action in [1, 1, 1, *rests]:
+            pair.learn(action)
+        for each in (pair.horde, pair.oracle):
+            each.remove([q.name for q in questions if not q.name.endswith(" 0")])
+        for _ in range(2):
+            pair.learn(1)
+        pair.check("after the others went")
 
 
 @IN_ALL
