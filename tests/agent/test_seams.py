@@ -14,7 +14,10 @@ import pytest
 from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learner import GTDLambda
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+from horde_agent.span import SpanGTD
 from tests.agent.shared import robot_interface
 from tests.oracles.horde import DenseHorde
 
@@ -191,6 +194,22 @@ def test_a_short_life_full_of_seams(engine: Any, mode: Any, is_fixed: bool) -> N
     live(Pair(questions[:9], 3, engine, mode, write_every=9), questions[9:], 60)
 
 
+@pytest.mark.parametrize("kind", [GTDLambda, SpanGTD])
+def test_gamma_and_lambda_where_a_stream_begins_decay_nothing(kind: type[GTDLambda] | type[SpanGTD]) -> None:
+    """An engine's traces are at zero there, whatever it is told."""
+    learned = []
+    for gamma in (np.zeros(1), np.ones(1)):
+        rng, engine = np.random.default_rng(0), kind(np.zeros(9, np.int64), N, 0.1, 0.05, LearnerConfig())
+        for _ in range(3):
+            engine.begin(rng.choice(N, N_ACTIVE, replace=False), gamma, gamma)
+            for _ in range(4):
+                told = Signals(np.ones(1), np.full(1, 0.9), np.full(1, 0.9), rng.random(9), np.zeros(9))
+                engine.learn(rng.choice(N, N_ACTIVE, replace=False), told)
+        learned.append((*engine.weights(), engine.mspbe_scalar, engine.latest))
+    for one, other in zip(*learned, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @IN_ALL
 @pytest.mark.parametrize("outcome", [0.0, 2.0])
 def test_after_an_end_everything_goes_on_as_before_it(engine: Any, mode: Any, outcome: float) -> None:
@@ -237,13 +256,14 @@ def test_steps_that_wait_are_taken_before_weights_are_reset(engine: Any, mode: A
 
 @IN_ALL
 def test_a_newcomer_that_asks_the_same_begins_without_a_trace(engine: Any, mode: Any) -> None:
-    """Those who ask the same are in the midst of their traces, which are not the newcomer's."""
-    pair = Pair([GVF(f"{i}", Behaviour(), Channel(i), 0.9) for i in range(3)], 0, engine, mode)
+    """Those who ask the same, ten that share one, are in the midst of their traces, which are not the newcomer's."""
+    pair = Pair([GVF(f"{i}", Behaviour(), Channel(i % 3), 0.9) for i in range(10)], 0, engine, mode)
     pair.begin()
     for _ in range(5):
         pair.learn()
     for each in (pair.horde, pair.oracle):
         each.add([GVF("new", Behaviour(), Channel(0), 0.9)])
+    pair.check("when one came")
     for _ in range(3):
         pair.learn()
     pair.check("after one came")
