@@ -17,6 +17,7 @@ from horde_agent.gibbs import GibbsTable
 from horde_agent.kernels import checks
 from horde_agent.measures import RUPEE
 from horde_agent.rules import LearnerConfig
+from horde_agent.soundness import Soundness
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -33,10 +34,10 @@ class Answers(ABC):
     _group: Integers  # of each demon
     _policy: Integers  # of each group
     _n_sound: Integers  # demons of each group that are not set aside
+    _soundness: Soundness
     _n_steps: int  # since the demons were told anew
     _totals_before: Floats  # of each policy, since demons came or went, but for what the arrays told count
     _totals_carried: Floats  # of each demon, from before demons came or went
-    _reasons: dict[str, str]  # why demons were set aside, by name
 
     @abstractmethod
     def catch_up(self) -> None:
@@ -88,8 +89,13 @@ class Answers(ABC):
 
     @property
     def n_updated(self) -> int:
-        """Demons with rho > 0 in the last step, those set aside not counted; a Gibbs policy's rho always is."""
-        return int(self._n_sound[self._told.ratios[self._policy] > 0].sum())
+        """Demons that learned in the last step: those with rho > 0 that are not set aside, and for whom it was no gap.
+
+        A Gibbs policy's rho always is above 0.
+        """
+        is_positive, sound = self._told.ratios[self._policy] > 0, self._soundness
+        n = int(self._n_sound[is_positive].sum())
+        return n - int(np.count_nonzero(is_positive[self._group] & sound.is_skipping)) if sound.somebody_skips else n
 
     @property
     def max_trace(self) -> float:
@@ -106,13 +112,28 @@ class Answers(ABC):
     def diverged(self) -> list[str]:
         """Names of the demons that were set aside."""
         self.catch_up()
-        return list(self._reasons)
+        return list(self._soundness.reasons)
 
     @property
     def set_aside_because(self) -> dict[str, str]:
-        """Why each demon was set aside, by name."""
+        """Why each demon was set aside and at which learning step that was noticed, by name."""
         self.catch_up()
-        return dict(self._reasons)
+        return dict(self._soundness.reasons)
+
+    @property
+    def n_skipped(self) -> Integers:
+        """Steps that each demon skipped, shape (n_demons,): of the ones told so far, those that were gaps for it alone.
+
+        That is a step on which its cumulant, outcome, continuation, trace decay or rho was not a number, or a
+        continuation or trace decay outside [0, 1]. Its trace is cleared and its weights stand. However many these are,
+        it is not set aside for them. The cumulant of a demon about one that was set aside is none either.
+        """
+        return self._soundness.n_skipped.copy()
+
+    @property
+    def skipped_because(self) -> dict[str, str]:
+        """How often each demon skipped a step, and why the first time, by name; those that never did are left out."""
+        return self._soundness.skipped_because()
 
     @property
     def mspbe_scalar(self) -> Floats:

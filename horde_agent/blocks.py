@@ -18,6 +18,7 @@ class Layout:
     Args:
         group: Group of each demon, shape (n_demons,), numbered from 0.
         smallest_shared: Groups with fewer demons are packed, with a trace per lane.
+        is_alone: Which demons have a trace of their own in any case, shape (n_demons,); nobody unless given.
 
     Attributes:
         n_lanes: Number of lanes, the empty ones at the ends of blocks included.
@@ -28,11 +29,18 @@ class Layout:
         n_shared: Number of those at the front whose lanes share one trace.
     """
 
-    def __init__(self, group: NDArray[np.int64], smallest_shared: int = SMALLEST_SHARED_GROUP) -> None:
-        sizes = np.bincount(group)
-        blocks = [b for g in np.flatnonzero(sizes >= smallest_shared) for b in _cut(np.flatnonzero(group == g))]
+    def __init__(
+        self,
+        group: NDArray[np.int64],
+        smallest_shared: int = SMALLEST_SHARED_GROUP,
+        is_alone: NDArray[np.bool_] | None = None,
+    ) -> None:
+        sizes, is_alone = np.bincount(group), np.zeros(group.size, dtype=bool) if is_alone is None else is_alone
+        large = np.flatnonzero(sizes >= smallest_shared)
+        blocks = [b for g in large for b in _cut(np.flatnonzero((group == g) & ~is_alone))]
         self.n_shared = len(blocks)
-        blocks += _cut(np.flatnonzero(sizes[group] < smallest_shared))
+        blocks += _cut(np.flatnonzero((sizes[group] < smallest_shared) & ~is_alone))
+        blocks += _cut(np.flatnonzero(is_alone))
         self.n_blocks = len(blocks)
         widths = [-(-members.size // LANE_UNIT) * LANE_UNIT for members in blocks]
         self.start = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)

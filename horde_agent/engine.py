@@ -26,6 +26,61 @@ SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread do
 DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}
 # m is kept over a common scale that decays instead of it; far from overflow, the two are multiplied out.
 SMALLEST_SCALE = 1e-12
+# A demon is set aside when one step's |delta| max e reaches this. Below it m, over its scale of 1e-12 at least, and the
+# product of two such numbers in float64, are numbers still.
+LARGEST_STEP = {"float32": 1e25, "float64": 1e140}
+
+
+def most(dtype: np.dtype[Any]) -> float:
+    """Return the largest number that a type can hold."""
+    return float(np.finfo(dtype).max)
+
+
+def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError where weights from elsewhere have another shape, are not finite, or too large for the dtype."""
+    if np.shape(theta) != shape:
+        raise ValueError(f"theta must be finite, of shape {shape}, (n_demons, n_features), not {np.shape(theta)}")
+    wrong = np.argwhere(~(np.abs(theta) <= most(dtype)))  # NaN is not
+    if wrong.size:
+        demon, feature = wrong[0]
+        raise ValueError(
+            f"theta must be finite, and at most {most(dtype):.3g}, as much as {dtype} can hold; theta[{demon}, "
+            f"{feature}] is {theta[demon, feature]}"
+        )
+
+
+class Patient(NamedTuple):
+    """A demon that was flagged: its weights, shape (n_features,), and its numbers.
+
+    Attributes:
+        theta, w, m: As of now; m of shape (0,) where it is not kept.
+        prediction, estimate, td_error: theta.phi, the scalar MSPBE estimate and delta, the latest.
+        bound: |theta| that no answer of it can need.
+    """
+
+    theta: Reals
+    w: Reals
+    m: Reals
+    prediction: float
+    estimate: float
+    td_error: float
+    bound: float
+
+    def ailment(self) -> str:
+        """Say what is wrong with it."""
+        largest = float(np.abs(self.theta).max())
+        if self.bound < largest < np.inf:
+            return f"its weights reached {largest:.3g}, past their bound of {self.bound:.3g}, which no answer can need"
+        weights = (("weights", self.theta), ("secondary weights", self.w), ("vector MSPBE trace", self.m))
+        for what, values in (*weights, ("prediction", self.prediction), ("scalar MSPBE estimate", self.estimate)):
+            broken = np.ravel(values)[~np.isfinite(np.ravel(values))]
+            if broken.size:
+                return f"its {what} became {broken[0]}"
+        dtype = self.theta.dtype.name
+        return (
+            f"a step of its weights, |delta| max e, reached {LARGEST_STEP[dtype]:g}, past which {dtype} cannot hold "
+            f"its estimates; its TD error was {self.td_error:.3g}"
+        )
 
 
 class TailBounds(NamedTuple):
@@ -67,10 +122,17 @@ class Engine(Protocol):
     """Steps that were only noted so far."""
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
-        """Start a stream at `tiles` with traces at zero, and return the predictions there."""
+        """Start a stream at `tiles` with traces at zero, and return the predictions there.
+
+        Gamma and lambda there would decay the trace of the step before: there is none, and they change nothing.
+        """
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
-        """Learn from the transition to `tiles`, and return the latest predictions."""
+        """Learn from the transition to `tiles`, and return the latest predictions.
+
+        To whom something is told that is not finite, or past what the engine's type can hold, the step is a gap: the
+        trace is cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
+        """
 
     def meet(
         self,
@@ -112,8 +174,8 @@ class Engine(Protocol):
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged."""
 
-    def newly_broken(self) -> NDArray[np.int64]:
-        """Return the demons flagged since they were last asked for."""
+    def newly_broken(self) -> dict[int, str]:
+        """Return the demons flagged since they were last asked for, and what is wrong with each."""
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""

@@ -13,6 +13,8 @@ from horde_agent.kernels import checks
 
 Tiles = NDArray[np.int64]
 
+_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
+
 
 class Expected(NamedTuple):
     """What a state and an action must be.
@@ -70,8 +72,8 @@ class Expected(NamedTuple):
         n, a, b = self.n_actions, _the_one(action), _the_one(probability)
         if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
             raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
-        if not 0.0 < b <= 1.0:
-            raise ValueError(f"probability must be in (0, 1], not {probability!r}")
+        if not _RAREST <= b <= 1.0:
+            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
         return int(a), b
 
 

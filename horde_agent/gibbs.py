@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
-from horde_agent.kernels.entry import Holder, entry_of
+from horde_agent.kernels.entry import Holder, entry_of, hands_here
 from horde_agent.kernels.held import hold
 from horde_agent.policies import Gibbs
 
@@ -146,7 +146,8 @@ class GibbsTable(Holder):
         if is_direct and out is not self._state.ratios:
             self._state, self._held = self._state._replace(ratios=out), None
         held, elsewhere = self._held or self._hold(), _NOWHERE if is_direct else out
-        most = kernels.gibbs_ratios(held, self._entry, self._n_hands, tiles, action, probability, elsewhere)
+        n_hands = hands_here(self._n_hands)
+        most = kernels.gibbs_ratios(held, self._entry, n_hands, tiles, action, probability, elsewhere)
         if most > self._most_repeats and not self.in_floats:
             self.become_floats()
             self.ratios(tiles, action, probability, out)

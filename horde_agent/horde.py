@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.answers import Answers
-from horde_agent.engine import Engine
+from horde_agent.engine import Engine, most
 from horde_agent.expected import Expected
 from horde_agent.gibbs import GibbsTable
 from horde_agent.gvf import GVF, named
@@ -33,7 +33,8 @@ from horde_agent.learner import GTDLambda
 from horde_agent.measures import RUPEE, rupee_config
 from horde_agent.roster import NEWCOMER, Roster
 from horde_agent.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number
+from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number, refuse_misfits
+from horde_agent.soundness import Soundness
 from horde_agent.span import SpanGTD
 from horde_agent.telling import Telling
 
@@ -64,6 +65,8 @@ class Horde(Answers):
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
 
+    In a process that was forked it learns the same with one thread; spawn processes to have all of them.
+
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
             channels.
@@ -86,14 +89,15 @@ class Horde(Answers):
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         # In a batch threads share the policies; in a step one has enough to do with what is observed.
         self._shares = 1 if mode == "eager" else int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        self._n_cohorts, self._channels = 0, tuple(channels)
+        self._channels = tuple(channels)
         asked = named(questions, self._channels)
         self._ask(asked, np.zeros(len(asked), dtype=np.int64))
         self._totals_carried = np.zeros((checks.N_TOTALS, self.n_demons))
         self._engine = self._new_engine(*self._step_sizes, config, _BATCHES[mode], self._table)
         self._rupee = self._new_rupee() if config.rupee_beta0 > 0 else None
         self._held: tuple[NDArray[Any], Tiles] | None = None
-        self._reasons: dict[str, str] = {}
+        self._soundness = Soundness(self.names)
+        self._unasked = self.questions  # whose policies were never asked
         largest, bound = np.zeros((2, self.n_demons))
         self._tell_anew(largest, bound, np.zeros(len(self._leaders)), np.zeros(self._n_policies))
         self._n_sound = np.bincount(self._group)  # demons of each group that are not set aside
@@ -157,6 +161,7 @@ class Horde(Answers):
             bound=bound,
             seen=np.zeros(1, dtype=np.int64),
             totals=np.zeros((checks.N_TOTALS, n_counted)),
+            most=most(np.dtype(self.config.dtype)),
             n_features=self.n_features,
             is_fixed=not self._asks_functions,
             is_by_channel=is_by_channel,
@@ -225,17 +230,19 @@ class Horde(Answers):
             Predictions of all demons there, float64, shape (n_demons,).
 
         Raises:
-            ValueError: If an argument has a wrong shape or type, is NaN or out of range; the message names it.
+            ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a target policy that is
+                asked for the first time gives no probabilities; the message names it.
         """
         observation, tiles = self._expected.state(observation, tiles)
-        gamma, lam = self._continuation(observation, tiles), self._lam(observation, tiles)
-        self._set_aside_groups(gamma, "its continuation left [0, 1]")
-        self._set_aside_groups(lam, "its lam left [0, 1]")
-        self._engine.begin(tiles, gamma, lam)
+        if self._unasked:
+            refuse_misfits(self._unasked, observation, tiles)
+            self._unasked = ()
+        nothing = np.zeros(len(self._leaders))  # to decay: gamma and lambda here are of a trace that is 0 yet
+        self._engine.begin(tiles, nothing, nothing)
         if self._engine.alarm:
             self._answer_alarm()
         if self._rupee is not None:
-            self._rupee.begin(tiles, gamma, lam)
+            self._rupee.begin(tiles, nothing, nothing)
         self._held = (observation, tiles)
         return self._engine.latest.copy()
 
@@ -263,22 +270,28 @@ class Horde(Answers):
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         action, probability = self._expected.action(action, probability)
         observation, tiles = self._expected.copied_state(observation, tiles)
+        self._soundness.begin_step()
         if self._asks_functions:
             self._expected.refuse(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
-            self._ask_functions(observation, tiles)
+            self._ask_functions(observation, tiles, terminated=terminated)
         if self._table is not None and not self._n_steps:
             self._told.ratios[self._table.position] = 1.0  # the engine makes them: here, that they are above 0
         self._policies.write_ratios(action, probability, *self._held, self._told.ratios)
+        if self._policies.misfits:
+            self._set_aside_misfits()
         step = (self._telling, observation, tiles, action, probability)
         found = self._engine.meet(*step, False, terminated)
         if found:
             self._attend(found, observation, tiles)
             self._engine.meet(*step, True, terminated)
         self._n_steps += 1
-        if self._rupee is not None:
-            self._rupee.learn(tiles, self._telling.signals(is_last=terminated), self._engine.td_error)
+        self._soundness.end_step()
         if self._engine.alarm:
             self._answer_alarm()
+        if self._rupee is not None:
+            self._teach_rupee(tiles, is_last=terminated)
+        if self._soundness.somebody_skips:
+            np.nan_to_num(self._told.ratios, copy=False, posinf=0.0)
         self._held = None if terminated else (observation, tiles)
         return self._engine.latest.copy()
 
@@ -306,11 +319,20 @@ class Horde(Answers):
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta of every demon, to zero unless given, (n_demons, n_features); w, traces and estimates stay.
 
+        Weights that come from elsewhere bring their bound along: they count as if a cumulant as large had been seen.
+
         Raises:
-            ValueError: If `theta` has another shape or is not finite.
+            ValueError: If `theta` has another shape, is not finite, or is past what the learner's dtype can hold.
         """
-        self.catch_up()
-        self._engine.reset_weights(theta)
+        if theta is None:
+            self._engine.reset_weights()
+        else:
+            theta = np.asarray(theta)
+            self._engine.reset_weights(theta)
+            told = self._told
+            np.maximum(told.largest, np.abs(theta).max(axis=1), out=told.largest)
+            told.bound[:] = checks.bound(told.largest, told.longest[self._group], told.most)
+            self._engine.set_bounds(told.bound)
         if self._held is not None:
             self._engine.latest = self._engine.predict(self._held[1])
 
@@ -325,15 +347,18 @@ class Horde(Answers):
         as building the Horde anew, and memory for a second copy of one of its weights while they move.
 
         Raises:
-            ValueError: If a name is taken, or a question does not fit the others, the features or the channels; nothing
-                has changed.
+            ValueError: If a name is taken, a question does not fit the others, the features or the channels, or its
+                target policy gives no probabilities at the held state; nothing has changed.
         """
         questions = named(questions, self._channels)
         if not questions:
             return
-        self._n_cohorts += 1
+        unasked = (*self._unasked, *questions)
+        if self._held is not None:
+            refuse_misfits(questions, *self._held)
+            unasked = ()
         stays = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
-        self._change(stays, (*self.questions, *questions))
+        self._change(stays, (*self.questions, *questions), unasked)
 
     def remove(self, names: Sequence[str]) -> None:
         """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
@@ -351,14 +376,17 @@ class Horde(Answers):
             raise ValueError(f"names must be a list of names of demons of this Horde; {unknown or [names]} are not")
         stays = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
         if gone:
-            self._change(stays, tuple(self.questions[i] for i in stays))
+            unasked = tuple(q for q in self._unasked if q.name not in gone)
+            self._change(stays, tuple(self.questions[i] for i in stays), unasked)
 
-    def _change(self, stays: NDArray[np.int64], questions: tuple[GVF, ...]) -> None:
+    def _change(self, stays: NDArray[np.int64], questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
         """Go on with other questions; `stays` says which demon each one's was, NEWCOMER where it is new."""
         self.catch_up()
         is_new, group_before, leaders_before = stays == NEWCOMER, self._group, len(self._leaders)
         rho_before, totals_before = self._ratios[self._policy], self.ratio_totals()
-        self._ask(questions, np.where(is_new, self._n_cohorts, self._cohort[stays]))
+        cohort = int(self._cohort.max()) + 1
+        self._ask(questions, np.where(is_new, cohort, self._cohort[stays]))
+        self._unasked = unasked
         was = np.full(len(self._leaders), leaders_before)  # group that each group was before; a new one's numbers are 0
         was[self._group[~is_new]] = group_before[stays[~is_new]]
         longest, rho = (np.append(values, 0.0)[was] for values in (self._told.longest, rho_before))
@@ -367,61 +395,83 @@ class Horde(Answers):
         ratios = np.zeros(self._n_policies)
         np.maximum.at(ratios, self._policy, rho)
         self._tell_anew(largest, bound, longest, ratios)
-        gamma, lam = self._states_of_newcomers(was == leaders_before)
-        states = np.nan_to_num(gamma, posinf=0.0), np.nan_to_num(lam, posinf=0.0)
-        roster = Roster(stays, self._group, self._policy, *states, *self._step_sizes, self._cumulant, self._table)
+        roster = Roster(stays, self._group, self._policy, *self._step_sizes, self._cumulant, self._table)
         self._engine.rearrange(roster)
         if self._rupee is not None:
             self._rupee.rearrange(roster._replace(alpha=0.0, alpha_w=self._alpha_h))
-        self._reasons = {name: why for name, why in self._reasons.items() if name in set(self.names)}
-        is_sound = np.array([name not in self._reasons for name in self.names])
+        self._soundness.rearrange(stays, self.names)
+        is_sound = ~self._soundness.is_aside
         self._n_sound = np.bincount(self._group, is_sound, len(self._leaders)).astype(np.int64)
-        self._set_aside_groups(gamma, "its continuation left [0, 1]")
-        self._set_aside_groups(lam, "its lam left [0, 1]")
-
-    def _states_of_newcomers(self, is_new: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return gamma and lambda at the held state, of new groups alone: nobody else's are asked for twice."""
-        gamma, lam = np.zeros((2, is_new.size))
-        if self._held is not None and is_new.any():
-            leaders = [q for q, new in zip(self._leaders, is_new, strict=True) if new]
-            gamma[is_new] = StateValues([q.continuation for q in leaders], 0.0, 1.0)(*self._held)
-            lam[is_new] = StateValues([q.lam for q in leaders], 0.0, 1.0)(*self._held)
-        return gamma, lam
 
     # ---- from a transition to numbers -----------------------------------------------------------------------------
 
     def _attend(self, found: int, observation: NDArray[Any], tiles: Tiles) -> None:
-        """Deal with what was found: refuse the state, set aside demons whose functions gave nonsense, raise bounds.
+        """Deal with what was found: refuse the state, note for whom the step is a gap, raise bounds.
 
         Raises:
             ValueError: If the state is not sound.
         """
-        told = self._told
         if found & checks.STATE_WRONG:
             self._expected.refuse(checks.first_wrong(observation, tiles, self.n_features), observation, tiles)
-        if found & (checks.RHO_BROKEN | checks.GAMMA_BROKEN | checks.LAM_BROKEN):
-            self._set_aside_groups(told.ratios[self._policy], "its target policy gave no probability")
-            for values in (told.ratios, told.rho):
-                np.nan_to_num(values, copy=False, posinf=0.0)
-            self._set_aside_groups(told.gamma, "its continuation left [0, 1]")
-            self._set_aside_groups(told.lam, "its lam left [0, 1]")
+        if found & checks.BROKEN:
+            self._note_broken()
         if found & checks.BOUND_RISES:
-            self._engine.set_bounds(told.bound)
+            self._engine.set_bounds(self._told.bound)
 
-    def _ask_functions(self, observation: NDArray[Any], tiles: Tiles) -> None:
+    def _note_broken(self) -> None:
+        """Note for whom the step is a gap, and set aside who is told a number that its engine's type cannot hold."""
+        told, group = self._told, self._group
+        gamma, lam = told.gamma.copy(), told.lam.copy()
+        for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
+            for g in np.flatnonzero(np.isnan(values)):
+                values[g] = given[int(g)]  # what it was when it left [0, 1]
+        numbers = {
+            "cumulant": told.c[told.channel] if told.is_by_channel else told.c,
+            "outcome": told.z,
+            "rho = pi(a)/b(a)": told.ratios[self._policy][group],
+        }
+        for what, values in numbers.items():
+            is_broken = ~(np.abs(values) <= told.most)
+            for demon in np.flatnonzero(is_broken & np.isfinite(values)).tolist():
+                why = f"its {what} was {values[demon]:.6g}, which {self.config.dtype} cannot hold"
+                self._set_aside(demon, why, self._soundness.n_steps + 1)
+            self._soundness.skip(is_broken, what, values)
+        for what, of_group, values in (("continuation", told.gamma, gamma), ("lam", told.lam, lam)):
+            self._soundness.skip(np.isnan(of_group)[group], what, values[group])
+
+    def _ask_functions(self, observation: NDArray[Any], tiles: Tiles, *, terminated: bool) -> None:
         """Write what functions give, and other demons predict, at the state reached."""
-        self._continuation.write(observation, tiles, self._told.gamma)
-        self._lam.write(observation, tiles, self._told.lam)
-        self._cumulants.write(observation, tiles, self._engine.predict_one, self._told.c)
-        self._outcome.write(observation, tiles, self._told.z)
+        told = self._told
+        self._continuation.write(observation, tiles, told.gamma)
+        self._lam.write(observation, tiles, told.lam)
+        if terminated:  # nothing goes on there, whatever they gave
+            np.nan_to_num(told.gamma, copy=False)
+            np.nan_to_num(told.lam, copy=False)
+        self._cumulants.write(observation, tiles, self._prediction_of, told.c)
+        self._outcome.write(observation, tiles, told.z)
+
+    def _prediction_of(self, demon: int, tiles: Tiles) -> float:
+        """Return what a demon predicts at `tiles`, NaN where it was set aside."""
+        return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
+
+    def _teach_rupee(self, tiles: Tiles, *, is_last: bool) -> None:
+        """Let the RUPEE take in the step that was just learned from."""
+        assert self._rupee is not None
+        td_error = np.where(self._soundness.is_skipping, np.nan, self._engine.td_error)
+        self._rupee.learn(tiles, self._telling.signals(is_last=is_last), td_error)
+        for demon, ailment in self._rupee.newly_broken().items():
+            self._set_aside(demon, f"of its RUPEE, {ailment}", self._soundness.n_steps)
 
     # ---- demons set aside -----------------------------------------------------------------------------------------
 
-    def _set_aside_groups(self, values: Floats, reason: str) -> None:
-        """Set aside the demons of groups whose value is NaN, and put 0 in its place."""
-        if not np.isfinite(values).all():
-            self._set_aside(np.flatnonzero(~np.isfinite(values)[self._group]), reason)
-            np.nan_to_num(values, copy=False, posinf=0.0)
+    def _set_aside_misfits(self) -> None:
+        """Set aside the demons of policies that gave no probabilities, and ask these no more."""
+        for policy, misfit in self._policies.misfits.items():
+            for demon in np.flatnonzero(self._policy[self._group] == policy).tolist():
+                self._set_aside(demon, f"its target policy {misfit}", self._soundness.n_steps + 1)
+            self._policies.forget(policy)
+            self._told.ratios[policy] = 0.0
+        self._policies.misfits.clear()
 
     def _answer_alarm(self) -> None:
         """Take back the policies that the engine cannot ask any more, and set aside the demons that it flagged."""
@@ -431,19 +481,16 @@ class Horde(Answers):
             self._policies.take_back(self._table)
             self._table = None
             self._tell_anew(self._told.largest, self._told.bound, self._told.longest, ratios)
-        broken = self._engine.newly_broken()
-        if broken.size:
-            self._set_aside(broken, "its weights passed their bound or became infinite or not a number")
+        for demon, ailment in self._engine.newly_broken().items():
+            self._set_aside(demon, ailment, self._soundness.n_steps)
 
-    def _set_aside(self, demons: NDArray[np.int64], reason: str) -> None:
-        """Freeze demons' weights at zero and note why; those set aside before keep their first reason."""
-        for demon in demons:
-            if self.names[demon] not in self._reasons:
-                self._reasons[self.names[demon]] = reason
-                self._n_sound[self._group[demon]] -= 1
-                self._engine.set_aside(int(demon))
-                if self._rupee is not None:
-                    self._rupee.set_aside(int(demon))
+    def _set_aside(self, demon: int, why: str, step: int) -> None:
+        """Freeze a demon's weights at zero and note why and when; one that was set aside before keeps its reason."""
+        if self._soundness.set_aside(demon, f"{why} (learning step {step:,})"):
+            self._n_sound[self._group[demon]] -= 1
+            self._engine.set_aside(demon)
+            if self._rupee is not None:
+                self._rupee.set_aside(demon)
 
 
 def _is_plain(config: LearnerConfig) -> bool:

@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.blocks import SMALLEST_SHARED_GROUP, Layout
-from horde_agent.engine import DROP_BELOW, SMALLEST_SCALE, SMALLEST_SHARED_WORK, TailBounds
+from horde_agent.engine import (
+    DROP_BELOW,
+    LARGEST_STEP,
+    SMALLEST_SCALE,
+    SMALLEST_SHARED_WORK,
+    Patient,
+    TailBounds,
+    check_weights,
+    most,
+)
 from horde_agent.kernels import bounds, checks, dropped, gtd
 from horde_agent.kernels import gtd_arrays as arrays
-from horde_agent.kernels.entry import Holder, entry_of
+from horde_agent.kernels.entry import Holder, entry_of, hands_here
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.span import SOMEBODY_IS_SICK
@@ -58,12 +67,13 @@ class GTDLambda(Holder):
     ) -> None:
         self.config, self.n_features, self.n_demons = config, n_features, len(group)
         self.dtype = np.dtype(config.dtype)
+        self._most = most(self.dtype)
         self._smallest_shared = smallest_shared
-        self._lay_out(np.asarray(group, dtype=np.int64))
+        self._lay_out(np.asarray(group, dtype=np.int64), np.zeros(len(group), dtype=bool))
         touch(*(rows.ravel() for rows in (*self._memory[:3], self._memory.e_packed)))
         self._lanes[arrays.ALPHA, self.layout.lane] = alpha
         self._lanes[arrays.ALPHA_W, self.layout.lane] = alpha_w
-        self._lanes[arrays.BOUND] = np.inf
+        self._lanes[arrays.BOUND] = self._most
         self._cap = np.array([1.0 if config.trace_rule == "capped" else np.inf], dtype=self.dtype)
         drop_below = DROP_BELOW[config.dtype] if drop_below is None else drop_below
         self._drop_below = np.array([drop_below], dtype=self.dtype)
@@ -71,9 +81,10 @@ class GTDLambda(Holder):
         self._m_scale, self._next_row = 1.0, 0
         self.latest: Floats = np.zeros(self.n_demons)
 
-    def _lay_out(self, group: NDArray[np.int64]) -> None:
-        """Give each demon a lane, and make the arrays."""
-        self.layout = Layout(group, self._smallest_shared)
+    def _lay_out(self, group: NDArray[np.int64], is_alone: NDArray[np.bool_]) -> None:
+        """Give each demon a lane, and make the arrays; who is alone shares no trace with its group."""
+        self._group, self._is_alone = group, is_alone
+        self.layout = Layout(group, self._smallest_shared, is_alone)
         self._places = arrays.Places(self.layout.lane, self.layout.group, self.layout.start, self.layout.n_shared)
         self._memory, self._lanes, self._work = self._allocate()
 
@@ -101,6 +112,7 @@ class GTDLambda(Holder):
             is_busy=np.zeros(blocks, dtype=np.uint8),
             n_busy=np.zeros(1, dtype=np.int64),
             is_aside=np.zeros(lanes, dtype=np.uint8),
+            is_skipping=np.zeros(lanes, dtype=np.uint8),
             flags=np.zeros(lanes, dtype=np.uint8),
             dropped=np.zeros((dropped.N_BOUNDS, lanes)),
             largest=np.ones(2, dtype=np.int64),
@@ -157,16 +169,19 @@ class GTDLambda(Holder):
         return SOMEBODY_IS_SICK * bool(self._work.flags.any())
 
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
-        """Learn from the transition to `tiles`.
+        """Learn from the transition to `tiles`; where something told is not finite, it is a gap: see `Engine.learn`.
 
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
         """
+        is_broken = ~((np.abs(signals.c_tp1) <= self._most) & (np.abs(signals.z_tp1) <= self._most))
+        if is_broken.any():
+            self._part(is_broken)
         tiles, predictions = np.array(tiles, dtype=np.int64), np.empty(self.n_demons)
         step = arrays.Step(self._places, self._memory, self._lanes, self._rules(), self._work, self._tiles, tiles)
         held = hold(step)
         self._entry = self._entry or entry_of(gtd.take_turns, held, 0, 0, 0, 1)
-        gtd.learn(held, self._entry, signals, self._n_hands(), predictions)
+        gtd.learn(held, self._entry, signals, hands_here(self._n_hands()), predictions)
         self._tiles, self.latest = tiles, predictions
         return predictions
 
@@ -190,6 +205,8 @@ class GTDLambda(Holder):
             clip_lambda=self.config.trace_rule == "clipped",
             cap=self._cap,
             drop_below=self._drop_below,
+            largest_step=LARGEST_STEP[self.config.dtype],
+            most=self._most,
             one_over_tau=1.0 / tau,
             m_step=1.0 / (tau * self._m_scale),
             first_row=first,
@@ -217,11 +234,18 @@ class GTDLambda(Holder):
 
     # ---- demons set aside ---------------------------------------------------------------------------------------
 
-    def newly_broken(self) -> NDArray[np.int64]:
-        """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound."""
+    def newly_broken(self) -> dict[int, str]:
+        """Return the demons flagged since they were last asked for, and what is wrong: not finite, or past a bound."""
         is_new = (self._work.flags != 0) & (self._work.is_aside == 0)
         self._work.flags.fill(0)
-        return np.flatnonzero(is_new[self.layout.lane])
+        return {demon: self._ailment(demon) for demon in np.flatnonzero(is_new[self.layout.lane]).tolist()}
+
+    def _ailment(self, demon: int) -> str:
+        """Say what is wrong with a demon that was flagged."""
+        lane = self.layout.lane[demon]
+        numbers = self._lanes[[arrays.V, arrays.S, arrays.DELTA, arrays.BOUND], lane].astype(np.float64).tolist()
+        theta, w, m = (rows[:, lane] for rows in self._memory[:3])
+        return Patient(theta, w, m, *numbers).ailment()
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good; its siblings are not touched."""
@@ -231,12 +255,12 @@ class GTDLambda(Holder):
             rows[:, lane] = 0
         if lane >= first_packed:
             memory.e_packed[:, lane - first_packed] = 0
-        self._lanes[[arrays.V, arrays.S, arrays.DELTA, arrays.ALPHA, arrays.ALPHA_W], lane] = 0
+        self._lanes[[arrays.V, arrays.S, arrays.DELTA, arrays.Q, arrays.Y, arrays.ALPHA, arrays.ALPHA_W], lane] = 0
         self._work.is_aside[lane], self.latest[demon] = 1, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
-        self._lanes[arrays.BOUND, self.layout.lane] = bound
+        self._lanes[arrays.BOUND, self.layout.lane] = np.minimum(bound, self._most)
 
     # ---- demons that come and go ---------------------------------------------------------------------------------
 
@@ -249,19 +273,28 @@ class GTDLambda(Holder):
         old, memory, lanes, work = self.layout, self._memory, self._lanes, self._work
         traces, latest = self.traces(), self.latest
         self.n_demons = roster.group.size
-        self._lay_out(roster.group)
+        self._lay_out(roster.group, ~roster.is_new & self._is_alone[roster.stays])
         new, staying = self.layout.lane[roster.is_new], self.layout.lane[~roster.is_new]
-        came_from, group = old.lane[roster.stays[~roster.is_new]], roster.group[roster.is_new]
+        came_from = old.lane[roster.stays[~roster.is_new]]
         for rows, rows_before in zip(self._memory[:3], memory[:3], strict=True):
             rows[:, staying] = rows_before[:, came_from]
-        self._lanes[arrays.BOUND] = np.inf
+        self._lanes[arrays.BOUND] = self._most
         self._lanes[:, staying] = lanes[:, came_from]
         self._lanes[arrays.ALPHA, new], self._lanes[arrays.ALPHA_W, new] = roster.alpha, roster.alpha_w
-        self._lanes[arrays.GAMMA_T, new], self._lanes[arrays.LAM_T, new] = roster.gamma[group], roster.lam[group]
         self._work.is_aside[staying], self._work.flags[staying] = work.is_aside[came_from], work.flags[came_from]
         self._work.dropped[:, staying], self._work.largest[:] = work.dropped[:, came_from], work.largest
         self._put_traces(np.where(roster.is_new[:, None], 0, traces[roster.stays]))
         self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+
+    def _part(self, is_broken: NDArray[np.bool_]) -> None:
+        """Give traces of their own to demons for whom alone a step is a gap, while others of their block go on."""
+        lane, of_block = self.layout.lane, np.searchsorted(self.layout.start, self.layout.lane, side="right") - 1
+        is_aside = self._work.is_aside[lane] != 0
+        goes_on = np.bincount(of_block[~is_broken & ~is_aside], minlength=self.layout.n_blocks) > 0
+        parts = is_broken & ~is_aside & (of_block < self.layout.n_shared) & goes_on[of_block]
+        if parts.any():
+            self._is_alone = self._is_alone | parts
+            self.rearrange(Roster(np.arange(self.n_demons), self._group, self._group, 0.0, 0.0))
 
     def _put_traces(self, e: Reals) -> None:
         """Write every demon's e, shape (n_demons, n_features), the same for all of a group."""
@@ -337,13 +370,13 @@ class GTDLambda(Holder):
             theta: Shape (n_demons, n_features).
 
         Raises:
-            ValueError: If `theta` has another shape or is not finite.
+            ValueError: If `theta` has another shape, or holds what the learner's dtype cannot.
 
         Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
         """
+        if theta is not None:
+            check_weights(theta, (self.n_demons, self.n_features), self.dtype)
         self._memory.theta[...] = 0
         if theta is not None:
-            if np.shape(theta) != (self.n_demons, self.n_features) or not np.isfinite(theta).all():
-                raise ValueError(f"theta must be finite, of shape ({self.n_demons}, {self.n_features})")
             self._memory.theta[:, self.layout.lane] = np.where(self._work.is_aside[self.layout.lane], 0.0, theta.T)
         self._predict(self._tiles, self._lanes[arrays.V])

@@ -159,13 +159,20 @@ class RUPEE:
         self._engine.begin(tiles, gamma, lam)
 
     def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
-        """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,)."""
+        """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,).
+
+        It is NaN for whom the step is a gap.
+        """
         if signals is not self._told_from:  # a Horde's are the same arrays on each step, and so are these
             self._told_from = signals
             self._told = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
         self._told.c_tp1[:] = td_error
         self._engine.learn(tiles, self._told)
         self._n_steps += 1
+
+    def newly_broken(self) -> dict[int, str]:
+        """Return the demons whose RUPEE cannot be kept any more since they were last asked for, and why."""
+        return self._engine.newly_broken() if self._engine.alarm else {}
 
     def set_aside(self, demon: int) -> None:
         """Set one demon's RUPEE to 0 for good."""

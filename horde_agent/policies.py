@@ -29,7 +29,11 @@ _SUM_TOLERANCE = 1e-6
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a question asks about: action probabilities given a state."""
+    """What a question asks about: action probabilities given a state.
+
+    A Horde checks what a policy gives when it first asks it, and refuses it by name; later now and then, and sets aside
+    the demons of a policy that turns into none. Where a probability is not a number, the step is a gap for them.
+    """
 
     @property
     def n_actions(self) -> int:
@@ -179,8 +183,7 @@ class PolicyFunction:
     """A policy that a function gives. Demons whose policies have one function share it: it is called once per step.
 
     Args:
-        function: Gives the probability of each action, shape (n_actions,), from (observation, tiles). Where it gives
-            something else for the action taken, the demons that ask about it are set aside.
+        function: Gives the probability of each action, shape (n_actions,), from (observation, tiles).
         n_actions: Number of actions.
 
     Raises:
@@ -196,9 +199,8 @@ class PolicyFunction:
             raise ValueError(f"function must be callable with (observation, tiles), not {self.function!r}")
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
-        """Return what the function gives; NaN for every action where that has another shape."""
-        given = np.asarray(self.function(observation, tiles), dtype=np.float64)
-        return given if given.shape == (self.n_actions,) else np.full(self.n_actions, np.nan)
+        """Return what the function gives; a Horde checks it."""
+        return np.asarray(self.function(observation, tiles), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

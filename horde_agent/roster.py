@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from horde_agent.gibbs import GibbsTable
     from horde_agent.kernels.arrays import Past, Span
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 NEWCOMER = -1
@@ -34,8 +33,6 @@ class Roster(NamedTuple):
         group: Group of each demon, shape (n_demons,), numbered from 0. Newcomers have groups of their own: the others'
             traces reach back to before they came.
         policy: Policy of each group, shape (n_groups,).
-        gamma: Continuation at the present state, shape (n_groups,); read for newcomers.
-        lam: Trace decay at the present state, shape (n_groups,); read for newcomers.
         alpha, alpha_w: Step sizes of newcomers, already divided by the number of active tiles.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,), or None: each its own.
         table: Policies that the engine asks itself.
@@ -44,8 +41,6 @@ class Roster(NamedTuple):
     stays: Integers
     group: Integers
     policy: Integers
-    gamma: Floats
-    lam: Floats
     alpha: float
     alpha_w: float
     cumulant: Integers | None = None
@@ -111,15 +106,13 @@ def take_tails(past: Past, old: Arrangement, into: Past, new: Arrangement, moved
 
 
 def take_numbers(roster: Roster, before: Span, old: Arrangement, into: Span, new: Arrangement) -> None:
-    """Write the numbers of the lanes: those that they had, or a newcomer's."""
-    lanes, to, fresh = into.lanes, new.lane, new.lane[roster.is_new]
-    staying, group = to[~roster.is_new], roster.group[roster.is_new]
+    """Write the numbers of the lanes: those that they had, or a newcomer's, whose trace is empty."""
+    lanes, fresh, staying = into.lanes, new.lane[roster.is_new], new.lane[~roster.is_new]
     came_from = old.lane[roster.stays[~roster.is_new]]
-    lanes[of_lane.BOUND] = np.inf
+    lanes[of_lane.BOUND] = np.finfo(lanes.dtype).max
     lanes[:, staying] = before.lanes[:, came_from]
     into.past.dropped[:, staying] = before.past.dropped[:, came_from]
     lanes[of_lane.ALPHA, fresh], lanes[of_lane.ALPHA_W, fresh] = roster.alpha, roster.alpha_w
-    lanes[of_lane.GAMMA_T, fresh], lanes[of_lane.LAM_T, fresh] = roster.gamma[group], roster.lam[group]
     into.work.is_aside[staying] = before.work.is_aside[came_from]
     is_aside = into.work.is_aside != 0
     for told in into.tiles[:4]:

@@ -73,6 +73,7 @@ class Run:
             "channels": [channel.name for channel in self.interface.channels],
             "actions": list(self.interface.actions),
             "set_aside_because": self.horde.set_aside_because,
+            "skipped_because": self.horde.skipped_because,
             "stopped_early": self.stopped_by is not None,
             "stopped_by": self.stopped_by,
             "unfinished": self.is_unfinished,

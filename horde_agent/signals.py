@@ -1,7 +1,7 @@
 """Questions to numbers: what the demons are told about each transition, vectorised over a Horde's questions.
 
 Questions of one (policy, continuation, trace decay) form a group; what depends on those alone is computed once per
-group. A function of the user's that returns nonsense yields NaN here, and the Horde sets its demons aside.
+group. A function of the user's that returns nonsense yields NaN here, and the step is a gap for its demons.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Tiles = NDArray[np.int64]
 Observation = NDArray[Any]
 
 _FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
+_CHECKED_EVERY = 64  # steps after which all that a policy gives is looked at, beside the action taken
+_ROUNDING = 1e-4  # by which probabilities may miss 1, all added: those of a float32 softmax do by 1e-7
 
 
 class PolicyTable:
@@ -37,6 +39,7 @@ class PolicyTable:
         n_actions: Number of actions, 0 where no policy says.
         constant_action: The action that each policy always takes, or what `checks.Told` has instead, (n_policies,).
         has_functions: Whether a policy is asked in Python.
+        misfits: What policies gave that is no probabilities, by policy, since somebody last looked and cleared it.
 
     Raises:
         ValueError: If the policies disagree about the number of actions or features.
@@ -54,6 +57,8 @@ class PolicyTable:
         self.constant_action[at[0]] = checks.ON_POLICY
         self.constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
         self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
+        self.misfits: dict[int, str] = {}
+        self._n_asked = 0
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
@@ -99,9 +104,64 @@ class PolicyTable:
         """
         for table in self._tables:
             table.ratios(tiles, action, probability, out)
+        is_due = self._n_asked % _CHECKED_EVERY == 0
+        self._n_asked += 1
         for i, policy in self._others:
-            p = float(policy.probabilities(observation, tiles)[action])
-            out[i] = p / probability if 0.0 <= p <= 1.0 else np.nan
+            out[i] = self._probability(i, policy.probabilities(observation, tiles), action, is_due) / probability
+
+    def _probability(self, i: int, given: Any, action: int, is_due: bool) -> float:
+        """Return one policy's pi(a) from all that it gave, NaN where that is no probabilities, which is then noted."""
+        try:
+            p = float(given[action]) if len(given) == self.n_actions else np.nan
+        except (TypeError, ValueError):
+            p = np.nan
+        if is_due or not 0.0 <= p <= 1.0:
+            misfit = misfit_of(given, self.n_actions)
+            if misfit:
+                self.misfits[i] = misfit
+                return np.nan
+            p = min(max(p, 0.0), 1.0) if np.isfinite(p) else p
+        return p
+
+    def forget(self, i: int) -> None:
+        """Ask a policy no more."""
+        self._others = [(k, policy) for k, policy in self._others if k != i]
+
+
+def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
+    """Say what was given instead of the probabilities of n actions, "" where nothing is wrong.
+
+    That one is not a number (NaN, infinite) is wrong in a policy's first answer alone: later it may be a broken
+    reading's fault, and the next answer may be right.
+    """
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        return f"gave {given!r}, not {n_actions} probabilities"
+    if values.shape != (n_actions,):
+        return f"gave an array of shape {values.shape}, not {n_actions} probabilities"
+    shown = np.array2string(values, precision=4, threshold=10)
+    if (values < -_ROUNDING).any():
+        return f"gave {shown}, with {values.min():.4g} for action {values.argmin()}, not probabilities in [0, 1]"
+    if not np.isfinite(values).all():
+        return f"gave {shown}, not {n_actions} probabilities" if is_first else ""
+    return "" if abs(values.sum() - 1.0) <= _ROUNDING else f"gave {shown}, which add up to {values.sum():.6g}, not 1"
+
+
+def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Tiles) -> None:
+    """Ask each target policy once, and refuse one that gives no probabilities.
+
+    Raises:
+        ValueError: If so; the message names a question about it, what was given and what was expected.
+    """
+    right_by_construction = (Behaviour, ConstantAction, Gibbs)
+    asked = {identity(q.target_policy): q for q in reversed(questions)}
+    for q in reversed(asked.values()):
+        if not isinstance(q.target_policy, right_by_construction):
+            given = q.target_policy.probabilities(observation, tiles)
+            misfit = misfit_of(given, q.target_policy.n_actions, is_first=True)
+            if misfit:
+                raise ValueError(f"question {q.name!r}: its target policy {misfit}")
 
 
 def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], shares: int) -> list[GibbsTable]:
@@ -129,29 +189,26 @@ class StateValues:
 
     Attributes:
         constant: Those that are constant, 0 for the others, shape (n,).
+        given: What functions gave when they last gave a value outside the range, by place.
     """
 
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
         self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
         self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
         self._low, self._high = low, high
+        self.given: dict[int, float] = {}
 
     @property
     def has_functions(self) -> bool:
         """Whether a value is asked for in Python."""
         return bool(self._functions)
 
-    def __call__(self, observation: Observation, tiles: Tiles) -> Floats:
-        """Return the values in this state, shape (n,)."""
-        out = self.constant.copy()
-        self.write(observation, tiles, out)
-        return out
-
     def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
         """Write the functions' values in this state, NaN where one is out of range; the constants are left alone."""
         for i, function in self._functions:
-            value = float(function(observation, tiles))
-            out[i] = value if self._low <= value <= self._high else np.nan
+            value = out[i] = float(function(observation, tiles))
+            if not self._low <= value <= self._high:
+                self.given[i], out[i] = value, np.nan
 
 
 class Cumulants:

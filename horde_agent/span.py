@@ -9,18 +9,27 @@ numbers, later and for less. The algebra is in `kernels/span.py`. The trace rule
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.arrangement import TILES_OF_A_FAMILY, Arrangement
-from horde_agent.engine import DROP_BELOW, SMALLEST_SCALE, SMALLEST_SHARED_WORK
+from horde_agent.engine import (
+    DROP_BELOW,
+    LARGEST_STEP,
+    SMALLEST_SCALE,
+    SMALLEST_SHARED_WORK,
+    Patient,
+    check_weights,
+    most,
+)
 from horde_agent.gibbs import GibbsTable, nobody
 from horde_agent.history import SharedHistory
 from horde_agent.kernels import arrays, checks, span, transition
 from horde_agent.kernels import lanes as of_lane
-from horde_agent.kernels.entry import entry_of
+from horde_agent.kernels.entry import entry_of, hands_here
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.kernels.held import hold
 from horde_agent.kernels.policies import GibbsParts
@@ -39,7 +48,6 @@ _WIDEST_TILE = 128
 _MANY, _WIDEST_OF_MANY = 8_192, 512  # demons whose weights come from memory: long rows come faster, writing is burstier
 _WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
 _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
-_NOBODY = np.zeros(0, dtype=np.int64)
 _NO_POLICIES = nobody()
 
 
@@ -120,7 +128,7 @@ class SpanGTD(Readable):
         lanes = self._span.lanes
         lanes[of_lane.ALPHA, self.layout.lane] = alpha
         lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
-        lanes[of_lane.BOUND] = np.inf
+        lanes[of_lane.BOUND] = most(self.dtype)
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
         self._rules = self._make_rules()
         self._n_places = 0  # of carried traces in use
@@ -175,6 +183,8 @@ class SpanGTD(Readable):
     def learn(self, tiles: Tiles, signals: Signals) -> Floats:
         """Learn from the transition to `tiles`, or note it where steps are taken in batches.
 
+        Where something told is not finite, the step is a gap: see `Engine.learn`.
+
         Args:
             tiles: Active features, shape (n_active,).
             signals: What the demons are told, rho for each policy.
@@ -190,7 +200,7 @@ class SpanGTD(Readable):
             self._told, self._told_from = hold(signals), signals
         n_steps, latest, m_scale = self._before(tiles)
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        hands = self._entry, n_steps, self._n_hands
+        hands = self._entry, n_steps, hands_here(self._n_hands)
         found = transition.step(held, self._told, tiles, m_step, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
@@ -221,7 +231,8 @@ class SpanGTD(Readable):
         if telling.told is not self._completed:
             self._completed, self._held = telling.told, None
         held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        what, hands = (observation, tiles, action, probability, is_inspected, is_last), (n_steps, self._n_hands)
+        what = observation, tiles, action, probability, is_inspected, is_last
+        hands = n_steps, hands_here(self._n_hands)
         found = transition.meet(held, *what, m_step, self._entry, *hands, latest)
         if found == span.NO_ROOM:
             self._make_room(tiles.size)
@@ -257,7 +268,7 @@ class SpanGTD(Readable):
     def _take(self, n_steps: int) -> None:
         """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
         held = self._held or self._hold()
-        found = span.learn(held, self._entry, n_steps, self._n_hands if n_steps else 1, self.latest)
+        found = span.learn(held, self._entry, n_steps, hands_here(self._n_hands) if n_steps else 1, self.latest)
         self._heed(found if n_steps else found & span.SOMEBODY_IS_SICK)
 
     def _heed(self, found: int) -> None:
@@ -303,6 +314,7 @@ class SpanGTD(Readable):
             drop_below=drop_below if clips else 0.0,
             drop_carried=drop_below,
             one_over_tau=1.0 / self.config.mspbe_tau,
+            largest_step=LARGEST_STEP[self.config.dtype],
             keep_at_most=self.tail,
             limit=self._size.limit,
             longest_wait=3 * self.period,
@@ -346,18 +358,29 @@ class SpanGTD(Readable):
 
     # ---- demons set aside -------------------------------------------------------------------------------------------
 
-    def newly_broken(self) -> NDArray[np.int64]:
-        """Return the demons flagged since they were last asked for: not finite, or |theta| past its bound.
+    def newly_broken(self) -> dict[int, str]:
+        """Return the demons flagged since they were last asked for, and what is wrong: not finite, or past a bound.
 
         Steps that are only noted so far can have flagged nobody yet.
         """
         if not self.alarm & span.SOMEBODY_IS_SICK:
-            return _NOBODY
+            return {}
         self.alarm &= ~span.SOMEBODY_IS_SICK
         sick = self._span.lanes[of_lane.SICK]
-        is_new = (sick != 0) & (self._span.work.is_aside == 0)
+        lanes = np.flatnonzero((sick != 0) & (self._span.work.is_aside == 0) & (self.layout.demon >= 0))
         sick.fill(0)
-        return np.flatnonzero(is_new[self.layout.lane])
+        return dict(sorted(self._ailments(lanes)))
+
+    def _ailments(self, lanes: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
+        """Yield the demons on some lanes and what is wrong with them, reading each tile once."""
+        of_tile, start = np.searchsorted(self.layout.start, lanes, side="right") - 1, self.layout.start
+        rows_of_numbers = [of_lane.V, of_lane.S, of_lane.DELTA, of_lane.BOUND]
+        for b in np.unique(of_tile):
+            rows = self._read(int(b))
+            for lane in lanes[of_tile == b]:
+                numbers = self._span.lanes[rows_of_numbers, lane].astype(np.float64).tolist()
+                theta, w, m = (r[:, lane - start[b]] for r in rows)
+                yield int(self.layout.demon[lane]), Patient(theta, w, m, *numbers).ailment()
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good; its siblings are not touched."""
@@ -378,7 +401,7 @@ class SpanGTD(Readable):
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
-        span.set_bounds(self._held or self._hold(), bound)
+        span.set_bounds(self._held or self._hold(), np.minimum(bound, most(self.dtype)))
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 
@@ -434,12 +457,12 @@ class SpanGTD(Readable):
             theta: Shape (n_demons, n_features).
 
         Raises:
-            ValueError: If `theta` has another shape or is not finite.
+            ValueError: If `theta` has another shape, or holds what the engine's dtype cannot.
 
         Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
         """
-        if theta is not None and (np.shape(theta) != (self.n_demons, self.n_features) or not np.isfinite(theta).all()):
-            raise ValueError(f"theta must be finite, of shape ({self.n_demons}, {self.n_features})")
+        if theta is not None:
+            check_weights(theta, (self.n_demons, self.n_features), self.dtype)
         self.catch_up()
         lanes = np.zeros((self.layout.n_lanes, self.n_features), dtype=self.dtype)
         if theta is not None:

@@ -41,4 +41,4 @@ def nothing_told() -> checks.Told:
     seen, totals = np.zeros(1, dtype=np.int64), np.zeros((checks.N_TOTALS, 0))
     ratios_and_places = places, numbers, places, places, places
     values = (numbers,) * 9
-    return checks.Told(*ratios_and_places, *values, seen, totals, 0, is_fixed=True, is_by_channel=True)
+    return checks.Told(*ratios_and_places, *values, seen, totals, np.inf, 0, is_fixed=True, is_by_channel=True)

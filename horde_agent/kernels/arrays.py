@@ -150,6 +150,7 @@ class Rules(NamedTuple):
     drop_below: float  # a tail is dropped when it is below this, beside an active feature's 1, for good
     drop_carried: float  # a feature leaves a carried trace below this
     one_over_tau: float
+    largest_step: float  # |delta| max e past this flags a demon
     keep_at_most: int  # steps of tail
     limit: int  # written when so many steps are in `spent`
     longest_wait: int  # steps after which something owed is written

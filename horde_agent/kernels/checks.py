@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ from horde_agent.kernels.held import look_into
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-RHO_BROKEN, GAMMA_BROKEN, LAM_BROKEN = 1, 2, 4  # not finite in some group
+BROKEN = 1  # what somebody is told is not finite, or past what an engine's type can hold
 BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all before
 STATE_WRONG = 16  # nothing was written: `first_wrong` says where
-FINDINGS = RHO_BROKEN | GAMMA_BROKEN | LAM_BROKEN | BOUND_RISES | STATE_WRONG
+FINDINGS = BROKEN | BOUND_RISES | STATE_WRONG
 
 ON_POLICY, UNKNOWN, ELSEWHERE = -1, -2, -3  # instead of a constant policy's action
 NO_CHANNEL = -1
@@ -51,6 +51,7 @@ class Told(NamedTuple):
     bound: Floats  # (d,): |theta| that no answer can need: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
     seen: Integers  # (1,): 1 where all but rho and the cumulants is as in the step before
     totals: Floats  # (N_TOTALS, p): what a policy's ratios added up to so far; (N_TOTALS, 0) if the engine counts all
+    most: float  # the largest number that the engine's type can hold
     n_features: int
     is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
     is_by_channel: bool  # `c` holds the channels
@@ -74,29 +75,39 @@ def constant_ratios(constant_action: Integers, action: int, probability: float, 
             ratios[i] = 1.0 / probability if constant_action[i] == action else 0.0
 
 
+def bound(largest: Any, longest: Any, most: float) -> Any:
+    """Return the |theta| that no answer can need, from the largest |c| or |z| and the longest gamma, of one or many."""
+    horizon = 1.0 / np.maximum(1.0 - longest, 1.0 / LONGEST_HORIZON)
+    return np.minimum(BOUND_SCALE * largest * horizon, most)
+
+
+_bound = inlined(bound)
+
+
 @inlined
 def raise_bounds(told: Told, observation: Floats) -> None:
-    """Renew the largest numbers so far, and the bounds that follow from them."""
-    z, largest, longest, gamma, group = told.z, told.largest, told.longest, told.gamma, told.group
+    """Renew the largest numbers so far, and the bounds that follow from them; what is broken counts for nothing."""
+    z, largest, longest, gamma = told.z, told.largest, told.longest, told.gamma
     for g in range(gamma.shape[0]):
         if np.isfinite(gamma[g]) and gamma[g] > longest[g]:
             longest[g] = gamma[g]
     for i in range(largest.shape[0]):
         c = observation[told.channel[i]] if told.channel[i] != NO_CHANNEL else told.c[i]
         for value in (abs(c), abs(z[i])):
-            if value > largest[i]:
+            if largest[i] < value <= told.most:
                 largest[i] = value
-        horizon = 1.0 / max(1.0 - longest[group[i]], 1.0 / LONGEST_HORIZON)
-        told.bound[i] = BOUND_SCALE * largest[i] * horizon
+        told.bound[i] = _bound(largest[i], longest[told.group[i]], told.most)
 
 
 @inlined
-def read_channels(told: Told, observation: Floats) -> bool:
-    """Write the channels, or each demon's, into `c`, and say whether one is larger than all before."""
-    c, top, channel, n_larger = told.c, told.top, told.channel, 0
+def read_channels(told: Told, observation: Floats) -> int:
+    """Write the channels, or each demon's, into `c`, and return the findings about them."""
+    c, top, channel, n_larger, n_broken = told.c, told.top, told.channel, 0, 0
     for k in range(top.shape[0]):
-        n_larger += abs(observation[k]) > top[k]
-        top[k] = max(top[k], abs(observation[k]))
+        n_broken += abs(observation[k]) > told.most
+        if top[k] < abs(observation[k]) <= told.most:
+            top[k] = abs(observation[k])
+            n_larger += 1
     if told.is_by_channel:
         for k in range(c.shape[0]):
             c[k] = observation[k]
@@ -104,27 +115,29 @@ def read_channels(told: Told, observation: Floats) -> bool:
         for i in range(c.shape[0]):
             if channel[i] != NO_CHANNEL:
                 c[i] = observation[channel[i]]
-    return bool(n_larger > 0)
+    return int(BROKEN * (n_broken > 0) | BOUND_RISES * (n_larger > 0))
 
 
 @inlined
 def look_through(told: Told) -> int:
     """Return the findings about what functions may have given."""
     rho, gamma, lam, longest, c, z = told.rho, told.gamma, told.lam, told.longest, told.c, told.z
-    n_rho, n_gamma, n_lam, n_longer, n_larger = 0, 0, 0, 0, 0
+    n_sound, n_larger = 0, 0
     for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
-        n_rho += not np.isfinite(rho[g])
+        n_sound += abs(rho[g]) <= told.most  # NaN is not
     for g in range(gamma.shape[0]):
-        n_gamma += not np.isfinite(gamma[g])
-        n_lam += not np.isfinite(lam[g])
-        n_longer += gamma[g] > longest[g]  # NaN is not
+        n_sound += (abs(gamma[g]) <= told.most) & (abs(lam[g]) <= told.most)
+        n_larger += gamma[g] > longest[g]
+    n = rho.shape[0] + gamma.shape[0] + z.shape[0]
     if not told.is_by_channel:
+        n += c.shape[0]
         for i in range(c.shape[0]):
+            n_sound += abs(c[i]) <= told.most
             n_larger += abs(c[i]) > told.largest[i]
     for i in range(z.shape[0]):
+        n_sound += abs(z[i]) <= told.most
         n_larger += abs(z[i]) > told.largest[i]
-    found = RHO_BROKEN * (n_rho > 0) | GAMMA_BROKEN * (n_gamma > 0) | LAM_BROKEN * (n_lam > 0)
-    return found | BOUND_RISES * (n_longer + n_larger > 0)
+    return int(BROKEN * (n_sound < n) | BOUND_RISES * (n_larger > 0))
 
 
 @kernel
@@ -141,13 +154,14 @@ def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
 
 @inner_kernel
 def add_up(told: Told) -> None:
-    """Add the ratios to the totals: those that an engine makes are added up there."""
+    """Add the ratios to the totals, but for broken ones; those that an engine makes are added up there."""
     action, ratios, totals = told.action, told.ratios, told.totals
     for p in range(totals.shape[1]):
-        counts = action.shape[0] == 0 or action[p] != ELSEWHERE
-        totals[N_POSITIVE, p] += counts and ratios[p] > 0
-        totals[SUM, p] += counts * ratios[p]
-        totals[SQUARES, p] += counts * ratios[p] * ratios[p]
+        counts = (action.shape[0] == 0 or action[p] != ELSEWHERE) and ratios[p] <= told.most
+        ratio = ratios[p] if counts else 0.0
+        totals[N_POSITIVE, p] += ratio > 0
+        totals[SUM, p] += ratio
+        totals[SQUARES, p] += ratio * ratio
 
 
 @inner_kernel
@@ -160,7 +174,7 @@ def complete(told: Told, observation: Floats, tiles: Integers, action: int, prob
     rho, ratios, policy = told.rho, told.ratios, told.policy
     for g in range(policy.shape[0]):
         rho[g] = ratios[policy[g]]
-    found = BOUND_RISES * read_channels(told, observation)
+    found = read_channels(told, observation)
     if not (told.is_fixed and told.seen[0]):
         found |= look_through(told)
     if found & BOUND_RISES:

@@ -7,6 +7,7 @@ the loop sees nothing but whole numbers.
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 import numba
@@ -20,6 +21,16 @@ from horde_agent.kernels._jit import kernel, parallel_kernel
 
 _typeof: Any = numba.typeof  # numba has no hints for these
 _intrinsic: Any = intrinsic
+_PROCESS = os.getpid()  # that loaded this file: a spawned process loads it anew, a forked one does not
+
+
+def hands_here(n_hands: int) -> int:
+    """Return how many hands may work side by side in this process, of `n_hands`: one after a fork.
+
+    A forked process has no threads but the one that forked it, and OpenMP ends one that asks for its parent's. The
+    result does not depend on the number of hands, so that it learns the same, only slower.
+    """
+    return 1 if n_hands > 1 and os.getpid() != _PROCESS else n_hands
 
 
 def entry_of(kernel_: Any, *arguments: Any) -> Any:

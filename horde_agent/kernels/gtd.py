@@ -33,13 +33,13 @@ from horde_agent.kernels.gtd_arrays import (
     GAMMA_TP1,
     LAM_T,
     LAM_TP1,
-    NOT_FINITE,
+    MAX_E,
     RHO_T,
+    SICK,
     SPENT,
     TO_M,
     TO_THETA,
     TO_W,
-    UNBOUNDED,
     V_TP1,
     Z_TP1,
     Floats,
@@ -68,7 +68,8 @@ from horde_agent.kernels.vectors import move_bounds
 def tell(places: Places, signals: Signals, lanes: Reals, work: Work) -> None:
     """Spread the signals over the lanes; empty lanes, and demons set aside, are told that nothing happens.
 
-    A demon set aside keeps its rho in a shared block, where the trace is its siblings' too.
+    A demon set aside keeps its rho in a shared block, where the trace is its siblings' too. Who is told something that
+    is not finite is told nothing instead: rho = gamma = 0 clears its trace. In a shared block that must go for all.
     """
     first_packed = places.start[places.n_shared]
     for i in range(places.group.shape[0]):
@@ -82,6 +83,11 @@ def tell(places: Places, signals: Signals, lanes: Reals, work: Work) -> None:
         i = places.lane[demon]
         lanes[C_TP1, i] = 0 if work.is_aside[i] else signals.c_tp1[demon]
         lanes[Z_TP1, i] = 0 if work.is_aside[i] else signals.z_tp1[demon]
+    for i in range(lanes.shape[1]):
+        told = lanes[RHO_T, i] + lanes[GAMMA_TP1, i] + lanes[LAM_TP1, i] + lanes[C_TP1, i] + lanes[Z_TP1, i]
+        work.is_skipping[i] = not np.isfinite(told)
+        if work.is_skipping[i]:
+            lanes[RHO_T, i], lanes[GAMMA_TP1, i], lanes[LAM_TP1, i] = 0, 0, 0
 
 
 @inner_kernel
@@ -100,20 +106,24 @@ def find_busy(places: Places, lanes: Reals, work: Work) -> None:
 
 @inner_kernel
 def td_errors(lanes: Reals, work: Work, start: int, stop: int) -> None:
-    """Write delta_t; one that is not finite is flagged and taken as 0, so that it never reaches a weight."""
+    """Write delta_t, 0 in a gap; one that is not finite is flagged and taken as 0, lest it reach a weight."""
     for i in range(start, stop):
         gamma = lanes[GAMMA_TP1, i]
         delta = lanes[C_TP1, i] + (1 - gamma) * lanes[Z_TP1, i] + gamma * lanes[V_TP1, i] - lanes[V, i]
-        if not np.isfinite(delta):
-            work.flags[i] |= NOT_FINITE
+        if work.is_skipping[i]:
+            delta = 0.0
+        elif not np.isfinite(delta):
+            work.flags[i] |= SICK
             delta = 0.0
         lanes[DELTA, i] = delta
 
 
 @inner_kernel
-def prepare(lanes: Reals, rules: Rules, start: int, stop: int) -> None:
+def prepare(lanes: Reals, work: Work, rules: Rules, start: int, stop: int) -> None:
     """Write the coefficients of the trace's and the weights' changes; lambda_{t+1} is clipped by rho_t here."""
     for i in range(start, stop):
+        if work.is_skipping[i]:
+            lanes[Q, i] = 0
         delta, rho = lanes[DELTA, i], lanes[RHO_T, i]
         lanes[DECAY, i] = lanes[GAMMA_T, i] * lanes[LAM_T, i]
         lanes[TO_THETA, i] = lanes[ALPHA, i] * delta
@@ -131,19 +141,25 @@ def decay_idle_secondary(
     """Apply w -= alpha_w (phi_t.w_t) phi_t on the lanes of blocks that do nothing else in this step (rho = 0)."""
     for b in range(work.is_busy.shape[0]):
         for i in range(max(start, places.start[b]), min(stop, places.start[b + 1])):
-            lanes[SPENT, i] = 0 if work.is_busy[b] else lanes[ALPHA_W, i] * lanes[Q, i]
+            is_still = work.is_busy[b] or work.is_skipping[i]
+            lanes[SPENT, i] = 0 if is_still else lanes[ALPHA_W, i] * lanes[Q, i]
     subtract_from_rows(w, tiles_t, start, stop, lanes[SPENT])
 
 
 @inner_kernel
-def look_for_unbounded(theta: Reals, lanes: Reals, work: Work, rules: Rules, start: int, stop: int) -> None:
-    """Flag lanes whose theta passes its bound in the rows that are this step's share."""
+def look_for_unbounded(memory: Memory, lanes: Reals, work: Work, rules: Rules, start: int, stop: int) -> None:
+    """Flag lanes whose theta passes its bound, or whose w or m is not finite, in this step's share of the rows."""
     bound = lanes[BOUND, start:stop]
     for f in range(rules.first_row, rules.last_row):
-        row = theta[f, start:stop]
+        row, w = memory.theta[f, start:stop], memory.w[f, start:stop]
         for i in range(row.shape[0]):
-            if not abs(row[i]) <= bound[i]:  # written so that NaN is caught
-                work.flags[start + i] |= UNBOUNDED
+            if not (abs(row[i]) <= bound[i] and abs(w[i]) <= rules.most):  # written so that NaN is caught
+                work.flags[start + i] |= SICK
+        if memory.m.shape[0] > 0:
+            m = memory.m[f, start:stop]
+            for i in range(m.shape[0]):
+                if not abs(m[i]) <= rules.most:
+                    work.flags[start + i] |= SICK
 
 
 # ---- what the trace moves -----------------------------------------------------------------------------------------
@@ -256,7 +272,7 @@ def read_rows(hand: int, step: Step, n_hands: int) -> None:
     """Do what runs along whole rows, on a hand's share of the lanes: predictions, TD errors, the decay of idle w."""
     places, memory, lanes, rules, work = step.places, step.memory, step.lanes, step.rules, step.work
     start, stop = share(hand, n_hands, lanes.shape[1])
-    look_for_unbounded(memory.theta, lanes, work, rules, start, stop)
+    look_for_unbounded(memory, lanes, work, rules, start, stop)
     for first in range(start, stop, LANES_AT_ONCE):
         last = min(stop, first + LANES_AT_ONCE)
         sum_rows(memory.theta, step.tiles_tp1, first, last, lanes[V_TP1])
@@ -265,14 +281,17 @@ def read_rows(hand: int, step: Step, n_hands: int) -> None:
             if work.n_busy[0] < work.is_busy.shape[0]:
                 decay_idle_secondary(places, memory.w, lanes, work, step.tiles_t, first, last)
     td_errors(lanes, work, start, stop)
-    prepare(lanes, rules, start, stop)
+    prepare(lanes, work, rules, start, stop)
     for i in range(start, stop):
         lanes[V, i] = lanes[V_TP1, i]  # stands where theta does not move
 
 
 @inner_kernel
 def epilogue(step: Step, predictions: Floats) -> None:
-    """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions."""
+    """Renew the scalar MSPBE trace, hold gamma and lambda for the next step, give out the predictions.
+
+    Whose numbers are not finite any more, or will soon not be, is flagged.
+    """
     memory, lanes, rules, work, lane = step.memory, step.lanes, step.rules, step.work, step.places.lane
     for k in range(step.tiles_t.shape[0]):
         memory.phi_t[step.tiles_t[k]] = 0
@@ -281,8 +300,9 @@ def epilogue(step: Step, predictions: Floats) -> None:
     for i in range(lanes.shape[1]):
         lanes[S, i] += rules.one_over_tau * (lanes[DELTA, i] * lanes[Y, i] - lanes[S, i])
         lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
-        if not np.isfinite(lanes[V, i]):
-            work.flags[i] |= NOT_FINITE
+        is_small = lanes[RHO_T, i] == 0 or abs(lanes[DELTA, i]) * lanes[MAX_E, i] < rules.largest_step
+        if not (is_small and np.isfinite(lanes[V, i] + lanes[S, i] + lanes[Q, i])):
+            work.flags[i] |= SICK
     for demon in range(predictions.shape[0]):
         predictions[demon] = lanes[V, lane[demon]]
 

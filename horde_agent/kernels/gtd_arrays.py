@@ -11,8 +11,7 @@ Reals = NDArray[Any]  # float32 or float64, the learner's dtype
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-UNBOUNDED = np.uint8(1)  # |theta| passed its bound
-NOT_FINITE = np.uint8(2)  # a TD error or a prediction is infinite or not a number
+SICK = np.uint8(1)  # a number is not finite or too large, or |theta| passed its bound
 
 # One number per lane: rows of the array `lanes`, shape (N_ROWS, L). One array instead of twenty, since each costs every
 # kernel that it passes through half a second of compilation.
@@ -51,7 +50,7 @@ class Places(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """What the demons are told about one transition.
+    """What the demons are told about one transition; where something is not finite, it is a gap for these demons.
 
     Attributes:
         rho_t: pi(a_t)/b(a_t), shape (n_groups,); for the span engine that of each policy, shape (n_policies,).
@@ -90,7 +89,8 @@ class Work(NamedTuple):
     is_busy: NDArray[np.uint8]  # (B,)
     n_busy: Integers  # (1,)
     is_aside: NDArray[np.uint8]  # (L,): set aside: told that nothing happens
-    flags: NDArray[np.uint8]  # (L,): UNBOUNDED, NOT_FINITE
+    is_skipping: NDArray[np.uint8]  # (L,): this step is a gap
+    flags: NDArray[np.uint8]  # (L,): SICK
     dropped: Floats  # (N_BOUNDS, L): what dropping small entries of traces may have changed, see `dropped.py`
     largest: Integers  # (2,): the largest entry of a feature vector so far, and the most active tiles
 
@@ -102,9 +102,11 @@ class Rules(NamedTuple):
     clip_lambda: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
     cap: Reals  # (1,): the largest entry of phi + gamma lambda e; inf for none
     drop_below: Reals  # (1,): an entry of e below this leaves the trace
+    largest_step: float  # |delta| max e past this flags a demon
+    most: float  # the largest number that the learner's type can hold
     one_over_tau: float
     m_step: float  # 1 / (tau scale)
-    first_row: int  # rows [first_row, last_row) of theta are looked through for weights past their bound
+    first_row: int  # rows [first_row, last_row) are looked through: theta for its bound, w and m for what is finite
     last_row: int
 
 

@@ -34,7 +34,7 @@ RHO_T = 21
 GAMMA_TP1 = 22
 LAM_TP1 = 23
 C_TP1 = 24  # with the outcome: c + (1 - gamma) z
-SICK = 25  # 1 once a number was not finite, or a weight past its bound
+SICK = 25  # 1 once a number was not finite or too large, or a weight past its bound
 N_ROWS = 26
 
 # What a step leaves behind: rows in other arrays.
@@ -49,7 +49,8 @@ DECAYS = 4  # 1 where there is a trace to decay
 EVERY_STEP = 5  # 1 where w decays though rho is 0
 CLIPS = 6  # 1 where lambda_{t+1} = lambda min(1, 1/rho_t)
 ONE_OVER_TAU = 7
-N_NUMBERS = 8
+LARGEST_STEP = 8  # largest |delta| max e, from which estimates are still numbers
+N_NUMBERS = 9
 
 
 def busy_step(at: Any, number: Any) -> None:
@@ -64,47 +65,56 @@ def busy_step(at: Any, number: Any) -> None:
 
     What a step leaves behind for the steps to come is c = rho_t g_{t+1} and d = rho_t delta_t, with h and q.
     """
-    rho, gamma, q = at[RHO_T], at[GAMMA_TP1], at[Q]
-    v, delta, is_sound = _td_error(at)
+    is_told, v, delta, gamma = _td_error(at)
+    rho, q = at.choose(is_told, at[RHO_T], 0.0), at.choose(is_told, at[Q], 0.0)
     g = at[GAMMA_T] * at[LAM_T] * number[DECAYS]
-    lam = at[LAM_TP1] / at.maximum(rho * number[CLIPS], 1.0)
+    lam = at.choose(is_told, at[LAM_TP1], 0.0) / at.maximum(rho * number[CLIPS], 1.0)
+    top = rho * (number[MOST] + g * at[TOP])
+    at[DELTA], step = delta, delta * top
+    is_small = number[LARGEST_STEP] > at.maximum(step, step * -1.0)  # what is not a number is not
+    delta = at.choose(is_small, delta, 0.0)
     y = rho * (q + g * at[Y])
     z = rho * rho * (number[NORM] + g * (at[X] * 2.0 + g * at[Z]))
     e_phi = rho * (number[NORM] + g * at[X])
     x = rho * (number[ON] + at[DECAYED])
     h = gamma * (1.0 - lam) * y
     spent = q * (number[EVERY_STEP] + (1.0 - number[EVERY_STEP]) * rho)
-    top = rho * (number[MOST] + g * at[TOP])
     v = v + at[ALPHA] * (delta * x - h * number[NORM_TP1])
-    at[SICK] = at.choose(is_sound, at.choose(at.is_finite(v), at[SICK], 1.0), 1.0)
-    at[V], at[DELTA], at[X], at[Z], at[TOP] = v, delta, x, z, top
-    at[Y] = y + at[ALPHA_W] * (delta * z - spent * e_phi)
+    s = at[S] + number[ONE_OVER_TAU] * (delta * y - at[S])
+    y = y + at[ALPHA_W] * (delta * z - spent * e_phi)
+    at[SICK] = at.choose(is_small, at.choose(at.is_finite(v + s + y), at[SICK], 1.0), 1.0)
+    at[V], at[X], at[Y], at[Z], at[TOP], at[S] = v, x, y, z, top, s
     at[MAX_E] = at.maximum(at[MAX_E], top)
     at[SUM] = at[SUM] + delta * x
     at[TURNED] = at[TURNED] + h * number[NORM_TP1]
     at[SPENT] = at[SPENT] + spent * number[ON]
-    at[S] = at[S] + number[ONE_OVER_TAU] * (delta * y - at[S])
     at[GAMMA_T], at[LAM_T] = gamma, lam
     at[TO_KEPT], at[TO_D], at[TO_H], at[TO_Q] = rho * (gamma * lam), rho * delta, h, spent
     at[TO_RHO], at[TO_DECAY] = rho, g
 
 
 def idle_step(at: Any, number: Any) -> None:
-    """Let lanes pass a step in which every rho is 0: theta stands, the trace is gone, w decays under "every-step"."""
-    v, delta, is_sound = _td_error(at)
-    spent = at.choose(number[EVERY_STEP] > 0.0, at[Q], 0.0)
-    at[SICK] = at.choose(is_sound, at.choose(at.is_finite(v), at[SICK], 1.0), 1.0)
-    at[V], at[DELTA] = v, delta
+    """Let lanes pass a step in which every rho is 0: theta stands, w decays under "every-step".
+
+    The trace is gone, and with it whatever gamma_{t+1} and lambda_{t+1} might decay.
+    """
+    is_told, v, delta, _ = _td_error(at)
+    spent = at.choose(is_told, at.choose(number[EVERY_STEP] > 0.0, at[Q], 0.0), 0.0)
+    at[SICK] = at.choose(at.is_finite(v + spent), at[SICK], 1.0)
+    at[V], at[DELTA] = v, at.choose(at.is_finite(delta), delta, 0.0)
     at[X] = at[Y] = at[Z] = at[TOP] = 0.0
     at[SPENT] = at[SPENT] + spent * number[ON]
     at[S] = at[S] - number[ONE_OVER_TAU] * at[S]
-    at[GAMMA_T], at[LAM_T] = at[GAMMA_TP1], at[LAM_TP1]
     at[TO_Q] = spent
 
 
-def _td_error(at: Any) -> tuple[Any, Any, Any]:
-    """Return theta_t.phi_{t+1}, delta_t and whether that is finite; one that is not is taken as 0."""
+def _td_error(at: Any) -> tuple[Any, Any, Any, Any]:
+    """Return who is told a transition, theta_t.phi_{t+1}, delta_t and gamma_{t+1}.
+
+    To whom something is told that is not finite, the step is a gap: rho, gamma, q and delta are taken as 0, so that the
+    trace is cleared and no weight moves.
+    """
+    is_told = at.is_finite(at[RHO_T] + at[GAMMA_TP1] + at[LAM_TP1] + at[C_TP1])
+    gamma = at.choose(is_told, at[GAMMA_TP1], 0.0)
     v = at[BASE] + at[ALPHA] * (at[SUM] - at[TURNED])
-    delta = at[C_TP1] + at[GAMMA_TP1] * v - at[V]
-    is_sound = at.is_finite(delta)
-    return v, at.choose(is_sound, delta, 0.0), is_sound
+    return is_told, v, at.choose(is_told, at[C_TP1] + gamma * v - at[V], 0.0), gamma

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
 from numba import types
 from numba.core import cgutils
@@ -36,7 +37,10 @@ class Piece:
         self.per_vector = 64 // self.size
         self.n = lanes // self.per_vector
         self.vector = ir.VectorType(self.real, self.per_vector)
-        self.zero, self.one = (ir.Constant(self.vector, [x] * self.per_vector) for x in (0.0, 1.0))
+        largest = float(np.finfo(np.float32 if self.size == 4 else np.float64).max)
+        self.zero, self.one, self.largest = (
+            ir.Constant(self.vector, [x] * self.per_vector) for x in (0.0, 1.0, largest)
+        )
 
     def load(self, data: Any, at: Any) -> list[Any]:
         """Return the lanes that begin at an element of an array."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import inlined, inner_kernel
 from horde_agent.kernels.arrays import (
@@ -26,22 +24,16 @@ from horde_agent.kernels.lanes import (
     CLIPS,
     DECAYS,
     EVERY_STEP,
-    GAMMA_T,
     GAMMA_TP1,
-    LAM_T,
     LAM_TP1,
+    LARGEST_STEP,
     MOST,
     NORM,
     NORM_TP1,
     ON,
     ONE_OVER_TAU,
     RHO_T,
-    SICK,
-    TOP,
     S,
-    X,
-    Y,
-    Z,
 )
 from horde_agent.kernels.sums import find_q, look_ahead, read_bases, refresh
 from horde_agent.kernels.vectors import take_busy_step, take_idle_step
@@ -84,6 +76,7 @@ def learn_lanes(b: int, hand: int, time: int, span: Span, rules: Rules, is_busy:
         history.overlap[now, time - 1 - history.clock[past.ORIGIN]],
     )
     number[DECAYS], number[ONE_OVER_TAU] = book[WAS_BUSY], rules.one_over_tau
+    number[LARGEST_STEP] = rules.largest_step
     number[EVERY_STEP], number[CLIPS] = rules.every_step, rules.clip_lambda
     to_spent = period * start + min(book[N_SPENT], period - 1) * width
     if is_busy:
@@ -157,13 +150,13 @@ def learn_tile(b: int, hand: int, time: int, step: int, span: Span, rules: Rules
 
 @inner_kernel
 def rest(b: int, span: Span, rules: Rules) -> None:
-    """Let a tile pass a step in which every rho is 0, nobody asks and w stands still."""
+    """Let a tile pass a step in which every rho is 0, nobody asks and w stands still.
+
+    What its lanes still hold of the trace that ended is multiplied by 0; the last step of a batch, about which somebody
+    always asks, leaves zeros for those that move to other tiles.
+    """
     lanes, book = span.lanes, span.past.book[b]
     for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
-        if not np.isfinite(lanes[C_TP1, i]):
-            lanes[SICK, i] = 1
         lanes[S, i] -= rules.one_over_tau * lanes[S, i]
-        lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
-        lanes[GAMMA_T, i], lanes[LAM_T, i] = lanes[GAMMA_TP1, i], lanes[LAM_TP1, i]
     book[IS_STALE] = 1
     end_trace(b, span)

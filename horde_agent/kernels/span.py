@@ -54,7 +54,7 @@ from horde_agent.kernels.batch import list_switched
 from horde_agent.kernels.entry import share_out
 from horde_agent.kernels.held import look_into
 from horde_agent.kernels.history import History
-from horde_agent.kernels.lanes import ALPHA, BASE, BOUND, SICK, SUM, TOP, TURNED, V, X, Y, Z
+from horde_agent.kernels.lanes import ALPHA, BASE, BOUND, SICK, SUM, TURNED, V
 from horde_agent.kernels.one_tile import end_trace, learn_tile
 from horde_agent.kernels.owed import settle, sum_afresh, write_owed
 from horde_agent.kernels.policies import GibbsParts, fixed_ratios, follow_logits, hand_out
@@ -191,7 +191,8 @@ def set_bounds(held: SpanParts, bound: Floats) -> None:
 def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
     """Go on at another feature vector with every trace at zero, and write the predictions there.
 
-    What is owed stays owed: the trace's next decay will be 0. No trace may be carried.
+    What is owed stays owed: the trace's next decay will be 0, and so are all numbers of a lane that it multiplies. No
+    trace may be carried.
     """
     span = look_into(held).span
     past.receive(span.history, tiles_now)
@@ -201,7 +202,6 @@ def begin(held: SpanParts, tiles_now: Integers, predictions: Floats) -> None:
         look_ahead(b, hand, time, span, is_foreseen)
         for i in range(span.tiles.start[b], span.tiles.start[b + 1]):
             lanes[V, i] = lanes[BASE, i] + lanes[ALPHA, i] * (lanes[SUM, i] - lanes[TURNED, i])
-            lanes[X, i], lanes[Y, i], lanes[Z, i], lanes[TOP, i] = 0, 0, 0, 0
         end_trace(b, span)
         give_out(b, span)
     gather_up(span, predictions)

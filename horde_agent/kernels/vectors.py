@@ -118,8 +118,10 @@ def write_runs_plain(
 ) -> None:
     """Add to each feature's row of each kind what the table, (times, n_kinds, width), gained over its runs.
 
-    Where there are several kinds, a lane of the first that is then past its bound, or NaN, is flagged in `sick`.
+    Where there are several kinds, a lane of the first that is then past its bound, or of another infinite, or of any
+    NaN, is flagged in `sick`.
     """
+    largest = np.finfo(table.dtype).max
     for j in range(n_features):
         at = origin + features[j] * stride
         for kind in range(len(kinds)):
@@ -128,9 +130,9 @@ def write_runs_plain(
                 since = (runs[2 * r] * n_kinds + first_kind + kind) * width
                 until = (runs[2 * r + 1] * n_kinds + first_kind + kind) * width
                 row += table[until : until + width] - table[since : since + width]
-            if kind == 0 and len(kinds) > 1:
+            if len(kinds) > 1:
                 with np.errstate(invalid="ignore"):
-                    sick[~(np.abs(row) <= bound)] = 1
+                    sick[~(np.abs(row) <= (bound if kind == 0 else largest))] = 1
 
 
 class _PlainLanes:
@@ -445,8 +447,9 @@ else:
                     for kind, (array, gain) in enumerate(zip(arrays, gains, strict=True)):
                         row = [b.fadd(v, g) for v, g in zip(piece.load(array, at), piece.values(gain), strict=True)]
                         piece.store(row, array, at)
-                        if kind == 0 and len(arrays) > 1:
-                            for value, limit, flag in zip(row, most, flagged, strict=True):
+                        if len(arrays) > 1:
+                            within = most if kind == 0 else [piece.largest] * piece.n
+                            for value, limit, flag in zip(row, within, flagged, strict=True):
                                 is_within = b.fcmp_ordered("<=", piece.absolute(value), limit)  # NaN is not
                                 b.store(b.select(is_within, b.load(flag), piece.one), flag)
                 piece.store(piece.values(flagged), flags, lane)

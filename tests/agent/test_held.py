@@ -138,3 +138,19 @@ def test_a_process_may_begin_with_a_parallel_loop_from_the_cache(tmp_path: Path)
     ]
     assert said[0] == said[1]
     assert said[0].startswith("2 ")
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter has one thread")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_learns_on_with_one_thread() -> None:
+    """OpenMP ends a fork that asks for its parent's threads, and a Pool then starts the next one, for ever.
+
+    What is learned is the same, bit for bit, by the fork, by a Horde that the fork makes, and by the parent.
+    """
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "tests.agent.forked_lives"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    went_on, anew, parent = (ran.stdout.split()[k : k + 3] for k in (0, 3, 6))
+    assert went_on == anew == parent
+    assert len(set(parent)) == 3

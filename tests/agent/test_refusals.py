@@ -169,7 +169,7 @@ def test_an_array_of_one_element_is_an_action(action: Any, probability: Any) -> 
         (np.array([0, 1]), 0.5, r"action must be .* not array\(\[0, 1\]\)"),
         (float("nan"), 0.5, "action must be .* not nan"),
         (float("inf"), 0.5, "action must be .* not inf"),
-        (1, 0.0, r"probability must be in \(0, 1\], not 0.0"),
+        (1, 0.0, r"probability must be in \(0, 1\], and at least 1e-30, not 0.0"),
         (1, 1.1, "probability must be"),
         (1, float("nan"), "probability must be"),
         (1, "0.5", "probability must be .* not '0.5'"),

@@ -119,6 +119,13 @@ def test_an_mspbe_that_is_not_yet_valid_is_marked(run: Path) -> None:
     assert "0 are valid, 27 are not yet" in (run / "report.html").read_text()
 
 
+def test_the_details_say_who_was_set_aside_and_who_skipped_steps(run: Path) -> None:
+    """In this healthy life nobody."""
+    facts = json.loads((run / "details.json").read_text())
+
+    assert (facts["set_aside_because"], facts["skipped_because"]) == ({}, {})
+
+
 def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> None:
     html = (run / "report.html").read_text()
 

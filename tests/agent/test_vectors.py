@@ -155,11 +155,13 @@ def test_runs_are_written_as_differences_of_a_table(dtype: Any, width: int) -> N
     got, want = [[r.copy() for r in rows] for _ in range(2)]
     bound, found, wanted = np.full(width, 2.5, dtype), np.zeros(width, dtype), np.zeros(width, dtype)
     table[5 * width], bound[2] = np.nan, np.inf
+    table[2 * width + 3], bound[3] = np.inf, np.inf  # a w that is lost, though theta is not
     _write(*got, origin, stride, table, width, features, first, runs, bound, found)
     vectors.write_runs_plain(tuple(want), origin, stride, table, 1, 3, width, features, first, 3, runs, bound, wanted)
     np.testing.assert_array_equal(found, wanted)
     assert 0 < found.sum() < width
     assert found[2] == 0
+    assert found[3] == 1
     for a, b, before in zip(got, want, rows, strict=True):
         assert_close(a, b)
         np.testing.assert_array_equal(a[origin + 2 * stride :][:width], before[origin + 2 * stride :][:width])
@@ -209,12 +211,17 @@ def test_what_switches_in_a_batch_is_listed_by_feature() -> None:
 
 
 @DTYPES
-@pytest.mark.parametrize("numbers", [(3, 4, 1, 2, 1, 0, 1, 0.1), (3, 4, 1, 2, 0, 1, 0, 0.1)])
+@pytest.mark.parametrize("numbers", [(3, 4, 1, 2, 1, 0, 1, 0.1, 1e10), (3, 4, 1, 2, 0, 1, 0, 0.1, 1e10)])
 def test_lanes_take_their_steps(dtype: Any, numbers: tuple[float, ...]) -> None:
-    """One lane's delta is infinite: it is flagged, and taken as 0; its neighbours do not notice."""
+    """One lane is told no number: a gap. Lanes of a huge or infinite delta, or a lost y, are flagged; others are not.
+
+    Where rho is 0 nothing is learned from a delta, however large.
+    """
     rng, width, start = np.random.default_rng(3), 48, 16
     rows = rng.uniform(0.1, 2, (lanes.N_ROWS, 80)).astype(dtype)
-    rows[lanes.C_TP1, start + 5], rows[lanes.SICK] = np.inf, 0
+    rows[lanes.C_TP1, [start + 5, start + 6, start + 7]], rows[lanes.SICK] = [np.nan, 1e11, 1e12], 0
+    rows[lanes.RHO_T, start + 7], rows[lanes.V, start + 8], rows[lanes.Y, start + 20] = 0, np.inf, np.nan
+    rows[lanes.SPENT, start + 30] = np.nan  # of no matter to the prediction
     number = np.array(numbers, dtype=dtype)
     found = []
     for busy, idle in ((_busy, _idle), (None, None)):
@@ -229,7 +236,15 @@ def test_lanes_take_their_steps(dtype: Any, numbers: tuple[float, ...]) -> None:
         found.append(arrays)
     for got, want in zip(*found, strict=True):
         assert_close(got, want)
-    assert found[0][0][lanes.SICK].tolist() == [float(i == start + 5) for i in range(80)]
+    busy, idle = found[0][:2]
+    assert busy[lanes.SICK].tolist() == [float(i in (start + 6, start + 8, start + 20)) for i in range(80)]
+    assert not idle[lanes.SICK].any()
+    for taken in (busy, idle):
+        assert (taken[[lanes.X, lanes.Y, lanes.Z, lanes.TOP, lanes.DELTA], start + 5] == 0).all()
+        before = rows[:, start + 5]
+        v = before[lanes.BASE] + before[lanes.ALPHA] * (before[lanes.SUM] - before[lanes.TURNED])
+        assert taken[lanes.V, start + 5] == pytest.approx(v, rel=1e-6)
+        assert taken[lanes.SPENT, start + 5] == before[lanes.SPENT]
 
 
 @pytest.mark.parametrize("weight", [1, -1, 4])

@@ -1,0 +1,49 @@
+"""Lives that go on in a forked process: `python -m` prints what the fork learned, then what its parent did."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import numpy as np
+
+from horde_agent.bench import workload
+from horde_agent.bench.competitors import Learning
+from horde_agent.gibbs import GibbsTable
+from horde_agent.policies import Gibbs
+
+DEADLINE_S = 200.0
+
+
+class Lives:
+    """Two engines of several hands and a table of policies, which have worked before somebody forks."""
+
+    def __init__(self) -> None:
+        self.stream, questions = workload.stream(40), workload.constant_action_questions()[:300]
+        self.learners = [Learning(questions, self.stream, engine=engine) for engine in ("span", "plain")]
+        rng = np.random.default_rng(0)
+        self.table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in range(2_048)], np.arange(2_048))
+        self.go_on(0, 5)
+
+    def go_on(self, first: int, last: int) -> list[str]:
+        """Learn on, and return what there is then."""
+        for t in range(first, last):
+            for learner in self.learners:
+                learner(t)
+        ratios = np.zeros(2_048)
+        self.table.ratios(np.arange(first, last), 1, 0.5, ratios)
+        return [learner.horde.weights_sha256() for learner in self.learners] + [repr(float(ratios.sum()))]
+
+
+def in_fork(_: int) -> list[str]:
+    """Go on with the lives that were forked, and begin new ones."""
+    assert lives is not None
+    return [*lives.go_on(5, 12), *Lives().go_on(5, 12)]
+
+
+lives: Lives | None = None
+
+if __name__ == "__main__":
+    lives = Lives()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(*pool.map_async(in_fork, [0]).get(timeout=DEADLINE_S)[0], sep="\n")
+    print(*lives.go_on(5, 12), sep="\n")

@@ -1,0 +1,375 @@
+"""The seams of a life: where a stream begins, ends or is broken off, where demons come and go, where weights are reset.
+
+Lives are short and full of them, each in another order, and compared throughout with a Horde in full.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import questions as families
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learner import GTDLambda
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+from horde_agent.span import SpanGTD
+from tests.agent.shared import robot_interface
+from tests.oracles.horde import DenseHorde
+
+FACE = robot_interface()
+N, N_ACTIVE, N_CHANNELS, N_ACTIONS = 12, 3, 3, 3
+SETUPS = [("span", "eager"), ("span", "deferred"), ("plain", "eager")]
+IN_ALL = pytest.mark.parametrize(("engine", "mode"), SETUPS)
+
+
+def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
+    """Return probabilities that depend on everything about the state."""
+    share = (observation[0] + tiles[0] / N) / 2
+    return [share, 1 - share, 0.0]
+
+
+def gamma_of(observation: np.ndarray, tiles: np.ndarray) -> float:
+    """Return a continuation that is at times 1, at times 0, and now and then no number."""
+    return [1.0, 0.9, 0.0, 0.5, np.nan][int(observation[1] * 7) % 5]
+
+
+def lam_of(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return 0.9 if observation[2] > 0.5 else 0.3
+
+
+def z_of(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return float(tiles[1]) if observation[0] > 0.4 else 0.0
+
+
+def c_of(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return float("inf") if observation[0] > 0.93 else float(observation[0] - observation[1])
+
+
+def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GVF]:
+    """Return random questions of every kind; with `is_fixed`, of those alone that no function need be asked for."""
+    out = []
+    for i in range(n):
+        gibbs = Gibbs.random(np.random.default_rng(i % 4), N_ACTIONS, N, 9)
+        policies: list[Any] = [*(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)), Behaviour(), gibbs]
+        cumulants: list[Any] = [Channel(c) for c in range(N_CHANNELS)]
+        gammas: list[Any] = [0.0, 0.5, 0.9]
+        outcomes: list[Any] = [0.0] if is_fixed else [0.0, 0.0, 2.0, z_of]
+        lams: list[Any] = [0.9, 0.4]
+        if not is_fixed:
+            policies += [Uniform(N_ACTIONS), PolicyFunction(leaning, N_ACTIONS)]
+            cumulants += [Feature(3), c_of, Prediction("0"), Channel(0)]
+            gammas += [gamma_of]
+            lams += [lam_of]
+        policy, cumulant, gamma, outcome, lam = (
+            options[rng.integers(len(options))] for options in (policies, cumulants, gammas, outcomes, lams)
+        )
+        out.append(GVF(f"{i}", policy, Channel(0) if i == 0 else cumulant, gamma, outcome, lam))
+    return out
+
+
+class Pair:
+    """A Horde and the oracle, who live the same life; what they are told lies in arrays that are used again."""
+
+    def __init__(self, questions: list[GVF], seed: int, engine: Any, mode: Any, **config: Any) -> None:
+        settings = {"dtype": "float64", "secondary_ratio": 0.2, "mspbe_tau": 30.0, "engine": engine, **config}
+        rules: Any = LearnerConfig(**settings)
+        self.horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=rules, mode=mode)
+        alpha = rules.step_size / N_ACTIVE
+        self.oracle = DenseHorde(
+            questions, N, alpha, 0.2 * alpha, trace_rule=rules.trace_rule, w_rule=rules.w_rule, tau=rules.mspbe_tau
+        )
+        self.rng = np.random.default_rng(seed)
+        self.observation, self.tiles = np.zeros(N_CHANNELS), np.arange(N_ACTIVE)
+
+    def _move(self) -> None:
+        """Write the next state over the one before."""
+        self.observation[:] = self.rng.random(N_CHANNELS)
+        self.tiles[self.rng.integers(N_ACTIVE)] = self.rng.integers(N)
+
+    def begin(self) -> None:
+        self._move()
+        for each in (self.horde, self.oracle):
+            each.begin(self.observation, self.tiles)
+
+    def learn(self, action: int | None = None, *, terminated: bool = False) -> None:
+        drawn, b = int(self.rng.integers(N_ACTIONS)), float(self.rng.choice([0.2, 0.6, 1.0]))
+        action = drawn if action is None else action
+        self._move()
+        for each in (self.horde, self.oracle):
+            each.learn(action, b, self.observation, self.tiles, terminated=terminated)
+
+    def check(self, when: str) -> None:
+        """Compare all that can be asked."""
+        oracle, horde = self.oracle.demons, self.horde
+        pairs = {
+            "theta": (horde.weights()[0], oracle.theta),
+            "w": (horde.weights()[1], oracle.w),
+            "m": (horde.mspbe_trace(), oracle.m),
+            "s": (horde.mspbe_scalar, oracle.s),
+            "vector": (horde.mspbe_vector(), (oracle.m * oracle.w).sum(axis=1)),
+            "delta": (horde.td_error, oracle.delta),
+            "v": (horde.predictions, self.oracle.predictions),
+            "rho": (np.where(np.isnan(self.oracle.rho), np.nan, horde.rho), self.oracle.rho),
+        }
+        for what, (got, want) in pairs.items():
+            scale = 1e-3 + np.abs(np.nan_to_num(want)).max(initial=0.0)
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * scale, err_msg=f"{what} {when}")
+        np.testing.assert_array_equal(horde.n_skipped, self.oracle.n_skipped, err_msg=when)
+        assert horde.n_waiting == 0
+        assert not horde.diverged
+
+
+def seam(pair: Pair, waiting: list[GVF], kind: int) -> str:
+    """Do one of the things that are not learning, and say which."""
+    horde, oracle, rng = pair.horde, pair.oracle, pair.rng
+    if kind == 0:
+        pair.begin()
+        return "a gap"
+    if kind == 1:
+        pair.learn(terminated=True)
+        if rng.random() < 0.5 and waiting:  # between two streams
+            seam(pair, waiting, 2)
+        pair.begin()
+        return "an end"
+    if kind == 2 and waiting:
+        few = [waiting.pop() for _ in range(min(len(waiting), int(rng.integers(1, 4))))]
+        for each in (horde, oracle):
+            each.add(few)
+        return "some came"
+    if kind == 3 and horde.n_demons > 4:
+        names = [horde.names[i] for i in rng.choice(np.arange(1, horde.n_demons), 2, replace=False)]
+        waiting += [q for q in horde.questions if q.name in names]
+        for each in (horde, oracle):
+            each.remove(names)
+        return "some went"
+    if kind == 4:
+        theta = None if rng.random() < 0.3 else rng.normal(0, 0.1, (horde.n_demons, N))
+        for each in (horde, oracle):
+            each.reset_weights(theta)
+        return "theta was reset"
+    if kind == 5:
+        np.testing.assert_allclose(horde.predict(pair.tiles), oracle.predictions, atol=1e-9)
+        return "somebody asked"
+    pair.horde = copy.deepcopy(horde)
+    return "a copy goes on"
+
+
+def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
+    """Live with a seam in every fifth step or so, and look now and then."""
+    pair.begin()
+    for t in range(n_steps):
+        done = "a step"
+        if pair.rng.random() < 0.2:
+            done = seam(pair, waiting, int(pair.rng.integers(7)))
+        else:
+            pair.learn()
+        if pair.rng.random() < 0.15 or t == n_steps - 1:
+            pair.check(f"after {t + 1} steps, the last {done}")
+
+
+@IN_ALL
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+@pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_life_full_of_seams_is_that_of_a_horde_in_full(
+    seed: int, is_fixed: bool, trace_rule: Any, w_rule: Any, engine: Any, mode: Any
+) -> None:
+    questions = pool(np.random.default_rng(100 + seed), 30, is_fixed=is_fixed)
+    pair = Pair(questions[:18], seed, engine, mode, trace_rule=trace_rule, w_rule=w_rule, write_every=[0, 7, 64][seed])
+    live(pair, questions[18:], 250)
+
+
+@pytest.mark.kernels
+@IN_ALL
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
+def test_a_short_life_full_of_seams(engine: Any, mode: Any, is_fixed: bool) -> None:
+    """Small enough to run interpreted and bounds-checked."""
+    questions = pool(np.random.default_rng(7), 14, is_fixed=is_fixed)
+    live(Pair(questions[:9], 3, engine, mode, write_every=9), questions[9:], 60)
+
+
+@pytest.mark.parametrize("kind", [GTDLambda, SpanGTD])
+def test_gamma_and_lambda_where_a_stream_begins_decay_nothing(kind: type[GTDLambda] | type[SpanGTD]) -> None:
+    """An engine's traces are at zero there, whatever it is told."""
+    learned = []
+    for gamma in (np.zeros(1), np.ones(1)):
+        rng, engine = np.random.default_rng(0), kind(np.zeros(9, np.int64), N, 0.1, 0.05, LearnerConfig())
+        for _ in range(3):
+            engine.begin(rng.choice(N, N_ACTIVE, replace=False), gamma, gamma)
+            for _ in range(4):
+                told = Signals(np.ones(1), np.full(1, 0.9), np.full(1, 0.9), rng.random(9), np.zeros(9))
+                engine.learn(rng.choice(N, N_ACTIVE, replace=False), told)
+        learned.append((*engine.weights(), engine.mspbe_scalar, engine.latest))
+    for one, other in zip(*learned, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@IN_ALL
+@pytest.mark.parametrize("outcome", [0.0, 2.0])
+def test_after_an_end_everything_goes_on_as_before_it(engine: Any, mode: Any, outcome: float) -> None:
+    """At the end gamma is 0; in the next stream it is the question's own again, though nothing else has changed."""
+    pair = Pair(
+        [GVF("x", Behaviour(), Channel(0), 0.9, outcome), GVF("y", ConstantAction(1, 3), Channel(1), 0.5)],
+        0,
+        engine,
+        mode,
+    )
+    for _ in range(4):
+        pair.begin()
+        for _ in range(3):
+            pair.learn()
+        pair.learn(terminated=True)
+        pair.check("after an end")
+
+
+@IN_ALL
+def test_what_the_caller_writes_over_does_not_change_what_was_seen(engine: Any, mode: Any) -> None:
+    """A policy is asked in the state held: the one that was, though its arrays hold other numbers by now."""
+    question = [GVF("x", PolicyFunction(leaning, N_ACTIONS), Channel(0), 0.5)]
+    pair = Pair(question, 0, engine, mode)
+    pair.begin()
+    pair.observation[:], pair.tiles[:] = 1.0, N - 1
+    pair.learn()
+    pair.check("after a begin")
+    pair.observation[:], pair.tiles[:] = 1.0, N - 1
+    pair.learn()
+    pair.check("after a step")
+
+
+@IN_ALL
+def test_steps_that_wait_are_taken_before_weights_are_reset(engine: Any, mode: Any) -> None:
+    pair = Pair([GVF("x", Behaviour(), Channel(0), 0.5)], 0, engine, mode)
+    pair.begin()
+    for _ in range(5):
+        pair.learn()
+    for each in (pair.horde, pair.oracle):
+        each.reset_weights(np.ones((1, N)))
+    pair.check("after a reset")
+    np.testing.assert_array_equal(pair.horde.weights()[0], 1.0)
+
+
+@IN_ALL
+def test_a_newcomer_that_asks_the_same_begins_without_a_trace(engine: Any, mode: Any) -> None:
+    """Those who ask the same, ten that share one, are in the midst of their traces, which are not the newcomer's."""
+    pair = Pair([GVF(f"{i}", Behaviour(), Channel(i % 3), 0.9) for i in range(10)], 0, engine, mode)
+    pair.begin()
+    for _ in range(5):
+        pair.learn()
+    for each in (pair.horde, pair.oracle):
+        each.add([GVF("new", Behaviour(), Channel(0), 0.9)])
+    pair.check("when one came")
+    for _ in range(3):
+        pair.learn()
+    pair.check("after one came")
+
+
+@IN_ALL
+def test_an_idle_demon_that_moves_among_busy_ones_brings_nothing_of_its_last_trace(engine: Any, mode: Any) -> None:
+    """48 demons of a policy fill tiles of their own: one policy's rest when a few of each move to a tile together."""
+    policies = {"idle": ConstantAction(1, N_ACTIONS), "busy": Behaviour()}
+    questions = [GVF(f"{kind} {i}", p, Channel(0), 0.9) for kind, p in policies.items() for i in range(48)]
+    for rests in ([0], [0, 0]):
+        pair = Pair(questions, 0, engine, mode)
+        pair.begin()
+        for action in [1, 1, 1, *rests]:
+            pair.learn(action)
+        for each in (pair.horde, pair.oracle):
+            each.remove([q.name for q in questions if not q.name.endswith(" 0")])
+        for _ in range(2):
+            pair.learn(1)
+        pair.check("after the others went")
+
+
+@IN_ALL
+def test_the_largest_that_was_seen_stays_known_to_those_that_stay(engine: Any, mode: Any) -> None:
+    """Cumulants of 5 and -7 and a gamma of .9, long ago: bounds are 1e3 x the largest / (1 - gamma)."""
+    seen: list[Any] = [GVF("a", Behaviour(), Channel(0), 0.5), GVF("b", Uniform(N_ACTIONS), Channel(1), gamma_once)]
+    horde = Horde(seen, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(engine=engine), mode=mode)
+    horde.begin(np.zeros(4), np.arange(3))
+    for t in range(9):
+        horde.learn(0, 0.5, np.array([5.0 * (t == 2), -7.0 * (t == 3), 0.1, t]), np.arange(3))
+    horde.add([GVF("c", Behaviour(), Channel(2), 0.8), GVF("d", Uniform(N_ACTIONS), Channel(1), gamma_once)])
+    np.testing.assert_allclose(horde._told.bound, [5e3 / 0.5, 7e3 / 0.1, 0.0, 0.0])
+    horde.remove(["a"])
+    horde.learn(0, 0.5, np.array([0.0, 0.0, 0.1, 9]), np.arange(3))
+    np.testing.assert_allclose(horde._told.bound, [7e3 / 0.1, 1e2 / 0.2, 0.0])
+
+
+def gamma_once(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return 0.9 if observation[3] == 1 else 0.0
+
+
+@IN_ALL
+def test_a_demon_whose_cumulant_was_a_bump_survives_those_that_come(engine: Any, mode: Any) -> None:
+    """It has weights, and its cumulant is 0 ever since: a bound made anew from then on would be 0."""
+    questions = [GVF("bump", Behaviour(), Channel(0), 0.9), GVF("y", Behaviour(), Channel(1), 0.5)]
+    config = LearnerConfig(engine=engine, check_every=1, write_every=8)
+    horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=config, mode=mode)
+    horde.begin(np.zeros(3), np.arange(3))
+    for t in range(300):
+        if t == 10:
+            horde.add([GVF("z", Behaviour(), Channel(2), 0.5)])
+        horde.learn(0, 0.5, np.array([t == 5, 0.1, t / 300]), np.arange(3))
+    assert horde.diverged == []
+    assert horde.weights()[0][0].any()
+
+
+@IN_ALL
+def test_a_demon_set_aside_learns_no_more_whoever_comes_and_goes(engine: Any, mode: Any) -> None:
+    questions = [GVF(f"{i}", Behaviour(), Channel(i % 3), 0.5) for i in range(12)]
+    horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(engine=engine), mode=mode)
+    horde.begin(np.zeros(3), np.arange(3))
+    horde.learn(0, 0.5, np.array([1.0, 1e39, 1.0]), np.arange(3))
+    aside = ["1", "4", "7", "10"]
+    assert horde.diverged == aside
+    horde.remove(["0", "4"])
+    horde.add([GVF("new", Behaviour(), Channel(1), 0.5)])
+    for _ in range(5):
+        horde.learn(0, 0.5, np.full(3, 1.0), np.arange(3))
+        assert horde.n_updated == 11 - 3
+    assert horde.diverged == ["1", "7", "10"]
+    is_aside = np.isin(horde.names, aside)
+    for answer in (*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar):
+        assert not answer[is_aside].any()
+    assert (np.abs(horde.weights()[0][~is_aside]).sum(axis=1) > 0).all()
+    assert (horde.td_error[~is_aside] != 0).all()
+
+
+def test_weights_are_looked_through_to_the_last_one() -> None:
+    """In the plain engine a fifth of the rows each step: a wild weight is found in any of them, within five steps."""
+    for feature in range(N):
+        config = LearnerConfig(engine="plain", check_every=5)
+        horde = Horde([GVF("x", ConstantAction(0, 2), Channel(0), 0.0)], n_features=N, n_active=N_ACTIVE, config=config)
+        horde.begin(np.ones(1), np.array([1, 2, 3]))
+        horde.learn(0, 1.0, np.ones(1), np.array([1, 2, 3]))
+        engine: Any = horde._engine
+        theta = np.zeros((1, N))
+        theta[0, feature] = 1e6  # past the bound of 1e3, of which the engine alone is told
+        engine.reset_weights(theta)
+        for _ in range(5):
+            assert horde.diverged == []
+            horde.learn(1, 1.0, np.ones(1), np.array([1, 2, 3]))
+            if horde.diverged:
+                break
+        assert horde.diverged == ["x"]
+
+
+def test_lambda_is_nine_tenths_unless_said_otherwise(tmp_path: Any) -> None:
+    """White, Modayil & Sutton (2012): lambda = 0.9."""
+    file = tmp_path / "questions.toml"
+    file.write_text('[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\n')
+    asked = [
+        *families.excursions(FACE),
+        *families.nexting(FACE),
+        *families.policies(FACE, np.random.default_rng(0), 3),
+        *families.from_file(file, FACE),
+        *families.family(FACE, {"u": Uniform(3)}, [0.5], [0]),
+        GVF("x", Behaviour(), Channel(0), 0.5),
+    ]
+    assert {q.lam for q in asked} == {0.9}

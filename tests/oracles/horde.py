@@ -1,0 +1,119 @@
+"""A Horde in full: every demon asked about everything on every step, one at a time, over the dense GTD(lambda).
+
+Slow, obvious, float64. It sets nobody aside, and knows nothing of groups, engines or batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.policies import Behaviour
+from tests.oracles.gtd import DenseGTD
+
+Floats = NDArray[np.float64]
+Tiles = NDArray[np.int64]
+
+_LEARNED = ("theta", "w", "e", "m", "s", "delta", "max_e")
+
+
+class DenseHorde:
+    """The demons that answer `questions`. Arguments as of `Horde`, but for those of `DenseGTD`.
+
+    Attributes:
+        rho: Of the last step, shape (n_demons,), 0 where it could not be known, NaN before a demon's first.
+        n_skipped: Steps that were gaps for a demon alone, shape (n_demons,).
+    """
+
+    def __init__(self, questions: Sequence[GVF], n_features: int, alpha: float, alpha_w: float, **rules: Any) -> None:
+        self.questions: list[GVF] = []
+        self._make: Callable[[int], DenseGTD] = lambda n: DenseGTD(n, n_features, alpha, alpha_w, **rules)
+        self.n_features, self.demons = n_features, self._make(0)
+        self.rho, self.n_skipped = np.zeros(0), np.zeros(0, dtype=np.int64)
+        self._held: tuple[Floats, Tiles] | None = None
+        self.add(questions)
+
+    def _phi(self, tiles: Tiles) -> Floats:
+        return np.bincount(tiles, minlength=self.n_features).astype(np.float64)
+
+    def _each(self, ask: Callable[[GVF], float]) -> Floats:
+        return np.array([ask(q) for q in self.questions], dtype=np.float64)
+
+    def begin(self, observation: Floats, tiles: Tiles) -> Floats:
+        """Start a stream."""
+        self._held = observation.copy(), tiles.copy()
+        nothing = np.zeros(len(self.questions))
+        return self.demons.begin(self._phi(tiles), nothing, nothing)
+
+    def learn(self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False) -> Floats:
+        """Learn from one transition."""
+        assert self._held is not None
+        before, observation, tiles = self._held, observation.copy(), tiles.copy()
+        phi = self._phi(tiles)
+
+        def value(of: Any, low: float, high: float) -> float:
+            number = float(of(observation, tiles)) if callable(of) else of
+            return number if low <= number <= high else np.nan
+
+        def rho(q: GVF) -> float:
+            policy = q.target_policy
+            return 1.0 if isinstance(policy, Behaviour) else float(policy.probabilities(*before)[action]) / b
+
+        def cumulant(q: GVF) -> float:
+            match q.cumulant:
+                case Channel(index):
+                    return float(observation[index])
+                case Feature(index):
+                    return float(phi[index])
+                case Prediction(name):
+                    return float(self.demons.theta[[p.name for p in self.questions].index(name)] @ phi)
+                case function:
+                    return float(function(observation, tiles))
+
+        told = (
+            self._each(rho),
+            self._each(lambda q: 0.0 if terminated else value(q.continuation, 0.0, 1.0)),
+            self._each(lambda q: 0.0 if terminated else value(q.lam, 0.0, 1.0)),
+            self._each(cumulant),
+            self._each(lambda q: value(q.outcome, -np.inf, np.inf)),
+        )
+        is_broken = ~np.isfinite(told).all(axis=0)
+        self.n_skipped += is_broken
+        self.rho = np.where(np.isfinite(told[0]), told[0], 0.0)
+        v = self.demons.learn(phi, *told)
+        self._held = None if terminated else (observation, tiles)
+        return v
+
+    @property
+    def predictions(self) -> Floats:
+        """Of the latest state."""
+        return self.demons.theta @ self.demons.phi
+
+    def reset_weights(self, theta: Floats | None = None) -> None:
+        """Set theta."""
+        self.demons.theta = np.zeros_like(self.demons.theta) if theta is None else theta.copy()
+
+    def add(self, questions: Sequence[GVF]) -> None:
+        """Take on more demons, who begin at the held state."""
+        self._change([*self.questions, *questions])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Drop demons."""
+        self._change([q for q in self.questions if q.name not in names])
+
+    def _change(self, questions: list[GVF]) -> None:
+        old, new, was = self.demons, self._make(len(questions)), {q.name: i for i, q in enumerate(self.questions)}
+        here = [i for i, q in enumerate(questions) if q.name in was]
+        there = [was[questions[i].name] for i in here]
+        for name in _LEARNED:
+            getattr(new, name)[here] = getattr(old, name)[there]
+        new.phi, new.gamma_t, new.lam_t = old.phi, np.zeros(len(questions)), np.zeros(len(questions))
+        n_skipped, rho = np.zeros(len(questions), dtype=np.int64), np.full(len(questions), np.nan)
+        if here:
+            new.gamma_t[here], new.lam_t[here] = old.gamma_t[there], old.lam_t[there]
+            n_skipped[here], rho[here] = self.n_skipped[there], self.rho[there]
+        self.questions, self.demons, self.n_skipped, self.rho = questions, new, n_skipped, rho
