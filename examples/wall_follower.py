@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Follow, Horde, Interface, Life, Uniform
-from horde_agent.excursions import ExcursionConfig
+from horde_agent.life.excursions import ExcursionConfig
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 6_000
 SELDOM = ExcursionConfig(probability=1 / 200)  # each test excursion ends in the middle of the pen, far from any wall

@@ -6,7 +6,9 @@ from horde_agent import questions
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.life.life import Life
+from horde_agent.life.student import relearn
 from horde_agent.policies import (
     Behaviour,
     BehaviourPolicy,
@@ -19,8 +21,6 @@ from horde_agent.policies import (
     StickyRandom,
     Uniform,
 )
-from horde_agent.rules import LearnerConfig
-from horde_agent.student import relearn
 from horde_agent.tiles import TileCoder
 
 __all__ = [

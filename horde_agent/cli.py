@@ -21,22 +21,22 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from horde_agent import compiling
-from horde_agent.apart import EnvironmentGone
 from horde_agent.bench import BenchConfig
-from horde_agent.bodies import make_body
-from horde_agent.config import BadInput, LearnConfig, read_config, resolve
-from horde_agent.ending import Ended, Signals, heard
 from horde_agent.gvf import GVF
-from horde_agent.jobs import Job, Unwritten, learn_from_log, live, try_port
-from horde_agent.loop import BodyDisobeys
+from horde_agent.life.bodies import make_body
+from horde_agent.life.life import BodyDisobeys
+from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
-from horde_agent.report import NMSRE_IS, write_report
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.run import make_run
-from horde_agent.run_folder import RunFolder, own_version
-from horde_agent.stdio import unfailing
+from horde_agent.runs import compiling
+from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.ending import Ended, Signals, heard
+from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
+from horde_agent.runs.report import NMSRE_IS, write_report
+from horde_agent.runs.run import make_run
+from horde_agent.runs.run_folder import RunFolder, own_version
+from horde_agent.runs.stdio import unfailing
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
@@ -124,7 +124,7 @@ def _reproduce(config: ReproduceConfig) -> None:
 
 def _warm() -> None:
     """Compile by a short life, which is thrown away."""
-    from horde_agent.warm import warm
+    from horde_agent.runs.warm import warm
 
     with answered():
         env = _make_env(LearnConfig())

@@ -22,21 +22,21 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.answers import Answers
-from horde_agent.engine import Engine, most
-from horde_agent.expected import Expected
-from horde_agent.gibbs import GibbsTable
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.span import TOO_OFTEN
-from horde_agent.learner import GTDLambda
-from horde_agent.measures import RUPEE, rupee_config
-from horde_agent.roster import NEWCOMER, Roster
-from horde_agent.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.signals import Cumulants, PolicyTable, StateValues, identity, number, refuse_misfits
-from horde_agent.soundness import Soundness
-from horde_agent.span import SpanGTD
-from horde_agent.telling import Telling
+from horde_agent.learning.answers import Answers
+from horde_agent.learning.engine import Engine, most
+from horde_agent.learning.expected import Expected
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.roster import NEWCOMER, Roster
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.signals import Cumulants, PolicyTable, StateValues, identity, number, refuse_misfits
+from horde_agent.learning.soundness import Soundness
+from horde_agent.learning.span import SpanGTD
+from horde_agent.learning.telling import Telling
+from horde_agent.measures.rupee import RUPEE, rupee_config
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 

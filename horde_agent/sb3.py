@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.flags import flags_of, is_learned
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.flags import flags_of, is_learned
+from horde_agent.life.student import check_fit, encoder
 from horde_agent.record import Observation, Phase
-from horde_agent.student import check_fit, encoder
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback

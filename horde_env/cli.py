@@ -18,15 +18,24 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, cast
 
-from horde_env.emergency import stop_robot
+from horde_env.commands.emergency import stop_robot
+from horde_env.commands.running import (
+    BAD_INPUT,
+    UNWELL,
+    WELL,
+    BadInput,
+    Interrupted,
+    answered,
+    ending_on_signals,
+    running,
+)
+from horde_env.commands.target import ON_A_PORT, Target, add_arguments, target_of
+from horde_env.commands.terminal import complain, has_blocks, has_colour, print_line, screen, show, width
 from horde_env.env import PenEnv
 from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
 from horde_env.hardware.settings import PARITIES
-from horde_env.running import BAD_INPUT, UNWELL, WELL, BadInput, Interrupted, answered, ending_on_signals, running
-from horde_env.target import ON_A_PORT, Target, add_arguments, target_of
-from horde_env.terminal import complain, has_blocks, has_colour, print_line, screen, show, width
 
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
@@ -111,8 +120,8 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
-    from horde_env.check import Check
-    from horde_env.verdicts import Verdict
+    from horde_env.commands.check import Check
+    from horde_env.commands.verdicts import Verdict
 
     with answered():
         target = target_of(words)
@@ -168,7 +177,7 @@ def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, 
 
 def _monitor(words: argparse.Namespace) -> int:
     """Show all channels until a signal, or a body's last frame, ends it."""
-    from horde_env.monitor import Style, Tally, block
+    from horde_env.commands.monitor import Style, Tally, block
 
     with answered():
         target = target_of(words)
@@ -193,7 +202,7 @@ def _monitor(words: argparse.Namespace) -> int:
 
 def _trouble(pen: PenEnv, info: Mapping[str, Any]) -> str:
     """Return a further row that says what is wrong, if something is."""
-    from horde_env.check import host_of, kept_still
+    from horde_env.commands.check import host_of, kept_still
 
     if info.get("s_without_link", 0.0) > 0.0:
         return f"\nout of reach: {getattr(host_of(pen.backend), 'loss', '')}"
@@ -208,7 +217,7 @@ def _trouble(pen: PenEnv, info: Mapping[str, Any]) -> str:
 def _emulate(words: argparse.Namespace) -> int:
     """Play a robot until a signal ends it, then say which faults have happened."""
     with answered():
-        from horde_env.serving import serve
+        from horde_env.commands.serving import serve
 
         if words.seed < 0:
             raise BadInput(f"--seed must not be negative, and is {words.seed}")

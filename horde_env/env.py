@@ -13,10 +13,14 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Frame, counted_with
-from horde_env.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.clock import Clock, SimulatedClock
+from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
+from horde_env.drives.manoeuvre import CentringDrive
+from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.interface import (
+from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.sim.pen import Pen, load_pen
+from horde_env.spaces import (
     MANOEUVRES,
     ActionType,
     action_space,
@@ -25,16 +29,12 @@ from horde_env.interface import (
     robot_metadata,
     velocity_request,
 )
-from horde_env.manoeuvre import CentringDrive
-from horde_env.obedience import Obedience
-from horde_env.robot import Floats, Observation, RobotSpec, critterbot
-from horde_env.sim.pen import Pen, load_pen
 from horde_env.tasks import task as task_named
-from horde_env.window import has_display
+from horde_env.view.window import has_display
 
 if TYPE_CHECKING:
-    from horde_env.render import Painter
-    from horde_env.window import Window
+    from horde_env.view.render import Painter
+    from horde_env.view.window import Window
 
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
@@ -353,7 +353,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if self._frame is None:
             raise ResetNeeded("there is nothing to draw yet: call reset() before render()")
         if self._painter is None:
-            from horde_env.render import Painter
+            from horde_env.view.render import Painter
 
             self._painter = Painter(self.robot, self.pen)
         return self._painter.draw(self._frame, list(self._trail))
@@ -361,7 +361,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _open_window(self) -> None:
         """Open the window before the body: a display that refuses must not leave a robot running."""
         if self.render_mode == "human" and self._window is None:
-            from horde_env.window import Window
+            from horde_env.view.window import Window
 
             self._window = Window("horde_env")
 

@@ -166,7 +166,7 @@ def make_emulated_env(
         BackendUnavailable: If PyBullet is not installed here.
         ValueError: If an argument is out of range or unknown.
     """
-    from horde_env.emulated import EmulatedBody
+    from horde_env.emulation.emulated import EmulatedBody
 
     body = EmulatedBody(
         link=link,

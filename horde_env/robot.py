@@ -181,7 +181,7 @@ class RobotSpec:
             reading that is not finite counts as clipped and becomes 0.
         """
         if self._to_unit is None:  # not before: whoever only looks at the robot needs no compiler
-            from horde_env.scaling import scale_to_unit
+            from horde_env._jit import scale_to_unit
 
             self._to_unit = scale_to_unit
         observation = np.empty(self.n_channels, dtype=np.float32)

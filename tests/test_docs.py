@@ -13,7 +13,7 @@ import pytest
 import horde_env  # noqa: F401  registers the ids
 from horde_env import make
 from horde_env.env import PenEnv
-from horde_env.interface import MANOEUVRES
+from horde_env.spaces import MANOEUVRES
 from horde_env.tasks import TASKS
 from horde_env.testing import INFO_KEYS
 from tests.env.toy import ToyBody

@@ -18,8 +18,8 @@ from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
 from horde_agent.bench.page import write_page
 from horde_agent.bench.roofline import Row, roofline
 from horde_agent.bench.sections import Bench
-from horde_agent.config import BadInput
-from horde_agent.run_folder import unwritable, writable
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.run_folder import unwritable, writable
 
 BUSY = 0.05  # share of the processors that other programs may take unmentioned
 

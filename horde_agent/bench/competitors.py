@@ -13,9 +13,9 @@ from horde_agent.bench.numpy_horde import FeatureMajor, LearnerMajor, OwnTraces
 from horde_agent.bench.workload import N_SENSORS, Stream
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
-from horde_agent.rules import LearnerConfig
-from horde_agent.signals import PolicyTable
-from horde_agent.span import SpanGTD
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.signals import PolicyTable
+from horde_agent.learning.span import SpanGTD
 
 LAMBDA, STEP_SIZE, RATIO = 0.9, 0.1, 0.001  # the first and the last two over the active features make alpha and alpha_w
 DTypes = Literal["float32", "float64"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from horde_agent.config import BadInput
+from horde_agent.runs.config import BadInput
 
 # Every key of the answer, and the section that fills it.
 KEYS: dict[str, str] = {

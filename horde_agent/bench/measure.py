@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import parallel_kernel
 from horde_agent.kernels.vectors import move_rows
-from horde_agent.memory import aligned_zeros
+from horde_agent.learning.memory import aligned_zeros
 
 Step = Callable[[int], object]
 

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 
 from horde_agent.bench.workload import Stream
-from horde_agent.config import BadInput
 from horde_agent.interface import Interface
 from horde_agent.policies import StickyRandom
+from horde_agent.runs.config import BadInput
 from horde_agent.tiles import TileCoder
 
 SIMULATOR = "horde_env:CritterbotPen-v0"

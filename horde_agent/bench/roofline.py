@@ -15,7 +15,7 @@ import numpy as np
 
 from horde_agent.bench.measure import bandwidth
 from horde_agent.bench.workload import N_ACTIONS, Stream
-from horde_agent.span import SpanGTD, widest_tile
+from horde_agent.learning.span import SpanGTD, widest_tile
 
 BATCH = 64  # steps that a deferred Horde takes at once
 _LONGEST_WAIT = 3  # periods after which something owed is written

@@ -9,11 +9,11 @@ from __future__ import annotations
 from horde_agent.reproduce.settings import SCALES, ReproduceConfig
 
 EXPERIMENTS = {
-    "chain": "horde_agent.reproduce.chain:run",
-    "excursions": "horde_agent.reproduce.excursions:run",
-    "reset": "horde_agent.reproduce.reset:run",
-    "policies": "horde_agent.reproduce.policies:run",
-    "loop": "horde_agent.reproduce.loop:run",
+    "chain": "horde_agent.reproduce.chain.experiment:run",
+    "excursions": "horde_agent.reproduce.excursions.experiment:run",
+    "reset": "horde_agent.reproduce.reset.experiment:run",
+    "policies": "horde_agent.reproduce.policies.experiment:run",
+    "loop": "horde_agent.reproduce.feedback.experiment:run",
 }
 """Where the experiments are, in the order of the paper; `loop` is the feedback of its first figure."""
 

@@ -13,15 +13,15 @@ from typing import Any
 
 from rich.console import Console
 
-from horde_agent.config import BadInput, is_file
+from horde_agent.life.telemetry import duration
 from horde_agent.reproduce import EXPERIMENTS
+from horde_agent.reproduce.lives import Wanted, live_all
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.settings import ReproduceConfig, resolve
-from horde_agent.reproduce.streams import Wanted, live_all
 from horde_agent.reproduce.study import Experiment, Study
-from horde_agent.run_folder import own_version, versions, writable, write_json
-from horde_agent.telemetry import duration
+from horde_agent.runs.config import BadInput, is_file
+from horde_agent.runs.run_folder import own_version, versions, writable, write_json
 
 _LIVES_TOOK = "lives-took-s.json"
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install 'horde-gvf[viz]'"

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
-from horde_agent.flags import are_broken, are_learned
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.nmsre import Outcomes
+from horde_agent.life.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
+from horde_agent.life.flags import are_broken, are_learned
+from horde_agent.life.student import encoder
+from horde_agent.measures.nmsre import Outcomes
 from horde_agent.record import DRIVES, Flag, Phase, Stream
-from horde_agent.student import encoder
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

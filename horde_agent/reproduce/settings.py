@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.config import WHOLE, WITH_PORT, BadInput, is_file
+from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.excursions import policies_under_test
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.jobs import warm_up
-from horde_agent.nmsre import Outcomes, final_nmsre, normalise
+from horde_agent.life.excursions import policies_under_test
+from horde_agent.life.telemetry import sound_demons
+from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.streams import interface_of, quiet
+from horde_agent.reproduce.lives import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.telemetry import sound_demons
+from horde_agent.runs.jobs import warm_up
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from horde_agent.ending import ENDING
+from horde_agent.runs.ending import ENDING
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from horde_agent.bench import workload
 from horde_agent.bench.competitors import Learning
-from horde_agent.gibbs import GibbsTable
+from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.policies import Gibbs
 
 DEADLINE_S = 200.0

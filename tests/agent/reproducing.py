@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horde_agent.reproduce import streams
+from horde_agent.reproduce import lives as streams
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
-from horde_agent.rules import LearnerConfig
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
 from horde_agent.tiles import TileCoder
 from horde_env.robot import critterbot
 

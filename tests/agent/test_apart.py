@@ -16,16 +16,18 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent import apart, bodies, cli
-from horde_agent.apart import Apart, EnvironmentGone
-from horde_agent.config import LearnConfig
-from horde_agent.excursions import ExcursionConfig
+from horde_agent import cli
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life, Moment
+from horde_agent.life import bodies
+from horde_agent.life import process_env as apart
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, Moment
+from horde_agent.life.process_env import Apart, EnvironmentGone
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
+from horde_agent.runs.config import LearnConfig
 from tests.agent.doubles import N_ACTIONS, SpyHorde, toy_questions
 
 ODD, TOY = "tests.agent.apart_bodies:Odd-v0", "tests.agent.apart_bodies:Toy-v0"
@@ -171,7 +173,7 @@ def test_the_process_ends_with_its_environment(end: Callable[[Apart], None] | No
 
 SCRIPT = """
 import os, signal, sys, time
-from horde_agent.apart import Apart
+from horde_agent.life.process_env import Apart
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script it is ignored
     env = Apart("tests.agent.apart_bodies:Odd-v0")
@@ -221,7 +223,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[st
 
 STEP = """
 import sys
-from horde_agent.apart import Apart
+from horde_agent.life.process_env import Apart
 if __name__ == "__main__":
     env = Apart("tests.agent.apart_bodies:Odd-v0")
     env.reset()

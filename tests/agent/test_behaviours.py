@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 
 from horde_agent import GVF, Behaviour, Channel, Follow, Horde, Interface, LearnerConfig, Life, StickyRandom, Uniform
-from horde_agent.excursions import ExcursionConfig
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder
-from horde_agent.student import relearn
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, toy_questions
 
 NEVER = ExcursionConfig(probability=0.0)

@@ -20,8 +20,8 @@ from horde_agent.bench.measure import MODERATE, THOROUGH, Effort, Neighbours, Ti
 from horde_agent.bench.page import MEANINGS, write_page
 from horde_agent.bench.recorded import recorded
 from horde_agent.bench.roofline import BATCH, deferred_bytes, eager_bytes, followed_bytes, period, roofline
-from horde_agent.config import BadInput
 from horde_agent.kernels import lanes
+from horde_agent.runs.config import BadInput
 
 
 def gibbs_steps(dtype: Any = "float32") -> dict[str, Any]:

@@ -15,16 +15,16 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import heavy_traces
-from horde_agent.ending import ENDING
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.student import relearn
+from horde_agent.life.telemetry import Progress, Sampler
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.run_folder import SUMMARY_KEYS
-from horde_agent.student import relearn
-from horde_agent.telemetry import Progress, Sampler
+from horde_agent.runs.ending import ENDING
+from horde_agent.runs.run_folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
 
 REAL_LOG = (

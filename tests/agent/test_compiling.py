@@ -15,7 +15,7 @@ import numba
 import pytest
 from rich.console import Console
 
-from horde_agent import compiling
+from horde_agent.runs import compiling
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
 

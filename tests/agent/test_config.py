@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from horde_agent.config import BadInput, LearnConfig, read_config, resolve, to_toml
+from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve, to_toml
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from horde_agent import cli, pictures
+from horde_agent import cli
 from horde_agent.record import read
+from horde_agent.runs import pictures
 from tests.agent.doubles import ToyBody
 from tests.agent.test_run_folder import closed  # noqa: F401  a fixture
 

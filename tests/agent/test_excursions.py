@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.excursions import (
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.interface import Interface
+from horde_agent.learning.signals import identity
+from horde_agent.life.excursions import (
     ExcursionConfig,
     Excursions,
     PolicyUnderTest,
     TestExcursion,
     policies_under_test,
 )
-from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.interface import Interface
-from horde_agent.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
+from horde_agent.measures.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
 from horde_agent.record import NO_ACTION, Phase
-from horde_agent.signals import identity
 from tests.agent.doubles import ToyBody, constant, toy_questions
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.loop import Life
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.student import predict_along, relearn
 from horde_agent.policies import Behaviour, StickyRandom
 from horde_agent.questions import excursions, feeding_back, from_file, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
-from horde_agent.reproduce.small_worlds import FED_BACK, best_without_memory, learn_ring, ring_values
-from horde_agent.student import predict_along, relearn
+from horde_agent.reproduce.feedback.small_worlds import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import N_ACTIONS, ToyBody
 

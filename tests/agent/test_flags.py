@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.flags import are_broken, are_learned, flags_of, is_broken, is_learned
+from horde_agent.life.flags import are_broken, are_learned, flags_of, is_broken, is_learned
 from horde_agent.record import Flag, Phase
 
 

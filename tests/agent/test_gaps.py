@@ -11,7 +11,7 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.learner import GTDLambda
+from horde_agent.learning.learner import GTDLambda
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from tests.agent import test_learner, test_span
 from tests.agent.shared import RandomStream, learn_all, random_stream

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from horde_agent.gibbs import GibbsTable
 from horde_agent.kernels.tiles import switched
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.learning.signals import PolicyTable
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
-from horde_agent.signals import PolicyTable
 from tests.agent.shared import binary
 from tests.oracles.gibbs import gibbs_ratios
 

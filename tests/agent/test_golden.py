@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import SampleMSPBE, true_mspbe
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
-from horde_agent.rules import LearnerConfig
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
 from tests.agent.shared import reference
+from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 

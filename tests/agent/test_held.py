@@ -117,7 +117,7 @@ def test_a_copy_of_a_horde_goes_on_as_the_horde_does(config: dict[str, str], mad
 
 _ASK_FOR_RATIOS = """
 import numpy as np
-from horde_agent.gibbs import GibbsTable
+from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.policies import Gibbs
 rng, out = np.random.default_rng(0), np.zeros(2_048)
 table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in out], np.arange(2_048))

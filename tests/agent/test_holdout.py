@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig
-from horde_agent.holdout import LEARNED_SHARE, is_followed, known_returns, learn_and_score, read_log, returns_of
+from horde_agent.life.student import Student
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.student import Student
-from horde_agent.traces import holdout_traces
+from horde_agent.runs.curves import holdout_traces
+from horde_agent.runs.holdout import LEARNED_SHARE, is_followed, known_returns, learn_and_score, read_log, returns_of
 from tests.agent.doubles import SpyHorde, ToyBody, age_of
 
 FACE = Interface.of(ToyBody())

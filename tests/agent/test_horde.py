@@ -12,8 +12,8 @@ import pytest
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import lanes
+from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
-from horde_agent.span import SpanGTD
 from tests.agent.shared import binary
 from tests.oracles.gtd import DenseGTD
 

@@ -18,7 +18,7 @@ from gymnasium.wrappers import (
 )
 
 from horde_agent import Horde, Interface, Life, StickyRandom, questions
-from horde_agent.excursions import ExcursionConfig
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.record import Phase, Recorder
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import N_ACTIONS, ToyBody

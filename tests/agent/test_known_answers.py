@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import true_mspbe
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
-from horde_agent.rules import LearnerConfig
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
 from tests.agent.shared import binary, reference
+from tests.oracles.evaluation import true_mspbe
 
 ONE = np.ones(1)
 ALONE = np.zeros(1, dtype=np.int64)

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import BodyDisobeys, Life, Moment
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import BodyDisobeys, Life, Moment
+from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
-from horde_agent.student import relearn
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, age_of, toy_questions
 
 NEVER = ExcursionConfig(probability=0.0)
@@ -429,7 +429,7 @@ def test_a_body_that_is_kept_from_what_it_is_asked_is_complained_of_and_waited_f
     with toy_life(ToyBody(kept), SpyHorde(toy_questions())) as life:
         life.run(2000)
     assert life.steps == 2000
-    said = [r.message for r in caplog.records if r.name == "horde_agent.loop"]
+    said = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
     assert said == ["for 60 s the body was kept from all that it was asked: nothing was learned"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import true_mspbe
-from horde_agent.markov import SmallMDP
+from horde_agent.reproduce.chain.markov import SmallMDP
 from tests.agent.shared import reference
+from tests.oracles.evaluation import true_mspbe
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.4, 0.9])

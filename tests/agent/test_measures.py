@@ -10,11 +10,11 @@ import pytest
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
-from horde_agent.measures import RUPEE, UDE, Ratios, UnbiasedTrace, rupee_beta0, rupee_config, updates_until_valid
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span import SpanGTD
+from horde_agent.measures.rupee import RUPEE, UDE, Ratios, UnbiasedTrace, rupee_beta0, rupee_config, updates_until_valid
 from horde_agent.policies import ConstantAction, StickyRandom, Uniform
-from horde_agent.rules import LearnerConfig
-from horde_agent.span import SpanGTD
 from tests.agent.shared import binary, reference
 from tests.oracles.gtd import DenseGTD
 from tests.oracles.rupee import DenseRUPEE

@@ -20,12 +20,12 @@ from horde_agent import (
     StickyRandom,
     Uniform,
 )
-from horde_agent.excursions import ExcursionConfig
-from horde_agent.loop import Moment
-from horde_agent.nmsre import read_excursions
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Moment
+from horde_agent.life.student import Student
+from horde_agent.life.telemetry import MspbeWatch, Sampler
+from horde_agent.measures.nmsre import read_excursions
 from horde_agent.record import Phase, Recorder
-from horde_agent.student import Student
-from horde_agent.telemetry import MspbeWatch, Sampler
 from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions
 
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)

@@ -27,9 +27,9 @@ from horde_agent import (
     Uniform,
     questions,
 )
-from horde_agent.docking import DockingConfig
-from horde_agent.excursions import ExcursionConfig
-from horde_agent.student import Student
+from horde_agent.life.docking import DockingConfig
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.student import Student
 from tests.agent.doubles import ToyBody, toy_questions
 
 EVEN = Uniform(3)

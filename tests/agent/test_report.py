@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.config import BadInput
-from horde_agent.nmsre import final_nmsre, read_excursions
-from horde_agent.pictures import visited_share
+from horde_agent.measures.nmsre import final_nmsre, read_excursions
 from horde_agent.record import read
-from horde_agent.report import NO_PICTURES, write_report
-from horde_agent.run_folder import SUMMARY_KEYS
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.pictures import visited_share
+from horde_agent.runs.report import NO_PICTURES, write_report
+from horde_agent.runs.run_folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
@@ -151,8 +151,8 @@ def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest
 
 
 def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "horde_agent.pictures", None)
-    monkeypatch.delattr("horde_agent.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "horde_agent.runs.pictures", None)
+    monkeypatch.delattr("horde_agent.runs.pictures", raising=False)
     html = write_report(run).read_text()
 
     assert NO_PICTURES in html

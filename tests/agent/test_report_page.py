@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import pictures, report
-from horde_agent.config import LearnConfig, to_toml
-from horde_agent.excursions import PolicyUnderTest
-from horde_agent.nmsre import Outcomes, read_excursions
-from horde_agent.results import QUESTION_COLUMNS
-from horde_agent.run_folder import RunFolder, write_csv, write_json
+from horde_agent.life.excursions import PolicyUnderTest
+from horde_agent.measures.nmsre import Outcomes, read_excursions
+from horde_agent.runs import pictures, report
+from horde_agent.runs.config import LearnConfig, to_toml
+from horde_agent.runs.results import QUESTION_COLUMNS
+from horde_agent.runs.run_folder import RunFolder, write_csv, write_json
 
 SUMMARY: dict[str, Any] = {
     "steps": 12_345,

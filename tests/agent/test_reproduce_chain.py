@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import SampleMSPBE, true_mspbe
-from horde_agent.kernels import dense
-from horde_agent.reproduce import chain_learning as world
-from horde_agent.reproduce.chain_claims import claims
-from horde_agent.reproduce.chain_fit import ONLINE, Curves, fit, mean_curves
-from horde_agent.reproduce.chain_learning import TAU, TAUS
+from horde_agent.reproduce.chain import kernel as dense
+from horde_agent.reproduce.chain import learning as world
+from horde_agent.reproduce.chain.claims import claims
+from horde_agent.reproduce.chain.fit import ONLINE, Curves, fit, mean_curves
+from horde_agent.reproduce.chain.learning import TAU, TAUS
 from tests.agent.shared import reference
+from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 from tests.oracles.gtd import DenseGTD
 
 PHI = np.vstack([world.inverted_features(), np.zeros(5)])

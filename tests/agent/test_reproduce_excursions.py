@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import excursions
-from horde_agent.reproduce.excursions_claims import claims
-from horde_agent.reproduce.excursions_data import fifths
+from horde_agent.reproduce.excursions import experiment as excursions
+from horde_agent.reproduce.excursions.claims import claims
+from horde_agent.reproduce.excursions.data import fifths
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from horde_agent import questions
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream
 from horde_agent.reproduce.lessons import Lessons, learn, predict_at_tests
-from horde_agent.student import relearn
 from tests.agent.doubles import ToyBody
 
 FAULTS = {40: {"gap": 1}, 77: {"applied": 0}, 120: {"stale": 1}, 333: {"gap": 1}, 700: {"applied": 0}, 1500: {"gap": 1}}

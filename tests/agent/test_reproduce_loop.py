@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.loop import Ring, composed_claim, memory_claim, memory_table, ring_claim
-from horde_agent.reproduce.memory import (
+from horde_agent.reproduce.feedback.experiment import Ring, composed_claim, memory_claim, memory_table, ring_claim
+from horde_agent.reproduce.feedback.memory import (
     ALONE,
     GAMMAS,
     LOOPED,
@@ -25,7 +25,7 @@ from horde_agent.reproduce.memory import (
     with_copy,
     with_memory,
 )
-from horde_agent.reproduce.small_worlds import composed_values, ring_values
+from horde_agent.reproduce.feedback.small_worlds import composed_values, ring_values
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from horde_agent import questions
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.loop import Life
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row
-from horde_agent.reproduce import offline_rows
-from horde_agent.reproduce.least_squares import LeastSquares
+from horde_agent.reproduce.excursions import offline_rows
+from horde_agent.reproduce.excursions.least_squares import LeastSquares
+from horde_agent.reproduce.excursions.offline import HELD_OUT, offline, split
+from horde_agent.reproduce.excursions.offline_rows import LifeRows, terms_needed
 from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.offline import HELD_OUT, offline, split
-from horde_agent.reproduce.offline_rows import LifeRows, terms_needed
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody
 

@@ -11,7 +11,7 @@ import pytest
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import Recorder, Stream
 from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.policies import (
+from horde_agent.reproduce.policies.experiment import (
     FEW,
     MANY,
     SIZES,
@@ -24,7 +24,7 @@ from horde_agent.reproduce.policies import (
     seeds_table,
     traces_table,
 )
-from horde_agent.reproduce.policies_learning import (
+from horde_agent.reproduce.policies.learning import (
     GAMMAS,
     Course,
     Part,

@@ -11,12 +11,13 @@ import pytest
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.record import read
-from horde_agent.reproduce import excursions, reset
+from horde_agent.reproduce.excursions import experiment as excursions
 from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.reset_data import Data, Run, agreement
-from horde_agent.reproduce.reset_gap import LaterPart
+from horde_agent.reproduce.lives import interface_of, stream
+from horde_agent.reproduce.reset import experiment as reset
+from horde_agent.reproduce.reset.data import Data, Run, agreement
+from horde_agent.reproduce.reset.gap import LaterPart
 from horde_agent.reproduce.result import Result
-from horde_agent.reproduce.streams import interface_of, stream
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.reproducing import toy_study
 

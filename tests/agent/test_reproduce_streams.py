@@ -11,10 +11,10 @@ import pytest
 from horde_agent import questions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.life.life import Life
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase, Recorder, read
-from horde_agent.reproduce import streams
+from horde_agent.reproduce import lives as streams
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from horde_agent.horde import Horde
+from horde_agent.life.student import relearn
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.streams import interface_of, stream
+from horde_agent.reproduce.lives import interface_of, stream
 from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.variants import Variant, learn_variant, read_lesson
-from horde_agent.student import relearn
 from tests.agent.reproducing import toy_study
 
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
-from horde_agent.reproduce import excursions, reset
-from horde_agent.reproduce.excursions_claims import claims
-from horde_agent.reproduce.excursions_data import Data, Time, carried, not_monotonic, over_lives, summary
-from horde_agent.reproduce.offline import Offline
-from horde_agent.reproduce.reset_claims import claims as reset_claims
-from horde_agent.reproduce.reset_data import Data as ResetData
-from horde_agent.reproduce.reset_data import Run
+from horde_agent.reproduce.excursions import experiment as excursions
+from horde_agent.reproduce.excursions.claims import claims
+from horde_agent.reproduce.excursions.data import Data, Time, carried, not_monotonic, over_lives, summary
+from horde_agent.reproduce.excursions.offline import Offline
+from horde_agent.reproduce.reset import experiment as reset
+from horde_agent.reproduce.reset.claims import claims as reset_claims
+from horde_agent.reproduce.reset.data import Data as ResetData
+from horde_agent.reproduce.reset.data import Run
 from horde_agent.reproduce.result import Claim
 from horde_agent.reproduce.variants import Variant
 from tests.agent.doubles import ToyBody

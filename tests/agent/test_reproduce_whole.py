@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import EXPERIMENTS, loop, memory, policies, policies_learning, small_worlds, study
+from horde_agent.reproduce import EXPERIMENTS, study
+from horde_agent.reproduce.feedback import experiment as loop
+from horde_agent.reproduce.feedback import memory, small_worlds
 from horde_agent.reproduce.parallel import run_here
+from horde_agent.reproduce.policies import experiment as policies
+from horde_agent.reproduce.policies import learning as policies_learning
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 

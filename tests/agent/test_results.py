@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import results
-from horde_agent.excursions import PolicyUnderTest, TestExcursion
-from horde_agent.nmsre import Outcomes, ReturnErrors
-from horde_agent.telemetry import Durations
+from horde_agent.life.excursions import PolicyUnderTest, TestExcursion
+from horde_agent.life.telemetry import Durations
+from horde_agent.measures.nmsre import Outcomes, ReturnErrors
+from horde_agent.runs import results
 
 NAN = float("nan")
 

@@ -11,12 +11,12 @@ from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.kernels.arrays import IS_CARRYING
-from horde_agent.learner import GTDLambda
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.roster import NEWCOMER, Roster
+from horde_agent.learning.span import SpanGTD
+from horde_agent.life.student import Student
+from horde_agent.life.telemetry import MspbeWatch
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
-from horde_agent.roster import NEWCOMER, Roster
-from horde_agent.span import SpanGTD
-from horde_agent.student import Student
-from horde_agent.telemetry import MspbeWatch
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.shared import binary
 from tests.agent.test_span import N_FEATURES, compare, slow_stream

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from horde_agent import cli, jobs, run
-from horde_agent.config import BadInput, LearnConfig, resolve
-from horde_agent.run_folder import RunFolder, write_csv, write_json
+from horde_agent import cli
+from horde_agent.runs import jobs, run
+from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.run_folder import RunFolder, write_csv, write_json
 from tests.agent.doubles import ToyBody
 from tests.agent.test_ending import mounted
 
@@ -331,7 +332,7 @@ def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pyte
         if len(learned) == 100:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("horde_agent.telemetry.MspbeWatch.see", see)
+    monkeypatch.setattr("horde_agent.life.telemetry.MspbeWatch.see", see)
     words = replay(99, monkeypatch)
     words[words.index("2")] = "1000"
     assert cli.main(words) == 130

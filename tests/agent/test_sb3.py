@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface
-from horde_agent.flags import flags_of
+from horde_agent.life.flags import flags_of
+from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
-from horde_agent.student import Student
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 

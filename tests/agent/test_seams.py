@@ -15,9 +15,9 @@ from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
-from horde_agent.span import SpanGTD
 from tests.agent.shared import robot_interface
 from tests.oracles.horde import DenseHorde
 

@@ -8,14 +8,14 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.arrangement import Arrangement
-from horde_agent.gibbs import GibbsTable
 from horde_agent.kernels import arrays
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
+from horde_agent.learning.arrangement import Arrangement
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Gibbs
-from horde_agent.rules import LearnerConfig
-from horde_agent.span import SpanGTD
 from tests.agent.shared import RandomStream, binary, random_stream
 from tests.oracles.gtd import DenseGTD
 

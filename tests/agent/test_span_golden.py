@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.rules import LearnerConfig
-from horde_agent.span import SpanGTD
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span import SpanGTD
 from tests.agent.shared import reference
 from tests.agent.test_golden import TOLERANCE, VARIANTS, assert_close
 

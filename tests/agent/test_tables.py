@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.config import LearnConfig
-from horde_agent.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.jobs import NOT_TIMED
+from horde_agent.life.telemetry import Durations
 from horde_agent.questions import nexting
-from horde_agent.results import time_summary
-from horde_agent.run import Run
-from horde_agent.run_folder import SUMMARY_KEYS, RunFolder
-from horde_agent.tables import write_reading
-from horde_agent.telemetry import Durations
+from horde_agent.runs.config import LearnConfig
+from horde_agent.runs.holdout import Holdout
+from horde_agent.runs.jobs import NOT_TIMED
+from horde_agent.runs.results import time_summary
+from horde_agent.runs.run import Run
+from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder
+from horde_agent.runs.tables import write_reading
 from tests.agent.doubles import ToyBody
 
 

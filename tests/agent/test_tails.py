@@ -10,10 +10,10 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
-from horde_agent.learner import GTDLambda
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Behaviour
-from horde_agent.rules import LearnerConfig
-from horde_agent.span import SpanGTD
 from tests.agent.shared import RandomStream, binary
 from tests.agent.test_span import N_FEATURES, slow_stream
 from tests.oracles.gtd import DenseGTD

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
-from horde_agent.loop import Life
+from horde_agent.life.life import Life
+from horde_agent.life.student import Student
+from horde_agent.life.telemetry import Durations, MspbeWatch, Progress, Sampler, sample
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase
-from horde_agent.student import Student
-from horde_agent.telemetry import Durations, MspbeWatch, Progress, Sampler, sample
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
 
 
@@ -156,7 +156,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(is_terminal: bool) -
 def test_the_time_of_a_batch_is_shared_out_among_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noting takes 1 ms, a batch of four 9 ms more, a batch of the two left over 4 ms when somebody asks."""
     now = [0.0]
-    monkeypatch.setattr("horde_agent.student.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("horde_agent.life.student.time", SimpleNamespace(perf_counter=lambda: now[0]))
     horde = SpyHorde(toy_questions())
 
     def take() -> None:

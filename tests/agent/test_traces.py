@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import traces
-from horde_agent.excursions import PolicyUnderTest
-from horde_agent.holdout import Holdout
 from horde_agent.interface import Interface
-from horde_agent.nmsre import Outcomes
+from horde_agent.life.excursions import PolicyUnderTest
+from horde_agent.measures.nmsre import Outcomes
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.runs import curves as traces
+from horde_agent.runs.holdout import Holdout
 from tests.agent.doubles import ToyBody
 
 HORIZON = 12

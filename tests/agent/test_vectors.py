@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numba import njit
 
-from horde_agent.history import SharedHistory
 from horde_agent.kernels import batch, lanes, vectors
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import multiply_add
 from horde_agent.kernels.arrays import Switched
+from horde_agent.learning.history import SharedHistory
 
 pytestmark = [
     pytest.mark.kernels,

@@ -22,7 +22,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
-from horde_agent.rules import LearnerConfig
+from horde_agent.learning.rules import LearnerConfig
 from tests.bench import workload
 from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
 

@@ -20,10 +20,10 @@ import numba
 import numpy as np
 
 from horde_agent import Horde, Interface, LearnerConfig, StickyRandom, questions
-from horde_agent.loop import Life
+from horde_agent.life.life import Life
+from horde_agent.life.student import Student, relearn
 from horde_agent.record import Recorder, read
-from horde_agent.results import nmsre_summary
-from horde_agent.student import Student, relearn
+from horde_agent.runs.results import nmsre_summary
 
 STEPS = 261_681
 RULES = tuple(itertools.product(("clipped", "capped", "plain"), ("every-step", "importance-weighted")))

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 import numba
 import numpy as np
 
-from horde_agent.engine import Engine
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learner import GTDLambda
-from horde_agent.rules import LearnerConfig
-from horde_agent.span import SpanGTD
+from horde_agent.learning.engine import Engine
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span import SpanGTD
 from tests.bench import workload
 from tests.bench.bench_learning import SETTLE_S, horde_step, numpy_step
 from tests.bench.numpy_horde import FeatureMajor, LearnerMajor

@@ -8,13 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent import questions, results
+from horde_agent import questions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.jobs import warm_up
-from horde_agent.loop import Life
+from horde_agent.life.life import Life
+from horde_agent.life.telemetry import sound_demons
 from horde_agent.policies import StickyRandom
-from horde_agent.telemetry import sound_demons
+from horde_agent.runs import results
+from horde_agent.runs.jobs import warm_up
 
 FEW = ("/light_0", "/ir_light_0", "/rotational_velocity", "/ir_distance_0")
 

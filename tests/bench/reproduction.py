@@ -16,10 +16,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from horde_agent.life.telemetry import duration
 from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.page import table_lines
 from horde_agent.reproduce.result import Claim, Result
-from horde_agent.telemetry import duration
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LONGEST_TABLE = 14

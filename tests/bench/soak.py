@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.loop import Life, Moment
+from horde_agent.life.life import Life, Moment
 from horde_env.emulation.faults import KINDS
 from horde_env.env import PenEnv
 from tests.bench.lives import make_life, rounded_ms, share_within, spread

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from horde_env.commands.target import Target
 from horde_env.env import PenEnv
-from horde_env.target import Target
 from tests.env.hardware.peers import Terminal
 from tests.env.healthy import Robot
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from horde_env import verdicts
 from horde_env.backend import Frame
+from horde_env.commands import verdicts
 from horde_env.robot import Floats, critterbot
 from tests.env.toy import ToyBody
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Floats, Frame
-from horde_env.charging import FULL_ENOUGH_V, LOW_V, BatteryGauge, DockStay
-from horde_env.docking import SLOW
+from horde_env.drives.charging import FULL_ENOUGH_V, LOW_V, BatteryGauge, DockStay
+from horde_env.drives.docking import SLOW
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.replay import RecordedLife

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_env import verdicts
 from horde_env.backend import Frame
-from horde_env.check import Check
+from horde_env.commands import verdicts
+from horde_env.commands.check import Check
+from horde_env.commands.verdicts import Line, Moment, Verdict
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import Floats, critterbot
-from horde_env.verdicts import Line, Moment, Verdict
 from tests.env.healthy import Robot
 
 SPEC = critterbot()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from horde_env.docking import FAST, SLOW, SMALL_TURN, TURN, Compass, DockingDrive
+from horde_env.drives.docking import FAST, SLOW, SMALL_TURN, TURN, Compass, DockingDrive
 from horde_env.robot import critterbot
 
 SPEC = critterbot()

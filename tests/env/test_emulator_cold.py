@@ -12,7 +12,7 @@ import pytest
 pytestmark = [pytest.mark.sim, pytest.mark.slow]
 
 SCRIPT = """
-from horde_env.emulator import Emulator
+from horde_env.emulation.emulator import Emulator
 from horde_env.hardware.control import Control, encode_control
 from horde_env.sim import firmware, motors
 

@@ -17,18 +17,18 @@ import pytest
 import serial
 from numpy.random import default_rng
 
+from horde_env.commands.serving import serve
 from horde_env.emulation.driver import DropsLine, PacketCutter
+from horde_env.emulation.emulator import Emulator
 from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
-from horde_env.emulator import Emulator
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops, wire
 from horde_env.hardware.control import Control, encode_control
 from horde_env.hardware.port import Port, serial_for_url
 from horde_env.hardware.stream import StateParser
 from horde_env.robot import critterbot
-from horde_env.serving import serve
 from tests.env.emulated import setpoints
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, config, handshake

@@ -13,7 +13,8 @@ import pytest
 from serial import serialposix
 
 from horde_env.clock import Clock
-from horde_env.emulator import Emulator, FaultRates
+from horde_env.emulation.emulator import Emulator, FaultRates
+from horde_env.emulation.lockstep import LockstepClock
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import drops
 from horde_env.hardware.backend import SerialBody
@@ -23,7 +24,6 @@ from horde_env.hardware.halt import send_stop, turns
 from horde_env.hardware.opening import rouse
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.lockstep import LockstepClock
 from tests.env.emulated import SPEC, setpoints
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]

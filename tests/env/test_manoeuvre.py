@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.manoeuvre import SPEED, CentringDrive, pose_table, wall_distances
+from horde_env.drives.manoeuvre import SPEED, CentringDrive, pose_table, wall_distances
 from horde_env.robot import critterbot
 from tests.env.toy import ToyBody
 

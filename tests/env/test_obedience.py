@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
+from horde_env.drives.obedience import ADRIFT, IDLE, Obedience
 from horde_env.env import PenEnv
 from horde_env.make import make_emulated_env, make_replay_env, make_simulator_env
-from horde_env.obedience import ADRIFT, IDLE, Obedience
 from horde_env.replay import RecordedLife
 from horde_env.robot import Floats, RobotSpec, asset, critterbot
 from horde_env.sim import firmware

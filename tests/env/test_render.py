@@ -10,11 +10,11 @@ import pytest
 from horde_env.backend import Frame
 from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
-from horde_env.raster import Canvas
-from horde_env.render import BEAM, SHELL, Painter
 from horde_env.robot import critterbot
 from horde_env.sim.pen import load_pen
-from horde_env.window import Window
+from horde_env.view.raster import Canvas
+from horde_env.view.render import BEAM, SHELL, Painter
+from horde_env.view.window import Window
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from horde_env import cli
-from horde_env import terminal as terminal_module
 from horde_env.backend import Frame
+from horde_env.commands import terminal as terminal_module
+from horde_env.commands.target import IDS, Target
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.robot import Floats, critterbot
-from horde_env.target import IDS, Target
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write
 

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_env import cli, emergency
+from horde_env import cli
 from horde_env.backend import Frame
-from horde_env.emulator import Emulator
+from horde_env.commands import emergency
+from horde_env.emulation.emulator import Emulator
 from horde_env.hardware import halt, robot_file
 from horde_env.hardware.control import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
 from horde_env.hardware.latch import EmergencyLatch, default_path
@@ -307,7 +308,7 @@ def test_an_emulated_robot_is_played_until_a_signal(
         assert words["stop"].is_set()
         return {"loss": 3, "flip": 0}
 
-    monkeypatch.setattr("horde_env.serving.serve", serve)
+    monkeypatch.setattr("horde_env.commands.serving.serve", serve)
     assert cli.main(["emulate", "--drops", "--faults", "loss=1", "--speed", "2", "--seed", "5"]) == code
     assert capsys.readouterr().out == "serial   /dev/pts/7\nfaults: loss 3\n"
     assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")

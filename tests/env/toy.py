@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.manoeuvre import wall_distances
+from horde_env.commands.verdicts import expected_wheels
+from horde_env.drives.manoeuvre import wall_distances
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.verdicts import expected_wheels
 
 
 class ToyBody:

@@ -10,14 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.loop import Life, Moment
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, Moment
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder
-from horde_env.docking import SLOW, DockingDrive
+from horde_env.drives.docking import SLOW, DockingDrive
 from horde_env.env import PenEnv
 from horde_env.robot import critterbot
 from horde_env.sim import machine as machines

@@ -1,7 +1,0 @@
-"""An environment in a process of its own, so that the body moves on one core while another learns."""
-
-from __future__ import annotations
-
-from horde_agent.apart.env import Apart, EnvironmentGone, is_worthwhile
-
-__all__ = ["Apart", "EnvironmentGone", "is_worthwhile"]

@@ -1,0 +1,1 @@
+"""A life: the loop of a body, its behaviour, what learns and who watches."""

@@ -1,0 +1,63 @@
+"""The bodies that a name stands for: a robot, or something in its place, reached through Gymnasium alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from horde_agent.life.process_env import Apart, is_worthwhile
+
+LampMove = tuple[float, str, tuple[float, float, float]]
+"""When (robot time in seconds), which lamp, and where it goes (x, y, z in metres)."""
+
+ONE_AT_A_TIME = ("serial", "drops")
+"""Backends behind which there is one robot."""
+
+_NAMES = {
+    "simulator": "CritterbotPen",
+    "emulated": "CritterbotEmulated",
+    "replay": "CritterbotReplay",
+    "serial": "CritterbotSerial",
+    "drops": "CritterbotDrops",
+}
+
+
+def make_body(
+    backend: str,
+    port: str | None = None,
+    *,
+    log: Path | None = None,
+    realtime: bool = False,
+    lamp_moves: Sequence[LampMove] = (),
+    apart: bool = False,
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment of a body.
+
+    Args:
+        backend: As in `horde learn --backend`.
+        port: Of a real robot.
+        log: What a replay reads.
+        realtime: Keep 100 ms between two steps, where the body does not do so by itself.
+        lamp_moves: Changes of the pen during the life.
+        apart: Let the simulator move in a process of its own, where that gains something.
+
+    Raises:
+        ValueError: If the program cannot move this body's lamp.
+    """
+    if lamp_moves and backend != "simulator":
+        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r}")
+    name = f"horde_env:{_NAMES[backend]}-v0"
+    settings: dict[str, Any] = {"disable_env_checker": True}
+    if backend in ONE_AT_A_TIME:
+        return gymnasium.make(name, port=port, **settings)
+    settings["realtime"] = realtime
+    if backend == "replay":
+        return gymnasium.make(name, log=str(log), **settings)
+    if lamp_moves:
+        return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
+    if backend == "simulator" and apart and not realtime and is_worthwhile():
+        return Apart(name, **settings)
+    return gymnasium.make(name, **settings)

@@ -1,0 +1,328 @@
+"""What is learned from a stream of observations and actions, lived or recorded: one path for both.
+
+The student decides which transitions reach the Horde and scores the test excursions. It draws nothing and knows no
+environment, so that learning again from a recorded stream gives the same weights, bit for bit, as living it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.learning.signals import identity
+from horde_agent.life.excursions import ExcursionConfig, PolicyUnderTest, TestExcursion, policies_under_test
+from horde_agent.life.flags import are_broken, is_broken, is_learned
+from horde_agent.life.telemetry import Durations
+from horde_agent.measures.nmsre import ReturnErrors, places
+from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+
+Predictions = NDArray[np.floating]
+Tiles = NDArray[np.int64]
+
+
+def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
+    """Return the way from an observation to its active tiles, without the scaling where nothing is to scale.
+
+    Where predictions are fed back, these are the tiles of a stream that begins there.
+    """
+    if interface.feedback is not None:
+        return interface.encode
+    low, high = interface.scaler.low, interface.scaler.high
+    is_unit = bool((low == 0.0).all() and (high == 1.0).all())
+    return interface.coder.encode if is_unit else interface.encode
+
+
+def check_fit(horde: Horde, interface: Interface) -> None:
+    """Refuse a Horde that cannot learn from a body.
+
+    Raises:
+        ValueError: If its features are not those of the interface's tile coder, or a question is about other actions or
+            a channel that the body does not have.
+    """
+    coder = interface.coder
+    features = (getattr(horde, "n_features", coder.n_features), getattr(horde, "n_active", coder.n_active))
+    if features != (coder.n_features, coder.n_active):
+        raise ValueError(
+            f"the Horde expects {features[0]} features, {features[1]} of them active, but the interface's tile coder "
+            f"makes {coder.n_features}, {coder.n_active} of them active: make the Horde from interface.coder"
+        )
+    check_questions(horde.questions, interface)
+
+
+def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
+    """Refuse questions that a body cannot answer.
+
+    Raises:
+        ValueError: If a question is about other actions than the body's, or a channel that it does not have.
+    """
+    n_actions, n_channels = len(interface.actions), len(interface.channels)
+    for question in questions:
+        asked = question.target_policy.n_actions
+        if asked not in (0, n_actions):  # 0: the behaviour itself
+            raise ValueError(
+                f"question {question.name!r} is about a policy with {asked} actions, but the body has {n_actions}: "
+                f"{', '.join(interface.actions)}"
+            )
+        match question.cumulant:
+            case Channel(int(index)) if index >= n_channels:
+                raise ValueError(
+                    f"question {question.name!r} is about channel {index}, but the body has 0..{n_channels - 1} alone"
+                )
+
+
+class Student:
+    """Feeds a stream to a Horde: what to learn, what to skip, what to score.
+
+    Args:
+        horde: Learns and predicts.
+        interface: The body's, for its tile coder.
+        excursions: Horizon of the returns; the rest of it is the actor's concern.
+
+    Raises:
+        ValueError: If the Horde does not fit the interface.
+
+    Attributes:
+        errors: Scores of the test excursions.
+        learning_steps: Updates so far (each of all demons).
+        n_updated: Sum over the updates of the number of demons whose rho was positive.
+        learn_s: Durations of the updates with their predictions, in seconds; where the Horde takes many steps
+            together, each one's share of them.
+    """
+
+    def __init__(self, horde: Horde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
+        check_fit(horde, interface)
+        self.horde, self.interface, self.encode = horde, interface, encoder(interface)
+        self.horizon = (excursions or ExcursionConfig()).horizon
+        self._policy_names: dict[Hashable, str] = {}
+        self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
+        self.learning_steps = 0
+        self.n_updated = 0
+        self.learn_s = Durations()
+        self._spent_s, self._n_unpaid = 0.0, 0  # on steps whose batch was not taken yet
+        self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
+        self._test: TestExcursion | None = None
+        self._made: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
+        self._know_demons()
+
+    def _policies_under_test(self) -> list[PolicyUnderTest]:
+        """Return the policies that can be tested, under the names that they had before."""
+        policies = policies_under_test(self.horde.questions, self._policy_names)
+        self._policy_names = {identity(policy.target): policy.name for policy in policies}
+        return policies
+
+    def _know_demons(self) -> None:
+        """Note which demons there are, and where."""
+        self._names = self.horde.names
+        self._position = {name: i for i, name in enumerate(self._names)}
+        feedback = self.interface.feedback
+        self._fed_back = None if feedback is None else feedback.demons(self._names)
+
+    def rearrange(self, stays: NDArray[np.int64]) -> None:
+        """Go on after demons came or went: scores live on, and an excursion that is under way.
+
+        Args:
+            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
+
+        Raises:
+            ValueError: If a question whose prediction is fed back is no more.
+        """
+        if self._test is not None:
+            self._test.rearrange(places(stays, self.errors.n_demons))
+            if not len(self._test.demons):
+                self._test = None
+        self._made = np.where(stays >= 0, self._made[stays], 0.0)
+        self.errors.rearrange(stays, self._policies_under_test())
+        self._know_demons()
+
+    @property
+    def predictions(self) -> Predictions:
+        """Predictions of all demons at the latest observation for which they were made, shape (n_demons,)."""
+        self.catch_up()
+        return self.horde.predictions
+
+    def catch_up(self) -> None:
+        """Let the Horde take the steps that it only noted so far, and count the time."""
+        if self._n_unpaid:
+            began = time.perf_counter()
+            self.horde.catch_up()
+            self._spend(time.perf_counter() - began)
+
+    def _spend(self, seconds: float) -> None:
+        """Note time that learning took; when no step waits any more, share it out among the updates since."""
+        self._spent_s += seconds
+        if not self.horde.n_waiting:
+            for _ in range(self._n_unpaid):
+                self.learn_s.add(self._spent_s / self._n_unpaid)
+            self._spent_s, self._n_unpaid = 0.0, 0
+
+    def look(self, observation: Observation, flags: int) -> Tiles:
+        """Return the tiles of the observation that comes next: what a policy is shown, and what is learned from.
+
+        Where predictions are fed back they are those of the observation before, made by the weights of then; in an
+        excursion the weights rest, and so they are made here. To be called once for each observation, before `see`.
+
+        Args:
+            observation: float32, shape (n_inputs,).
+            flags: How it came about.
+        """
+        if self._fed_back is None or is_broken(flags) or self._phase not in (Phase.BEHAVE, Phase.EXCURSION):
+            return self.encode(observation)
+        if self._phase is Phase.BEHAVE:
+            return self.interface.encode(observation, self.predictions[self._fed_back])
+        tiles = self.interface.encode(observation, self._made[self._fed_back])
+        self._made = self.horde.predict(tiles)
+        return tiles
+
+    def see(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
+        """Learn from the transition to `observation`, or score it, or begin anew there.
+
+        Nothing is learned across a gap, from a step that the body did not carry out or that brought no new frame, or in
+        an excursion.
+
+        Args:
+            observation: float32, shape (n_inputs,).
+            flags: How it came about.
+            tiles: What `look` returned, where it was asked.
+
+        Raises:
+            RuntimeError: If demons came or went since, and nobody said so: the scores are of the old ones.
+        """
+        if self.horde.names is not self._names:
+            raise RuntimeError(
+                "demons were added or removed: use Life.add and Life.remove, or make a new Student for this Horde"
+            )
+        if tiles is None:
+            tiles = self.look(observation, flags)
+        if self._phase is Phase.EXCURSION:
+            self._score(observation, tiles, flags)
+            return
+        if not is_learned(self._phase, flags):
+            self.catch_up()
+            self.horde.begin(observation, tiles)
+            return
+        began = time.perf_counter()
+        self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
+        self._n_unpaid += 1
+        self._spend(time.perf_counter() - began)
+        self.learning_steps += 1
+        self.n_updated += self.horde.n_updated
+
+    def act(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
+        """Note what is done from the observation just seen; the first step of an excursion keeps the predictions.
+
+        Args:
+            phase: What is done.
+            action: The discrete action, or NO_ACTION.
+            b: Probability with which it was drawn.
+            step: Number of the step, for the record.
+            policy: Tag of the policy that an excursion follows, or NO_POLICY: then its only action tells which it is.
+        """
+        if phase is Phase.EXCURSION and self._phase is not Phase.EXCURSION:
+            self._made = self.predictions
+            tested = self._tested(policy, action)
+            self._test = tested and TestExcursion(tested, self._made, step, self.horizon)
+        elif phase is not Phase.EXCURSION:
+            self._test = None
+        self._phase, self._action, self._b = phase, action, b
+
+    def _tested(self, tag: int, action: int) -> PolicyUnderTest | None:
+        """Return the policy that an excursion follows; None where no question of this Horde is about it."""
+        for policy in self.errors.policies:
+            if policy.tag == tag if tag != NO_POLICY else policy.action == action:
+                return policy
+        return None
+
+    def _predict_one(self, name: str, tiles: Tiles) -> float:
+        """Return one demon's prediction."""
+        return float(self.horde.predict(tiles)[self._position[name]])
+
+    def _score(self, observation: Observation, tiles: Tiles, flags: int) -> None:
+        """Add one term to the excursion's return; a broken step discards the excursion."""
+        if self._test is None:
+            return
+        if is_broken(flags):
+            self.errors.n_discarded += 1
+            self._test = None
+            return
+        # In float64, as a Horde shows observations to the functions of questions.
+        seen = observation.astype(np.float64)
+        self._test.observe(seen, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
+        if self._test.is_complete:
+            self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
+            self._test = None
+
+
+def relearn(
+    stream: Stream,
+    horde: Horde,
+    interface: Interface,
+    *,
+    excursions: ExcursionConfig | None = None,
+    student: Student | None = None,
+    observer: Callable[[Student, int], None] | None = None,
+) -> Student:
+    """Learn again from a recorded stream: the same weights and the same NMSRE as living it.
+
+    What was done, and with what probability, is in the record: one life can be learned from under any settings.
+
+    Args:
+        stream: The recorded life; a part of one begins and ends like a gap.
+        horde: A fresh Horde, or one that learned before (a further pass).
+        interface: The body's, for its tile coder.
+        excursions: Horizon of the returns, as in the life.
+        student: Goes on with a student of an earlier pass, which keeps its counts.
+        observer: Called with the student and the step after each row.
+
+    Returns:
+        The student, with its scores and counts.
+    """
+    student = student or Student(horde, interface, excursions)
+    student.act(Phase.END, NO_ACTION, np.nan, 0)
+    rows = stream.rows
+    columns = zip(
+        rows["observation"],
+        rows["action"].tolist(),
+        rows["b"].tolist(),
+        rows["phase"].tolist(),
+        rows["flags"].tolist(),
+        rows["step"].tolist(),
+        stream.policies.tolist(),
+        strict=True,
+    )
+    last = Phase.END
+    for observation, action, b, phase, flags, step, policy in columns:
+        # Within a drive nothing is seen: its frames are in the record for the pictures alone.
+        if not (phase == last and phase in DRIVES):
+            student.see(observation, flags)
+            student.act(Phase(phase), action, b, step, policy)
+        last = phase
+        if observer is not None:
+            observer(student, step)
+    return student
+
+
+def predict_along(stream: Stream, horde: Horde, interface: Interface) -> NDArray[np.float64]:
+    """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
+
+    Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off
+    from the one before it.
+
+    Returns:
+        Shape (n_rows, n_demons).
+    """
+    out = np.empty((len(stream), horde.n_demons))
+    begin, feedback = encoder(interface), interface.feedback
+    fed_back = None if feedback is None else feedback.demons(horde.names)
+    observations = stream.rows["observation"]
+    broken = are_broken(stream.rows["flags"])
+    for t, observation in enumerate(observations):
+        begins = t == 0 or fed_back is None or broken[t]
+        tiles = begin(observation) if begins else interface.encode(observation, out[t - 1, fed_back])
+        out[t] = horde.predict(tiles)
+    return out

@@ -1,0 +1,1 @@
+"""How well demons do: returns, NMSRE, MSPBE, RUPEE, UDE."""

@@ -1,0 +1,349 @@
+"""Normalised mean squared return error: the share of a return's variance that the predictions leave unexplained.
+
+    NMSRE = trace of (prediction - g)^2 / Var[g]
+
+over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10 excursions and starts at
+the first error; Var[g] is over all excursions of that question, so that predicting its mean scores about 1. A question
+whose returns do not vary (Var < 1e-12) has an NMSRE of exactly 1. NaN stands for an excursion that did not test a
+demon: it came later, or its question's functions gave no number there.
+
+Source: White, Modayil & Sutton (2012), section 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.life.excursions import PolicyUnderTest, TestExcursion, name_of_action
+from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+TAU = 10.0
+NO_VARIANCE = 1e-12
+FORMAT = "horde-excursions"
+GONE = -1
+"""In the place of a demon that is no more."""
+
+
+def error_trace(errors: Floats) -> Floats:
+    """Return the exponential trace of squared errors along the first axis, shape (n_excursions, n).
+
+    It is NaN before the first error, and where an error is NaN it stays as it is.
+    """
+    trace = np.empty_like(errors)
+    latest = np.full(errors.shape[1:], np.nan)
+    for k, error in enumerate(errors):
+        moved = np.where(np.isnan(latest), error, latest + (error - latest) / TAU)
+        trace[k] = latest = np.where(np.isnan(error), latest, moved)
+    return trace
+
+
+def normalise(error: Floats, variance: Floats) -> Floats:
+    """Return error / variance, exactly 1 where the variance is below 1e-12; `variance` broadcasts; NaN stays NaN."""
+    varies = ~np.broadcast_to(variance < NO_VARIANCE, error.shape)
+    out: Floats = np.where(np.isnan(error), np.nan, 1.0)
+    np.divide(error, variance, out=out, where=varies)
+    return out
+
+
+def variance_of(returns: Floats) -> Floats:
+    """Return the variance of each question's returns, shape (n,); those that are NaN are left out."""
+    known = ~np.isnan(returns)
+    if known.all():
+        return np.asarray(returns.var(axis=0)) if len(returns) else np.full(returns.shape[1:], np.nan)
+    n = known.sum(axis=0)
+    mean = np.divide(np.where(known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0)
+    squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
+    variance: Floats = np.divide(squares, n, out=np.full(n.shape, np.nan), where=n > 0)
+    return variance
+
+
+class Outcomes(NamedTuple):
+    """All complete excursions of one policy, in order.
+
+    Attributes:
+        policy: The policy with its n demons.
+        step: Step at which each began, shape (n_excursions,).
+        predictions, returns: shape (n_excursions, n); NaN where an excursion did not test a demon.
+    """
+
+    policy: PolicyUnderTest
+    step: Indices
+    predictions: Floats
+    returns: Floats
+
+    def variance(self) -> Floats:
+        """Return the variance of each question's returns, shape (n,)."""
+        return variance_of(self.returns)
+
+    def nmsre(self) -> Floats:
+        """Return the two-pass NMSRE after each excursion, shape (n_excursions, n)."""
+        return normalise(error_trace((self.predictions - self.returns) ** 2), self.variance())
+
+
+class Done(NamedTuple):
+    """A complete excursion.
+
+    Attributes:
+        policy: Name of the policy that was followed.
+        step: Step at which it began.
+        demons: Those tested, positions in the Horde, shape (n,).
+        predictions, returns: Theirs, shape (n,).
+    """
+
+    policy: str
+    step: int
+    demons: Indices
+    predictions: Floats
+    returns: Floats
+
+    def rearranged(self, place: Indices) -> Done:
+        """Return what is left of it where demons came or went; `place` says where each former one is now, or GONE."""
+        stays = place[self.demons] != GONE
+        return self._replace(
+            demons=place[self.demons[stays]], predictions=self.predictions[stays], returns=self.returns[stays]
+        )
+
+
+def outcomes_of(policies: Iterable[PolicyUnderTest], done: Sequence[Done], n_demons: int) -> Iterator[Outcomes]:
+    """Yield each policy's complete excursions; a policy without one is left out."""
+    for policy in policies:
+        mine = [test for test in done if test.policy == policy.name]
+        if not mine:
+            continue
+        column = np.full(n_demons, GONE)
+        column[policy.demons] = np.arange(len(policy.demons))
+        predictions, returns = np.full((2, len(mine), len(policy.demons)), np.nan)
+        for k, test in enumerate(mine):
+            predictions[k, column[test.demons]] = test.predictions
+            returns[k, column[test.demons]] = test.returns
+        yield Outcomes(policy, np.array([test.step for test in mine], dtype=np.int64), predictions, returns)
+
+
+def places(stays: Indices, n_before: int) -> Indices:
+    """Return where each of `n_before` former demons is now, GONE where it is no more, shape (n_before,).
+
+    Args:
+        stays: Which former demon each one now was, negative where it is new, shape (n_demons,).
+        n_before: Number of former demons.
+    """
+    place = np.full(n_before, GONE)
+    place[stays[stays >= 0]] = np.flatnonzero(stays >= 0)
+    return place
+
+
+class ReturnErrors:
+    """Collects excursions; knows the NMSRE online, for progress, and in two passes, for reports.
+
+    Args:
+        policies: The tested policies.
+        n_demons: Number of demons of the Horde.
+
+    Attributes:
+        n_excursions, n_discarded: Complete excursions, and those that a gap cut short.
+        n_tests: Complete excursions per demon, shape (n_demons,).
+        steps, online_means: Per excursion the step at which it began, and the mean online NMSRE after it (nan while
+            nothing was tested twice).
+    """
+
+    def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
+        self.policies = list(policies)
+        self.n_demons = n_demons
+        self.n_discarded = 0
+        self.n_tests = np.zeros(n_demons, dtype=np.int64)
+        self.steps: list[int] = []
+        self.online_means: list[float] = []
+        self._mean, self._m2, self._trace = np.zeros((3, n_demons))
+        self._done: list[Done] = []
+        self._path: Path | None = None
+        self._n_parts = 0
+
+    def record_to(self, path: Path) -> None:
+        """Append every further complete excursion to a new file of records (read by `read_excursions`).
+
+        Where demons come or go a further file is begun beside it, "NAME-2.rec" and so on.
+
+        Raises:
+            FileExistsError: If there is such a file already.
+            RecordLost: If it cannot be written; so does `add`.
+        """
+        self._path, self._n_parts = path, 0
+        self._begin_part(None)
+
+    def _begin_part(self, stays: Indices | None) -> None:
+        assert self._path is not None
+        self._n_parts += 1
+        self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
+        with part(self._path, self._n_parts).open("xb", buffering=0) as file:
+            append(file, encode_header(_header(self.policies, self.n_demons, self._dtype, stays)), 1)
+
+    @property
+    def n_excursions(self) -> int:
+        """Number of complete excursions."""
+        return len(self.steps)
+
+    def rearrange(self, stays: Indices, policies: Sequence[PolicyUnderTest]) -> None:
+        """Go on with other demons: those that stay keep their scores, those that are new have none yet.
+
+        Args:
+            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
+            policies: The policies that are tested now, with the demons where they are now.
+        """
+        place, is_old = places(stays, self.n_demons), stays >= 0
+        self.n_demons, self.policies = len(stays), list(policies)
+        self.n_tests = np.where(is_old, self.n_tests[stays], 0)
+        self._mean, self._m2, self._trace = (
+            np.where(is_old, values[stays], 0.0) for values in (self._mean, self._m2, self._trace)
+        )
+        self._done = [test.rearranged(place) for test in self._done]
+        if self._path is not None:
+            self._begin_part(stays)
+
+    def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
+        """Take in a complete excursion; `diverged` lists demons to leave out of the online mean."""
+        known = np.isfinite(test.returns)
+        i, g, predictions = test.demons[known], test.returns[known], test.predictions[known]
+        error = (predictions - g) ** 2
+        n = self.n_tests[i] + 1
+        self.n_tests[i] = n
+        self._trace[i] += (error - self._trace[i]) / np.where(n == 1, 1.0, TAU)
+        away = g - self._mean[i]  # Welford (1962)
+        self._mean[i] += away / n
+        self._m2[i] += away * (g - self._mean[i])
+        done = Done(test.policy.name, test.step, i, predictions, g)
+        self._done.append(done)
+        self.steps.append(test.step)
+        self.online_means.append(self.online_mean(diverged))
+        if self._path is not None:
+            append_to(part(self._path, self._n_parts), self._record(done).tobytes(), self._dtype.itemsize)
+
+    def online_mean(self, diverged: Collection[int] = ()) -> float:
+        """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""
+        tested = self.n_tests >= 2
+        tested[list(diverged)] = False
+        if not tested.any():
+            return float("nan")
+        return float(normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested]).mean())
+
+    def outcomes(self) -> Iterator[Outcomes]:
+        """Yield each policy's complete excursions; a policy without one is left out."""
+        return outcomes_of(self.policies, self._done, self.n_demons)
+
+    def nmsre(self) -> Floats:
+        """Return the final two-pass NMSRE, shape (n_demons,); nan for a demon tested fewer than two times."""
+        return final_nmsre(self.outcomes(), self.n_demons)
+
+    def _record(self, done: Done) -> NDArray[Any]:
+        """Return an excursion as a record: the columns are those of its policy's demons."""
+        number = [policy.name for policy in self.policies].index(done.policy)
+        columns = np.searchsorted(self.policies[number].demons, done.demons)
+        record = np.zeros(1, dtype=self._dtype)
+        record["step"], record["policy"], record["action"] = done.step, number, self.policies[number].action
+        record["prediction"], record["return"] = np.nan, np.nan
+        record["prediction"][0, columns], record["return"][0, columns] = done.predictions, done.returns
+        return record
+
+
+def final_nmsre(tests: Iterator[Outcomes] | Sequence[Outcomes], n_demons: int) -> Floats:
+    """Return the last two-pass NMSRE per demon, shape (n_demons,); nan where tested fewer than two times."""
+    final = np.full(n_demons, np.nan)
+    for test in tests:
+        n_tests = (~np.isnan(test.returns)).sum(axis=0)
+        final[test.policy.demons] = np.where(n_tests >= 2, test.nmsre()[-1], np.nan)
+    return final
+
+
+# ---- on a disk -------------------------------------------------------------------------------------------------------
+
+
+def part(path: Path, number: int) -> Path:
+    """Return where the excursions are recorded from the change of demons on that precedes this part; the first is 1."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
+    """Read the excursions of a run.
+
+    Returns:
+        Each policy's complete excursions, and the number of demons of the Horde; where demons came or went, of those
+        that there were in the end.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file holds no excursions.
+    """
+    done: list[Done] = []
+    policies: list[PolicyUnderTest] = []
+    n_demons = 0
+    for number in itertools.count(1):
+        if number > 1 and not part(path, number).exists():
+            return list(outcomes_of(policies, done, n_demons)), n_demons
+        rows, header = read_rows(part(path, number), FORMAT)
+        if number > 1:
+            place = places(np.array(header["stays"], dtype=np.int64), n_demons)
+            done = [test.rearranged(place) for test in done]
+        policies, n_demons = [_policy(table) for table in header["policies"]], int(header["n_demons"])
+        done += [_done(row, policies) for row in rows]
+    raise AssertionError("a file without end")
+
+
+def _policy(table: dict[str, Any]) -> PolicyUnderTest:
+    """Return a policy of a header."""
+    gamma = np.array([np.nan if g is None else g for g in table["gamma"]], dtype=np.float64)
+    demons, channel = (np.array(table[key], dtype=np.int64) for key in ("demons", "channel"))
+    return PolicyUnderTest(table["action"], demons, channel, gamma, table.get("name", name_of_action(table["action"])))
+
+
+def _done(row: Any, policies: Sequence[PolicyUnderTest]) -> Done:
+    """Return an excursion of a file; a record without the number of its policy is told by its action."""
+    if "policy" in (row.dtype.names or ()):
+        policy = policies[int(row["policy"])]
+    else:
+        policy = next(p for p in policies if p.action == row["action"])
+    prediction, actual = (row[key][: len(policy.demons)].astype(np.float64) for key in ("prediction", "return"))
+    known = ~np.isnan(actual)
+    return Done(policy.name, int(row["step"]), policy.demons[known], prediction[known], actual[known])
+
+
+def _dtype(n_tested: int) -> np.dtype[Any]:
+    return np.dtype(
+        [
+            ("step", "<u4"),
+            ("policy", "<i4"),
+            ("action", "<i4"),
+            ("prediction", "<f8", (n_tested,)),
+            ("return", "<f8", (n_tested,)),
+        ]
+    )
+
+
+def _header(
+    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Indices | None
+) -> dict[str, Any]:
+    """Return the header of a part; `stays` says which demon of the part before each one was."""
+    tables = [
+        {
+            "name": p.name,
+            "action": p.action,
+            "demons": p.demons.tolist(),
+            "channel": p.channel.tolist(),
+            "gamma": [None if np.isnan(gamma) else gamma for gamma in p.gamma.tolist()],
+        }
+        for p in policies
+    ]
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "dtype": dtype.descr,
+        "n_demons": n_demons,
+        "policies": tables,
+    }
+    return header if stays is None else {**header, "stays": stays.tolist()}

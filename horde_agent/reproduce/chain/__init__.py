@@ -1,0 +1,1 @@
+"""Experiment `chain`: a Markov chain whose answers are known in closed form."""

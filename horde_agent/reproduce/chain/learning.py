@@ -1,0 +1,166 @@
+"""The chain of the paper's first MSPBE figure: four measures of one GTD learner, before and after its weights change.
+
+Five states in a row, an absorbing end on either side (the paper counts seven), +1 on the right exit. Every episode
+begins in the middle. Source: White, Modayil & Sutton (2012), section 6; inverted features: Sutton et al. (2009).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.reproduce.chain import kernel as dense
+from horde_agent.reproduce.chain.markov import Expectations, SmallMDP
+
+Floats = NDArray[np.float64]
+
+N_STATES, MIDDLE = 5, 2
+TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2
+ALPHA, ALPHA_W, LAM = 0.05, 0.1, 0.0
+N_RUNS, N_EPISODES, CHANGE_AFTER = 100, 2000, 1000
+GAMMAS = (0.9, 1.0)
+TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
+TAU = 20
+OLDER = 2
+"""Episodes by which w is taken older where its drift is measured: TAU steps, about."""
+
+
+def inverted_features() -> Floats:
+    """Return Phi, (5, 5): 0 at the own state and 1/2 elsewhere, so that each row has length 1."""
+    return 0.5 * (1.0 - np.eye(N_STATES))
+
+
+def chain() -> SmallMDP:
+    """Return the chain; action 0 goes left, 1 right."""
+    left, right = np.eye(N_STATES, k=-1), np.eye(N_STATES, k=1)
+    reward = np.zeros((2, N_STATES))
+    reward[1, -1] = 1.0
+    return SmallMDP(np.stack([left, right]), reward, np.eye(N_STATES)[MIDDLE])
+
+
+def going_right(probability: float) -> Floats:
+    """Return the policy that goes right with this probability in every state, shape (5, 2)."""
+    return np.tile([1.0 - probability, probability], (N_STATES, 1))
+
+
+def expectations(gamma: float) -> Expectations:
+    """Return A, b and C of the learner on the chain, exactly."""
+    target, behaviour = going_right(TARGET_RIGHT), going_right(BEHAVIOUR_RIGHT)
+    return chain().expectations(target, behaviour, inverted_features(), gamma, LAM)
+
+
+def steps_per_episode() -> float:
+    """Return how many steps an episode has in the mean under the behaviour policy."""
+    P, _ = chain().under(going_right(BEHAVIOUR_RIGHT))
+    return float(np.linalg.inv(np.eye(N_STATES) - P)[MIDDLE].sum())
+
+
+def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> dense.Stream:
+    """Live so many episodes under the behaviour policy, all at once; state 5 stands for either end."""
+    episode, state = np.arange(n_episodes), np.full(n_episodes, MIDDLE)
+    steps = []
+    while episode.size:
+        is_right = rng.random(episode.size) < BEHAVIOUR_RIGHT
+        steps.append((episode, state, is_right))
+        state = state + 2 * is_right - 1
+        goes_on = (state >= 0) & (state < N_STATES)
+        episode, state = episode[goes_on], state[goes_on]
+    episode, state, is_right = (np.concatenate(column) for column in zip(*steps, strict=True))
+    order = np.argsort(episode, kind="stable")
+    state, is_right = state[order], is_right[order]
+    reached = state + 2 * is_right - 1
+    is_over = (reached < 0) | (reached == N_STATES)
+    return dense.Stream(
+        state_t=state,
+        state_tp1=np.where(is_over, N_STATES, reached),
+        rho_t=np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT)),
+        c_tp1=(reached == N_STATES).astype(np.float64),
+        gamma_tp1=np.where(is_over, 0.0, gamma),
+        end=np.cumsum(np.bincount(episode)),
+    )
+
+
+class Runs(NamedTuple):
+    """The measures of R runs, at the start and after each of E episodes, for each of K taus where they have one."""
+
+    true: Floats  # (R, E + 1)
+    sample: Floats  # (R, E + 1, K)
+    vector: Floats  # (R, E + 1, K)
+    scalar: Floats  # (R, E + 1, K)
+    exact_w: Floats  # (R, E + 1, K): the vector estimate, were w the one that belongs to theta
+    exact_trace: Floats  # (R, E + 1): the vector estimate, were its trace E[delta e]
+    exact_trace_older_w: Floats  # (R, E + 1): the same with the w of `OLDER` episodes before; 0 at first
+
+    def curve(self, measure: str, tau: int = TAU) -> Floats:
+        """Return one measure's runs, (R, E + 1)."""
+        values: Floats = getattr(self, measure)
+        return values[:, :, TAUS.index(tau)] if values.ndim == 3 else values
+
+
+def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPISODES) -> Runs:
+    """Learn in independent runs; after episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
+
+    Args:
+        seed: Run k draws from the generator seeded by (seed, k).
+        gamma: Continuation.
+        n_runs: Number of runs.
+        n_episodes: Episodes of a run.
+    """
+    known = expectations(gamma)
+    runs = [_run(np.random.default_rng([seed, k]), known, gamma, n_episodes) for k in range(n_runs)]
+    return Runs(*(np.stack(parts) for parts in zip(*runs, strict=True)))
+
+
+def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes: int) -> tuple[Floats, ...]:
+    """Return the measures of one run, each with a first row for the start, when nothing was learned."""
+    phi = np.vstack([inverted_features(), np.zeros(N_STATES)])
+    n, n_taus = N_STATES, len(TAUS)
+    rates = dense.Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
+    memory = dense.Memory(
+        theta=np.zeros(n),
+        w=np.zeros(n),
+        m=np.zeros((n_taus, n)),
+        s=np.zeros(n_taus),
+        mean_phi_phi=np.zeros((n, n)),
+        n_steps=np.zeros(1, np.int64),
+    )
+    kept = n_episodes + 1
+    curves = dense.Curves(
+        theta=np.zeros((kept, n)),
+        w=np.zeros((kept, n)),
+        m=np.zeros((kept, n_taus, n)),
+        s=np.zeros((kept, n_taus)),
+        mean_phi_phi=np.zeros((kept, n, n)),
+    )
+    for first, last in ((1, min(CHANGE_AFTER + 1, kept)), (CHANGE_AFTER + 1, kept)):
+        if first < last:
+            part = dense.Curves(*(array[first:last] for array in curves))
+            dense.learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(n), part)
+        memory.theta[:] = rng.random(n)
+    return measures(curves, known)
+
+
+def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
+    """Return what `Runs` holds of one run, from what its learner kept."""
+    expected = curves.theta @ known.A.T + known.b
+    w_of_theta = expected @ np.linalg.pinv(known.C, hermitian=True)
+    older_w = np.concatenate([np.zeros((OLDER, N_STATES)), curves.w[:-OLDER]])
+    return (
+        np.einsum("ei,ei->e", expected, w_of_theta),
+        squared_lengths(curves.m, curves.mean_phi_phi),
+        np.einsum("eki,ei->ek", curves.m, curves.w),
+        curves.s,
+        np.einsum("eki,ei->ek", curves.m, w_of_theta),
+        np.einsum("ei,ei->e", expected, curves.w),
+        np.einsum("ei,ei->e", expected, older_w),
+    )
+
+
+def squared_lengths(m: Floats, C: Floats) -> Floats:
+    """Return m' C^+ m for each of E matrices, (E, K): what `evaluation.SampleMSPBE` gives, many at once."""
+    size, direction = np.linalg.eigh(C)
+    is_null = size <= 1e-15 * size[:, -1:]
+    along = np.einsum("eki,eij->ekj", m, direction) ** 2
+    return np.asarray((along * (~is_null / np.where(is_null, 1.0, size))[:, None, :]).sum(axis=2))

@@ -1,0 +1,80 @@
+"""The chain's figure: following the true MSPBE, a change, and what the time constant does. Needs matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from horde_agent.reproduce import result
+from horde_agent.reproduce.chain.fit import CHANGED, Curves, fit
+from horde_agent.reproduce.chain.learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
+from horde_agent.runs.pictures import COLOURS
+
+_LOOKS = {
+    "true": ("black", "-", 2.2),
+    "sample": (COLOURS[5], "-", 1.0),
+    "vector": (COLOURS[0], "-", 1.4),
+    "scalar": (COLOURS[1], "-", 1.4),
+}
+_SAMPLE_TAU = 100
+
+
+def chain_picture(curves: Curves, gamma: float, path: Path) -> result.Figure:
+    """Draw the three panels, with bands of two standard errors, and return the figure's entry."""
+    figure = Figure(figsize=(13.0, 4.2), dpi=130, layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    _draw(left, curves, 0, CHANGE_AFTER)
+    left.set_title("tracking", fontsize=10)
+    left.set_ylim(-0.001, 1.8 * curves.at("true")[: CHANGE_AFTER + 1].max())
+    _draw(middle, curves, CHANGE_AFTER - 100, N_EPISODES)
+    middle.set_title(f"theta := U[0, 1] after episode {CHANGE_AFTER:,}", fontsize=10)
+    middle.set_ylim(-0.001, 1.1 * curves.at("true")[CHANGED].max())
+    left.set_ylabel("MSPBE")
+    left.legend(frameon=False, fontsize=8)
+    _draw_taus(right, curves)
+    figure.savefig(path, metadata={"Software": None})
+    return result.Figure(
+        path.name,
+        f"Means of {N_RUNS} runs at gamma {gamma:g}, bands of two standard errors. Left: the first {CHANGE_AFTER:,} "
+        "episodes. Middle: theta is drawn anew, w and the estimates are kept. The estimates have tau = "
+        f"{TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the panels). Right: root mean "
+        "square difference from the true curve, relative to it, against tau; before the change and, dashed, after it.",
+    )
+
+
+def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:
+    """Draw the four measures over the episodes first..last."""
+    x = np.arange(first, last + 1)
+    for name, (colour, style, width) in _LOOKS.items():
+        tau = _SAMPLE_TAU if name == "sample" else TAU
+        mean, error = (values[first : last + 1] for values in (curves.at(name, tau), curves.error_at(name, tau)))
+        label = name if name == "true" else f"{name}, tau {tau}"
+        axes.plot(x, mean, color=colour, linestyle=style, linewidth=width, label=label)
+        axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlim(first, last)
+    axes.set_xlabel("episode")
+    _plain(axes)
+
+
+def _draw_taus(axes: Axes, curves: Curves) -> None:
+    """Draw how far each measure is from the true curve, for every tau."""
+    for name in ("sample", "vector", "scalar"):
+        fits = [fit(curves.at(name, tau), curves.at("true")) for tau in TAUS]
+        colour = _LOOKS[name][0]
+        axes.plot(TAUS, [f.error for f in fits], "o-", color=colour, markersize=3, label=name)
+        axes.plot(TAUS, [f.error_changed for f in fits], "o--", color=colour, markersize=3)
+    axes.plot([], [], "k--", linewidth=1.0, label="after the change")
+    axes.axvline(TAU, color="0.6", linewidth=0.9, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="tau (steps)", ylabel="error relative to the true curve")
+    axes.set_title("sensitivity to tau", fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)

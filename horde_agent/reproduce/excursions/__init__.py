@@ -1,0 +1,1 @@
+"""Experiment `excursions`: predictions against the returns of test excursions."""

@@ -1,0 +1,1 @@
+"""Experiment `loop`: predictions of the step before as features."""

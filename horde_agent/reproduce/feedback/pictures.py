@@ -1,0 +1,90 @@
+"""The pictures of the experiment `loop`. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from horde_agent.reproduce.feedback import small_worlds
+from horde_agent.reproduce.feedback.experiment import Ring
+from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, Outcome
+from horde_agent.reproduce.result import Figure
+from horde_agent.runs.pictures import COLOURS
+
+_SHOWN = 600  # steps: a minute
+
+
+def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
+    """Draw a minute of held-out predictions, and the errors of each variant."""
+    canvas = Canvas(figsize=(12.0, 3.8), dpi=130, layout="constrained")
+    left, right = canvas.subplots(1, 2, width_ratios=[2.4, 1.0])
+    actual = outcomes[ALONE].actual
+    first = _liveliest(actual)
+    span = slice(first, first + _SHOWN)
+    t = np.arange(len(actual[span])) * 0.1
+    left.plot(t, actual[span], color="black", linewidth=1.8, label="what happened")
+    for colour, variant in zip(COLOURS, (ALONE, LOOPED), strict=False):
+        left.plot(t, outcomes[variant].predicted[span], color=colour, linewidth=1.1, label=variant)
+    left.set(xlabel="time (s)", ylabel=f"return at gamma {GAMMAS[-1]:g}")
+    left.set_title("time since the wall was touched", fontsize=10)
+    left.set_ylim(top=1.2 * float(actual[span].max()))
+    left.legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
+    _bars(right, outcomes)
+    for axes in (left, right):
+        _plain(axes)
+    canvas.savefig(path, metadata={"Software": None})
+    return Figure(
+        path.name,
+        "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
+        "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
+        "before fed back. "
+        "Right: mean squared error over variance of each variant in that life.",
+    )
+
+
+def _liveliest(actual: np.ndarray) -> int:
+    """Return where the minute begins in which the return changes most."""
+    changes = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(actual)))])
+    n = max(len(actual) - _SHOWN, 1)
+    return int(np.argmax(changes[-n:] - changes[:n])) if len(actual) > _SHOWN else 0
+
+
+def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
+    """Draw the errors of each variant, a bar per gamma."""
+    y = np.arange(len(outcomes))
+    for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
+        axes.barh(y + 0.36 * k, [o.nmse[k] for o in outcomes.values()], 0.34, color=colour, label=f"gamma {gamma:g}")
+    axes.set_yticks(y + 0.18, [variant.replace(" ", "\n", 1) for variant in outcomes], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("error / variance")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def ring_picture(ring: Ring, path: Path) -> Figure:
+    """Draw the predictions in the cycle world beside the known values."""
+    canvas = Canvas(figsize=(5.6, 3.4), dpi=130, layout="constrained")
+    axes = canvas.subplots()
+    states = np.arange(small_worlds.RING)
+    axes.plot(states, small_worlds.ring_values(), "o", color="black", markersize=9, fillstyle="none", label="known")
+    axes.plot(states, ring.looped, "o", color=COLOURS[1], markersize=4, label="with the loop")
+    axes.plot(states, ring.without, "s", color=COLOURS[0], markersize=4, label="without")
+    axes.plot(states, ring.without_trace, "^", color=COLOURS[2], markersize=4, label="with the loop, lambda 0")
+    axes.set(xlabel="state (the bit is 1 in state 0 alone)", ylabel=f"prediction at gamma {small_worlds.RING_GAMMA:g}")
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+    canvas.savefig(path, metadata={"Software": None})
+    return Figure(
+        path.name,
+        "The cycle world: a ring of six states, of which one bit is seen. The discounted sum of the bit is known in "
+        "every state; five of them look alike.",
+    )
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)

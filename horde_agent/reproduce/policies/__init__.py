@@ -1,0 +1,1 @@
+"""Experiment `policies`: a thousand questions about random target policies."""

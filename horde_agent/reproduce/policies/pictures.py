@@ -1,0 +1,91 @@
+"""The pictures of the experiment `policies`. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure as Canvas
+
+from horde_agent.reproduce.policies.learning import GAMMAS, Course
+from horde_agent.reproduce.result import Figure
+from horde_agent.runs.pictures import COLOURS
+
+_MOST_CURVES = 1_000
+
+
+def course_picture(course: Course, path: Path) -> Figure:
+    """Draw the paper's last figure: every question's estimate and the bold mean; beside it the mean of each gamma."""
+    canvas = Canvas(figsize=(12.0, 4.2), dpi=130, layout="constrained")
+    left, right = canvas.subplots(1, 2, sharex=True)
+    n_shown = _draw_questions(left, course)
+    _draw_means(right, course)
+    left.set_ylabel("scalar MSPBE estimate")
+    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    right.set_ylabel("mean over its own peak")
+    right.legend(fontsize=8, framealpha=0.8, edgecolor="none")
+    for axes in (left, right):
+        axes.axhline(0.0, color="0.35", linewidth=0.8)
+        axes.set_xlim(0, course.step[-1])
+        axes.set_xlabel("learning steps")
+        _plain(axes)
+    canvas.savefig(path, metadata={"Software": None})
+    n = course.gamma.size
+    shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
+    return Figure(
+        path.name,
+        f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
+        "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
+        "values at either end.",
+    )
+
+
+def _draw_questions(axes: Axes, course: Course) -> int:
+    """Draw curves in the colour of their gamma and the mean; return how many."""
+    sound = np.flatnonzero(course.is_sound)
+    shown = sound[:: max(-(-sound.size // _MOST_CURVES), 1)]
+    for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
+        mine = shown[course.gamma[shown] == gamma]
+        curves = [np.column_stack([course.step, course.mspbe[:, k]]) for k in mine]
+        axes.add_collection(LineCollection(curves, colors=colour, linewidths=0.5, alpha=0.18))
+    low, high = np.quantile(course.mspbe[:, shown], [0.001, 0.999]) if shown.size else (0.0, 1.0)
+    axes.set_ylim(min(low, 0.0), 1.05 * max(high, 1e-30))
+    axes.plot(course.step, course.mspbe[:, sound].mean(axis=1), color="black", linewidth=2.6)
+    return int(shown.size)
+
+
+def _draw_means(axes: Axes, course: Course) -> None:
+    """Draw the mean of each gamma, and of all, over its peak."""
+    shown = [(course.gamma == g, c, 1.3, f"gamma {g:g}") for g, c in zip(GAMMAS, COLOURS, strict=False)]
+    for mine, colour, width, label in [*shown, (course.gamma >= 0, "black", 2.6, "all")]:
+        chosen = course.is_sound & mine
+        if chosen.any():
+            mean = course.mspbe[:, chosen].mean(axis=1)
+            axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
+
+
+def traces_picture(rules: Mapping[str, Course], path: Path) -> Figure:
+    """Draw the largest trace so far, by gamma and trace rule."""
+    canvas = Canvas(figsize=(12.0, 3.2), dpi=130, layout="constrained")
+    panels = canvas.subplots(1, len(GAMMAS), sharey=True)
+    for k, (axes, gamma) in enumerate(zip(panels, GAMMAS, strict=True)):
+        for colour, (rule, course) in zip(COLOURS, rules.items(), strict=False):
+            axes.plot(course.step, course.max_trace[:, k], color=colour, linewidth=1.6, label=rule)
+        axes.set_yscale("log")
+        axes.set_title(f"gamma {gamma:g}", fontsize=10)
+        axes.set_xlabel("learning steps")
+        axes.locator_params(axis="x", nbins=4)
+        _plain(axes)
+    panels[0].set_ylabel("largest |e| so far")
+    panels[0].legend(frameon=False, fontsize=8)
+    canvas.savefig(path, metadata={"Software": None})
+    return Figure(path.name, "The largest entry of any trace so far, under each trace rule, on the first life.")
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)

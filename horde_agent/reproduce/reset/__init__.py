@@ -1,0 +1,1 @@
+"""Experiment `reset`: half of the weights are lost in mid-life."""

@@ -1,0 +1,105 @@
+"""Predictions of a few questions beside what then happened: the rows of traces.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.life.excursions import NO_CHANNEL
+from horde_agent.runs.holdout import Holdout
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.measures.nmsre import Outcomes
+from horde_agent.record import Phase, Stream
+from horde_agent.life.student import predict_along
+
+Floats = NDArray[np.float64]
+
+COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
+SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
+"""Sensors that a reader of the report can picture: a lamp, a wall, a turn."""
+
+_NEGLIGIBLE = 0.05  # a return is shown while less than this share of it lies beyond the excursion's end
+
+
+def shown_channels(channels: Sequence[str], known: Sequence[int]) -> list[int]:
+    """Return up to three channels to show: the ones named above where they are asked about, else the first ones."""
+    preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in known]
+    others = [channel for channel in dict.fromkeys(known) if channel not in preferred and channel != NO_CHANNEL]
+    return [*preferred, *others][:3]
+
+
+def excursion_traces(
+    stream: Stream,
+    horde: Horde,
+    interface: Interface,
+    outcomes: Sequence[Outcomes],
+    horizon: int,
+) -> list[list[object]]:
+    """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
+
+    Nothing was learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
+    excursion that the record does not hold to its end, as where the disk was full, is passed over.
+
+    Args:
+        stream: The recorded life.
+        horde: Whose predictions they are.
+        interface: The body's.
+        outcomes: Each policy's complete excursions.
+        horizon: Steps of an excursion.
+    """
+    lines: list[list[object]] = []
+    channels = [channel.name for channel in interface.channels]
+    for outcome in outcomes:
+        policy, first = outcome.policy, _last_whole(stream, outcome, horizon)
+        if first is None:
+            continue
+        observations = stream.rows["observation"][first : first + horizon + 1]
+        predictions = predict_along(stream[first : first + horizon], horde, interface)
+        for channel in shown_channels(channels, policy.channel.tolist()):
+            mine = np.flatnonzero(policy.channel == channel)
+            k = int(mine[np.argmax(policy.gamma[mine])])
+            demon, gamma = int(policy.demons[k]), float(policy.gamma[k])
+            actual = _discounted(observations[1:, channel].astype(np.float64), gamma)
+            n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
+            for t in range(max(n_shown, 0)):
+                facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
+                lines.append([horde.names[demon], channels[channel], policy.label(interface.actions), *facts])
+    return lines
+
+
+def _last_whole(stream: Stream, outcome: Outcomes, horizon: int) -> int | None:
+    """Return the row at which a policy's last excursion begins that is recorded to its end; None where none is."""
+    is_begun = np.isin(stream.rows["step"], outcome.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
+    return int(whole[-1]) if whole.size else None
+
+
+def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], period_s: float) -> list[list[object]]:
+    """Return the predictions along the held-out part of a log, beside the log's own returns.
+
+    Args:
+        holdout: The scored part.
+        horde: Whose predictions they are.
+        channels: Names of the channels.
+        period_s: Duration of a step, in seconds.
+    """
+    lines: list[list[object]] = []
+    for channel in shown_channels(channels, holdout.channel.tolist()):
+        mine = np.flatnonzero(holdout.channel == channel)
+        demon = int(mine[np.argmax(holdout.gamma[mine])])
+        for t in np.flatnonzero(~np.isnan(holdout.returns[:, demon])).tolist():
+            facts = (t * period_s, float(holdout.predictions[t, demon]), float(holdout.returns[t, demon]))
+            lines.append([horde.names[demon], channels[channel], "held-out part of the log", *facts])
+    return lines
+
+
+def _discounted(rewards: Floats, gamma: float) -> Floats:
+    """Return the discounted sums of the rewards to come, truncated at the end."""
+    returns = np.zeros_like(rewards)
+    following = 0.0
+    for t in range(len(rewards) - 1, -1, -1):
+        returns[t] = following = rewards[t] + gamma * following
+    return returns

@@ -1,0 +1,161 @@
+"""Nexting on a recorded stream: learn on its first part, predict its last part, score against its own returns.
+
+Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of every sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.life.flags import are_broken, flags_of
+from horde_agent.gvf import Channel
+from horde_agent.horde import Horde
+from horde_agent.measures.nmsre import normalise
+from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.life.student import Student, predict_along, relearn
+
+Floats = NDArray[np.float64]
+
+LEARNED_SHARE = 0.7
+LEAST_ROWS = 11
+
+
+class Holdout(NamedTuple):
+    """How well predictions did on the part of a stream that was not learned from.
+
+    Attributes:
+        channel, gamma: Cumulant and continuation of each question, shape (n_demons,).
+        predictions, returns: Shape (n_held_out, n_demons); NaN in rows that nothing follows.
+        variance: Of the held-out returns that are scored, shape (n_demons,).
+        nmsre: Mean squared error / variance, exactly 1 where nothing varies, shape (n_demons,).
+        nmsre_of_mean: The same for the predictor that always says the mean return of the learned part.
+    """
+
+    channel: NDArray[np.int64]
+    gamma: Floats
+    predictions: Floats
+    returns: Floats
+    variance: Floats
+    nmsre: Floats
+    nmsre_of_mean: Floats
+
+    @property
+    def n_scored(self) -> int:
+        """Number of rows that are scored: those that something follows."""
+        return int((~np.isnan(self.returns)).all(axis=1).sum())
+
+
+def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
+    """Play a recorded life to its end, or for `steps`, and record it; return the number of its gaps.
+
+    The action is the log's own where it tells one (info `action`, `b`); the environment ignores what it is given.
+    """
+    observation, info = env.reset()
+    n_gaps, is_over, k = 0, False, 0
+    while True:
+        flags = flags_of(info, begins=k == 0)
+        n_gaps += int(k > 0 and bool(flags & Flag.GAP))
+        is_over = is_over or k == steps
+        action, b = int(info.get("action", 0)), float(info.get("b", 1.0))
+        phase = Phase.END if is_over else Phase.BEHAVE
+        pose = (np.nan, np.nan, np.nan)
+        recorder.write(
+            Row(k, info.get("t", np.nan), np.array(observation, dtype=np.float32), action, b, phase, flags, pose)
+        )
+        if is_over:
+            return n_gaps
+        observation, _, terminated, truncated, info = env.step(action)
+        is_over, k = terminated or truncated, k + 1
+
+
+def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Floats:
+    """Return sum_k gamma^k r_{t+k+1} for each row, truncated where the stream is broken and where it ends.
+
+    Args:
+        stream: The recorded stream.
+        channel: The cumulant of each question, shape (n,).
+        gamma: Its constant continuation, shape (n,).
+
+    Returns:
+        Shape (n_rows, n), in units of the channels; 0 where nothing follows, as in the last row.
+    """
+    rewards = stream.rows["observation"][:, channel].astype(np.float64)
+    follows = is_followed(stream)
+    returns = np.zeros_like(rewards)
+    for t in range(len(rewards) - 2, -1, -1):
+        if follows[t]:
+            returns[t] = rewards[t + 1] + gamma * returns[t + 1]
+    return returns
+
+
+def is_followed(stream: Stream) -> NDArray[np.bool_]:
+    """Return which rows are followed by the next one, shape (n_rows,): no gap or old frame is there, and no end."""
+    return np.append(~are_broken(stream.rows["flags"][1:]), False)[: len(stream)]
+
+
+def learn_and_score(
+    stream: Stream, student: Student, *, passes: int, observer: Callable[[Student, int], None] | None = None
+) -> Holdout:
+    """Learn from the first 70 % of a stream, several times over, and score the predictions on the rest.
+
+    Learning is off in the last 30 %. Rows that nothing follows, such as the last one of all, are not scored.
+
+    Args:
+        stream: The recorded stream.
+        student: With a Horde whose questions have channels as cumulants and constant continuations.
+        passes: How often to learn from the first part.
+        observer: Called with the student and the step after each row that is learned from.
+
+    Raises:
+        ValueError: If the stream is shorter than ten steps, or a question's return is not known from it.
+    """
+    if len(stream) < LEAST_ROWS:
+        raise ValueError(
+            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are "
+            "needed"
+        )
+    horde = student.horde
+    channel, gamma = known_returns(horde)
+    split = round(LEARNED_SHARE * len(stream))
+    learned, held_out = stream[:split], stream[split:]
+    scored = is_followed(held_out)
+    if not (scored.any() and is_followed(learned).any()):
+        raise ValueError("in a part of the log no step follows from the one before: there is nothing to learn or score")
+    for _ in range(passes):
+        relearn(learned, horde, student.interface, student=student, observer=observer)
+    mean = returns_of(learned, channel, gamma)[is_followed(learned)].mean(axis=0)
+    actual, predictions = returns_of(held_out, channel, gamma), predict_along(held_out, horde, student.interface)
+    variance = actual[scored].var(axis=0)
+    return Holdout(
+        channel=channel,
+        gamma=gamma,
+        predictions=predictions[:-1],
+        returns=np.where(scored[:, np.newaxis], actual, np.nan)[:-1],
+        variance=variance,
+        nmsre=normalise(((predictions - actual)[scored] ** 2).mean(axis=0), variance),
+        nmsre_of_mean=normalise(((mean - actual)[scored] ** 2).mean(axis=0), variance),
+    )
+
+
+def known_returns(horde: Horde) -> tuple[NDArray[np.int64], Floats]:
+    """Return the questions' channels and continuations, both of shape (n_demons,).
+
+    Raises:
+        ValueError: If a question's return is not known from observations alone.
+    """
+    channels, gammas = [], []
+    for question in horde.questions:
+        gamma = question.continuation
+        if not isinstance(question.cumulant, Channel) or callable(gamma) or question.outcome != 0:
+            raise ValueError(
+                f"the return of {question.name} is not known from a log alone: it needs a channel as its cumulant, a "
+                f"constant gamma and no outcome"
+            )
+        channels.append(question.cumulant.index)
+        gammas.append(float(gamma))
+    return np.array(channels, dtype=np.int64), np.array(gammas)

@@ -1,0 +1,344 @@
+"""The main jobs: a life, or the reading of a log, from the first observation to the files of the run folder.
+
+Whatever ends a life, the body is stopped and let go of first; then what was learned is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+
+from horde_agent.runs import compiling
+from horde_agent.runs import holdout
+from horde_agent.runs import results
+from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.ending import Ended, Signals
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.life import Life
+from horde_agent.policies import StickyRandom
+from horde_agent.record import Recorder, Stream, read, row_dtype
+from horde_agent.runs.run import Run, described
+from horde_agent.runs.run_folder import unwritable
+from horde_agent.life.student import Student, encoder
+from horde_agent.runs.tables import write_life, write_reading
+from horde_agent.life.telemetry import Durations, Progress, Sampler
+
+_SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
+_TABLES_BYTES = 2_000_000  # tables, report and pictures, about
+
+
+NOT_TIMED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
+"""What a record cannot tell of its body."""
+
+
+class Unwritten(Exception):
+    """What was learned was not written, but its log was; the message says why, in a sentence.
+
+    Attributes:
+        why: What the writing ended with.
+    """
+
+    def __init__(self, why: OSError | Ended) -> None:
+        self.why = why
+        reason = "somebody broke that off"
+        if isinstance(why, OSError):
+            reason = f"{why.filename} cannot be written ({why.strerror})"
+        super().__init__(f"What was learned is not written: {reason}.")
+
+
+class Job:
+    """What `horde learn` has built and checked before anything is lived.
+
+    Args:
+        run: What learns, and the folder for the results.
+        env: The robot.
+        console: Where progress is shown.
+        signals: What to do when somebody asks for the end.
+
+    Attributes:
+        life: The life to be lived; it has its own generator, so that one seed is one life.
+        recorder: Of the run's stream.
+    """
+
+    def __init__(self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals) -> None:
+        self.run, self.env, self.console, self.signals = run, env, console, signals
+        config, interface = run.config, run.interface
+        self.is_stopped = self._is_stopped_for_good = False
+        self._body = ExitStack()
+        self._body.callback(env.close)
+        behaviour = StickyRandom(len(interface.actions), config.repeat)
+        rng = np.random.default_rng(config.seed)
+        excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+        self.life = Life(env, run.horde, behaviour, rng, interface=interface, excursions=excursions)
+        self.recorder = self._recorder()
+
+    def _recorder(self) -> Recorder:
+        """Open the record of the stream, its header describing the body, in a folder with room for it.
+
+        Raises:
+            BadInput: If there is no room.
+        """
+        config, interface, folder = self.run.config, self.run.interface, self.run.folder
+        needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels)).itemsize
+        if (free := shutil.disk_usage(folder.path).free) < needed:
+            raise BadInput(
+                f"--out {folder.path} has room for {free / 1e6:.1f} MB, and this run needs {needed / 1e6:.1f}; name a "
+                "folder elsewhere, or fewer --steps"
+            )
+        facts = described(self.env, interface) | {"tests_excursions": bool(self.life.excursions.policies)}
+        try:
+            recorder = Recorder(len(interface.channels), folder.life, facts)
+            self.life.student.errors.record_to(folder.excursions)
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
+
+    def begin(self) -> None:
+        """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
+
+        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
+        signal that comes while it drives asks it to end.
+        """
+        with compiling.shown(self.console):
+            self.run.compile_s = warm_up(self.run.horde, self.run.interface)
+        self.signals.ask_first(self.stop)
+        if self.run.config.backend == "replay":
+            self.env.reset()
+        else:
+            self.life.begin()
+
+    def abandon(self) -> None:
+        """Let go of everything, for nothing is going to be lived."""
+        self._body.close()
+        self.life.close()
+        self.recorder.close()
+
+    def stop(self) -> None:
+        """Ask the job to end cleanly; safe to call from a signal handler."""
+        self.is_stopped = True
+        self.life.stop()
+        self._say("stopping after this step; press Ctrl-C again to break off")
+
+    def stop_body(self) -> None:
+        """Stop the body and let go of it, whatever signals come meanwhile; from then on what goes on is writing.
+
+        Doing it twice does nothing more.
+        """
+        self.signals.only_note()
+        self.heed_second_ctrl_c()
+        self._body.close()
+        self.signals.ask_first(self._say_that_it_writes)
+
+    def heed_second_ctrl_c(self) -> None:
+        """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
+        if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
+            return
+        self._is_stopped_for_good = True
+        stop = getattr(self.env.unwrapped, "emergency_stop", None)
+        if stop is not None and stop("Ctrl-C was pressed twice"):
+            self._say("the emergency stop is set; clear it by `horde-robot stop --clear`")
+
+    def _say_that_it_writes(self) -> None:
+        self._say("the body is let go of; writing what was learned; press Ctrl-C again to leave it unwritten")
+
+    def _say(self, words: str) -> None:
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+
+def live(job: Job) -> dict[str, Any]:
+    """Live in the body, learn, test, and write the tables; return the summary.
+
+    Raises:
+        Unwritten: If the tables could not be written; from what ended the life, where it had not come to its end.
+        BaseException: Whatever else ended the life before its time, after the tables were written.
+    """
+    run, life, sampler = job.run, job.life, Sampler()
+    assert run.config.steps is not None
+    life.recorder = job.recorder
+    progress = Progress(run.config.steps, run.interface.period_s, job.console)
+    progress.watch = run.watch
+    life.observers += [run.watch, sampler, progress]
+    progress.start()
+    began = time.perf_counter()
+    fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
+    wall_s = time.perf_counter() - began
+    progress.stop()
+    if fault is not None or life.steps < run.config.steps:
+        run.stopped_by = _why(job, fault)
+    try:
+        summary = _write_life(job, wall_s, sampler)
+    except (OSError, Ended) as error:
+        raise Unwritten(error) from fault or error
+    except Exception as error:
+        if fault is None:
+            raise
+        raise fault from error  # which may have come between two states of what learns
+    if fault is not None:
+        raise fault
+    return summary
+
+
+def _lived(job: Job, steps: int) -> BaseException | None:
+    """Live, then stop the body, then end the record; return what broke the life off, to be raised when all is written.
+
+    In this order: what is learned from the last observation may take a while, and the body moves.
+    """
+    fault: BaseException | None = None
+    try:
+        try:
+            job.life.run(steps)
+        finally:
+            job.stop_body()
+    except BaseException as error:
+        fault = error
+        job.stop_body()  # again, for a signal that came before the first word of it
+    try:
+        job.life.close()
+    except BaseException as error:
+        fault = fault or error
+    return fault
+
+
+def _why(job: Job, fault: BaseException | None) -> str:
+    """Return in a few words what ended a life before its time."""
+    if job.signals.seen:
+        return signal.Signals(job.signals.seen[0]).name
+    if fault is not None:
+        return " ".join(f"{fault}".split()) or type(fault).__name__
+    return "its battery was low, and docking did not help"  # the only reason that a life has of its own
+
+
+def _write_life(job: Job, wall_s: float, sampler: Sampler) -> dict[str, Any]:
+    """Write the tables of a life and return its summary."""
+    life, student = job.life, job.life.student
+    student.catch_up()
+    facts = {
+        **results.time_summary(life.steps, job.run.interface.period_s, wall_s, student.learn_s, life.cycle_s),
+        "deadlines_missed": life.deadlines_missed,
+        "gaps": life.gaps,
+        "crc_errors": life.crc_errors,
+        "link_losses": life.link_losses,
+        "s_without_link": life.s_without_link,
+    }
+    counts = {
+        "n_clipped": life.n_clipped,
+        "sensor_age_ms": life.sensor_age_s.summary_ms(),
+        "overrun_ms": life.overrun_s.summary_ms(),
+        "n_not_applied": life.n_not_applied,
+        "n_dockings": life.dockings.n_done,
+        "n_dockings_failed": life.dockings.n_failed,
+    }
+    return write_life(job.run, student, sampler.samples, facts, counts, has_tests=bool(life.excursions.policies))
+
+
+def learn_from_log(job: Job) -> dict[str, Any]:
+    """Learn from the first part of a log, score on the rest, and write the tables; return the summary.
+
+    Raises:
+        BadInput: If the log is too short.
+        Unwritten: If the tables could not be written.
+    """
+    run = job.run
+    began = time.perf_counter()
+    try:
+        with job.recorder as recorder:
+            n_gaps = holdout.read_log(job.env, recorder, run.config.steps)
+    finally:
+        job.env.close()
+    stream = read(run.folder.life)
+    student, score, passes = read_again(run, stream, job.console, lambda: job.is_stopped)
+    job.stop_body()
+    if job.is_stopped:
+        run.stopped_by = _why(job, None)
+    wall_s = time.perf_counter() - began
+    facts = results.time_summary(stream.n_steps, run.interface.period_s, wall_s, student.learn_s, Durations())
+    try:
+        return write_reading(run, student, score, passes, facts | NOT_TIMED | {"gaps": n_gaps})
+    except (OSError, Ended) as error:
+        raise Unwritten(error) from error
+
+
+class _Enough(Exception):
+    """Somebody asked a reading to end."""
+
+
+def read_again(
+    run: Run, stream: Stream, console: Console, is_stopped: Callable[[], bool]
+) -> tuple[Student, holdout.Holdout, float]:
+    """Learn from the first part of a recorded log and score on the rest; return the student, the score, the passes.
+
+    Args:
+        run: What learns.
+        stream: The log.
+        console: Where progress is shown.
+        is_stopped: Whether somebody asked for the end: then what was learned by then is scored.
+
+    Raises:
+        BadInput: If the log is too short.
+    """
+    if len(stream) < holdout.LEAST_ROWS:
+        raise BadInput(
+            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; "
+            f"{holdout.LEAST_ROWS - 1} are needed"
+        )
+    student, n_rows = Student(run.horde, run.interface), 0
+    progress = Progress(None, run.interface.period_s, console)
+    progress.watch = run.watch
+
+    def observe(student: Student, step: int) -> None:
+        nonlocal n_rows
+        n_rows += 1
+        run.watch.see(student, step)
+        if progress.is_due(run.horde):
+            progress.show(student.learning_steps, run.horde)
+        if is_stopped():
+            raise _Enough
+
+    progress.start()
+    try:
+        score = holdout.learn_and_score(stream, student, passes=run.config.passes, observer=observe)
+    except _Enough:
+        score = holdout.learn_and_score(stream, student, passes=0)
+    finally:
+        progress.stop()
+    return student, score, n_rows / round(holdout.LEARNED_SHARE * len(stream))
+
+
+def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
+    """Open and close a body behind a port, where it stands: what is refused there is told before all that takes time.
+
+    It is not kept, since what comes next, compiling, would keep it waiting for commands.
+    """
+    if config.backend in ONE_AT_A_TIME:
+        env.reset(options={"manoeuvre": "stay"})
+        env.close()
+
+
+def warm_up(horde: Horde, interface: Interface) -> float:
+    """Compile the kernels by a small Horde of the same kind, and return how long it took in seconds."""
+    began = time.perf_counter()
+    # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
+    n = -(-_SHARED_WORK // interface.coder.n_active)
+    few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
+    few += horde.questions[:: max(horde.n_demons // n, 1)]
+    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0) for i, q in enumerate(few)]
+    small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
+    middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
+    tiles = encoder(interface)(middle)
+    small.begin(middle, tiles)
+    small.learn(0, 1.0, middle, tiles)
+    small.predict(tiles)
+    small.weights()  # what reads the estimates reads these too
+    return time.perf_counter() - began

@@ -1,0 +1,232 @@
+"""The pictures of a report, as PNG files: the only file that imports matplotlib (extra `viz`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from horde_agent.measures.nmsre import Outcomes
+
+Floats = NDArray[np.float64]
+
+# The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
+PEN_HALF_SIDE_M = 1.0
+BODY_RADIUS_M = 0.121
+CELL_M = 0.1
+
+COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
+_DPI = 130
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with mpl.rc_context({"agg.path.chunksize": 20_000}):
+        figure.savefig(path, metadata={"Software": None})
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Path) -> None:
+    """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
+
+    Args:
+        tests: Each policy's excursions.
+        sound: Which demons are not set aside, shape (n_demons,).
+        path: PNG to write.
+
+    Source: White, Modayil & Sutton (2012), figure of section 4.
+    """
+    curves = [test.nmsre()[:, sound[test.policy.demons]] for test in tests]
+    n_shared = min(len(curve) for curve in curves)
+    together = np.concatenate([curve[:n_shared] for curve in curves], axis=1)
+    figure = _figure(8.0, 4.6)
+    axes = figure.add_subplot()
+    for colour, test, curve in zip(_cycle(len(tests)), tests, curves, strict=True):
+        x = np.arange(1, len(curve) + 1)
+        lines = [np.column_stack([x, curve[:, k]]) for k in range(curve.shape[1])]
+        axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True)
+        del test
+    x = np.arange(1, n_shared + 1)
+    some = ~np.isnan(together).all(axis=1)  # NaN: a question that was not tested yet
+    mean, median = np.nanmean(together[some], axis=1), np.nanmedian(together[some], axis=1)
+    axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
+    axes.plot(x[some], median, color="black", linewidth=1.3, linestyle="--", label="median")
+    axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return")
+    axes.set_yscale("log")
+    axes.set_ylim(*_log_limits(together))
+    axes.set_xlim(1, max(max(len(curve) for curve in curves), 2))
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("test excursions of the question")
+    axes.set_ylabel("NMSRE (share of the variance left unexplained)")
+    axes.legend(frameon=False, loc="upper right")
+    _plain(axes)
+    _save(figure, path)
+
+
+def _cycle(n: int) -> list[str]:
+    return [COLOURS[k % len(COLOURS)] for k in range(n)]
+
+
+def _log_limits(values: Floats) -> tuple[float, float]:
+    """Return limits that hold all but the outermost percent of the values, and 1."""
+    positive = values[np.isfinite(values) & (values > 0)]
+    if not len(positive):
+        return 0.1, 10.0
+    low, high = np.percentile(positive, [0.5, 99.5])
+    mean = np.nanmean(values[~np.isnan(values).all(axis=1)], axis=1).max()
+    return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
+
+
+def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
+    """Return the visits per 10 cm cell of the pen, and the share of cells visited that the body's centre can reach.
+
+    Args:
+        x_m: Positions of the body's centre, metres east of the middle of the pen, shape (n,).
+        y_m: The same, metres north.
+
+    Returns:
+        Counts of shape (20, 20), the first axis along x, and a share in [0, 1].
+    """
+    n_cells = round(2 * PEN_HALF_SIDE_M / CELL_M)
+    edges = np.linspace(-PEN_HALF_SIDE_M, PEN_HALF_SIDE_M, n_cells + 1)
+    visits, _, _ = np.histogram2d(x_m, y_m, bins=(edges, edges))
+    # A cell can be reached if its side nearest to the middle is no nearer to a wall than the body's radius.
+    nearest = np.minimum(np.abs(edges[:-1]), np.abs(edges[1:]))
+    within = nearest < PEN_HALF_SIDE_M - BODY_RADIUS_M
+    reachable = np.outer(within, within)
+    return visits, float((visits[reachable] > 0).mean())
+
+
+def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> float:
+    """Draw the robot's path in the pen beside a map of its visits, and return the share of cells visited.
+
+    Args:
+        x_m: Positions of the body's centre, metres east of the middle of the pen, in the order of time.
+        y_m: The same, metres north.
+        path: PNG to write.
+        n_shown: Steps of the path that are drawn, the latest ones.
+    """
+    visits, share = visited_share(x_m, y_m)
+    figure = _figure(9.6, 4.5)
+    left, right = figure.subplots(1, 2)
+    _draw_pen(left)
+    left.plot(x_m[-n_shown:], y_m[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
+    left.plot(x_m[-1:], y_m[-1:], marker="o", color=COLOURS[1], markersize=6)
+    left.set_title(f"path of the last {min(n_shown, len(x_m)):,} steps (10 per second)", fontsize=10)
+    _draw_pen(right)
+    limits = (-PEN_HALF_SIDE_M, PEN_HALF_SIDE_M, -PEN_HALF_SIDE_M, PEN_HALF_SIDE_M)
+    shown = np.ma.masked_equal(visits.T, 0.0)
+    image = right.imshow(shown, origin="lower", extent=limits, cmap="viridis", norm="log")
+    figure.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
+    right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
+    _save(figure, path)
+    return share
+
+
+def _draw_pen(axes: Axes) -> None:
+    side = PEN_HALF_SIDE_M
+    axes.plot([-side, side, side, -side, -side], [-side, -side, side, side, -side], color="0.2", linewidth=2.0)
+    axes.set_aspect("equal")
+    axes.set_xlim(-1.06 * side, 1.06 * side)
+    axes.set_ylim(-1.06 * side, 1.06 * side)
+    axes.set_xlabel("x (m, east)")
+    axes.set_ylabel("y (m, north)")
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+
+
+def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], path: Path) -> None:
+    """Draw predictions against the returns that then came, a panel per sensor and a colour per policy.
+
+    Args:
+        groups: Sensor to policy to (predictions, returns), both of shape (n,).
+        path: PNG to write.
+    """
+    figure = _figure(3.6 * len(groups) + 1.0, 3.9)
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
+        for colour, (policy, (predictions, returns)) in zip(_cycle(len(policies)), policies.items(), strict=True):
+            axes.scatter(returns, predictions, s=9, color=colour, alpha=0.6, linewidths=0, label=policy)
+        low, high = _limits([part for pair in policies.values() for part in pair])
+        axes.plot([low, high], [low, high], color="0.4", linewidth=0.9, linestyle=":")
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        axes.set_aspect("equal")
+        axes.set_title(sensor, fontsize=10)
+        axes.set_xlabel("return measured (scaled units)")
+        _plain(axes)
+    panels[0].set_ylabel("prediction before (scaled units)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, title="policy followed")
+    _save(figure, path)
+
+
+def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]], path: Path) -> None:
+    """Draw predictions over time beside what then happened: a row per sensor, a column per policy or log.
+
+    Args:
+        panels: (sensor, column) to (t in s, prediction, return measured).
+        path: PNG to write.
+    """
+    sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
+    figure = _figure(max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7)
+    grid = figure.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
+    for (sensor, column), (t_s, prediction, actual) in panels.items():
+        i, j = sensors.index(sensor), columns.index(column)
+        axes = grid[i, j]
+        axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="what then happened")
+        axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
+        _plain(axes)
+        axes.set_ylim(*_limits([v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]))
+        if i == 0:
+            axes.set_title(column, fontsize=9)
+        if i == len(sensors) - 1:
+            axes.set_xlabel("time (s)")
+        if j == 0:
+            axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> None:
+    """Draw the mean scalar MSPBE estimate over robot time; it starts at 0 and rises while w learns.
+
+    Args:
+        step: Steps lived, shape (n,).
+        mspbe: Mean signed estimate, shape (n,).
+        period_s: Duration of a step in seconds.
+        path: PNG to write.
+    """
+    figure = _figure(8.0, 3.0)
+    axes = figure.add_subplot()
+    axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
+    axes.axhline(0.0, color="0.5", linewidth=0.8)
+    axes.set_xlabel("robot time (h)")
+    axes.set_ylabel("mean MSPBE estimate\n(squared scaled units)")
+    _plain(axes)
+    _save(figure, path)
+
+
+def _limits(parts: Sequence[Floats]) -> tuple[float, float]:
+    """Return limits around all values with a margin."""
+    values = np.concatenate(parts)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    margin = max(0.06 * (high - low), 1e-3 * max(abs(high), 1.0))
+    return low - margin, high + margin

@@ -1,0 +1,126 @@
+"""What came of a life, as the tables that a run folder keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.horde import Horde
+from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
+from horde_agent.runs.run_folder import own_version
+from horde_agent.life.telemetry import Durations, MspbeWatch, sound_demons
+
+Floats = NDArray[np.float64]
+
+QUESTION_COLUMNS = (
+    "name",
+    "nmsre",
+    "variance",
+    "n_tests",
+    "mspbe_scalar",
+    "mspbe_vector",
+    "diverged",
+    "n_updates",
+    "mspbe_valid",
+)
+"""mspbe_valid: 0 means not yet valid, for w has had fewer updates with rho > 0 than it needs to move."""
+
+CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online")
+
+
+def nmsre_summary(nmsre: Floats, sound: NDArray[np.bool_]) -> dict[str, float | None]:
+    """Return mean, median and share below 1 over the demons that are sound and were scored (not nan)."""
+    scored = nmsre[sound & ~np.isnan(nmsre)]
+    if not len(scored):
+        return {"mean_nmsre": None, "median_nmsre": None, "share_nmsre_below_1": None}
+    return {
+        "mean_nmsre": float(scored.mean()),
+        "median_nmsre": float(np.median(scored)),
+        "share_nmsre_below_1": float((scored < 1.0).mean()),
+    }
+
+
+def horde_summary(horde: Horde, n_features: int, n_active: int) -> dict[str, Any]:
+    """Return what the summary says of the Horde itself."""
+    sound = sound_demons(horde)
+    vector = np.asarray(horde.mspbe_vector())
+    return {
+        "n_questions": horde.n_demons,
+        "n_features": n_features,
+        "n_active": n_active,
+        "diverged": list(horde.diverged),
+        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
+        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
+        "max_trace": float(horde.max_trace),
+        "weights_sha256": horde.weights_sha256(),
+        "version": own_version(),
+    }
+
+
+def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, cycle: Durations) -> dict[str, Any]:
+    """Return what the summary says of time."""
+    return {
+        "steps": steps,
+        "robot_time_s": steps * period_s,
+        "wall_s": wall_s,
+        "steps_per_s": steps / wall_s if wall_s > 0 else None,
+        "learn_ms": learn.summary_ms(),
+        "cycle_ms": cycle.summary_ms(),
+    }
+
+
+def question_lines(
+    horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArray[np.int64], watch: MspbeWatch
+) -> list[list[object]]:
+    """Return the lines of questions.csv, in the order of the questions."""
+    n_updates, is_valid = watch.n_updates, watch.is_valid
+    vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
+    return [
+        [
+            name,
+            float(nmsre[i]),
+            float(variance[i]),
+            int(n_tests[i]),
+            float(scalar[i]),
+            float(vector[i]),
+            int(name in diverged),
+            int(n_updates[i]),
+            int(is_valid[i]),
+        ]
+        for i, name in enumerate(horde.names)
+    ]
+
+
+def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
+    """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
+    variance = np.full(n_demons, np.nan)
+    for test in tests:
+        variance[test.policy.demons] = test.variance()
+    return variance
+
+
+def curve_lines(
+    errors: ReturnErrors, sound: NDArray[np.bool_], actions: Sequence[str], period_s: float
+) -> list[list[object]]:
+    """Return the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
+
+    `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.
+    """
+    tests = list(errors.outcomes())
+    latest = np.full(errors.n_demons, np.nan)
+    counted = sound & ~np.isnan(final_nmsre(tests, errors.n_demons))
+    events = []
+    for test in tests:
+        nmsre = test.nmsre()
+        events += [(int(step), test.policy, nmsre[k]) for k, step in enumerate(test.step)]
+    online = dict(zip(errors.steps, errors.online_means, strict=True))
+    lines: list[list[object]] = []
+    for k, (step, policy, nmsre) in enumerate(sorted(events, key=lambda event: event[0])):
+        latest[policy.demons] = nmsre
+        tested = latest[counted & ~np.isnan(latest)]
+        mean = float(tested.mean()) if len(tested) else float("nan")
+        lines.append([k + 1, step, step * period_s, policy.label(actions), mean, online[step]])
+    return lines

@@ -1,0 +1,303 @@
+"""A run is a folder: what was asked, what came of it, and the stream itself; all of it readable without this program.
+
+config.toml          the resolved settings, versions, the git commit
+questions.toml       the question file, where the questions are one's own
+summary.json         one value per key, null where a key has no meaning in the run; written last of all the tables
+details.json         what else is worth knowing: counts, compile time, how the replay was scored
+questions.csv        a line per question
+learning_curve.csv   a line per test excursion
+mspbe_curve.csv      a line per 1000 steps
+traces.csv           predictions of a few questions beside what then happened
+log/life.rec         every observation and action (horde_agent.record)
+log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
+report.html          drawn from the files above, with its pictures beside it
+
+A table appears whole or not at all. Where the program or its machine died, the log is there, and `horde report` learns
+from it again what the tables lack (horde_agent.runs.unfinished).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from horde_agent.runs.config import BadInput, LearnConfig, to_toml
+
+SUMMARY_KEYS = (
+    "steps",
+    "robot_time_s",
+    "wall_s",
+    "steps_per_s",
+    "learning_steps",
+    "n_questions",
+    "n_features",
+    "n_active",
+    "n_excursions",
+    "n_updated_per_step",
+    "mean_nmsre",
+    "median_nmsre",
+    "share_nmsre_below_1",
+    "diverged",
+    "mspbe_vector_mean",
+    "mspbe_scalar_mean",
+    "max_trace",
+    "learn_ms",
+    "cycle_ms",
+    "deadlines_missed",
+    "gaps",
+    "crc_errors",
+    "backend",
+    "seed",
+    "weights_sha256",
+    "version",
+    "stopped_early",
+    "link_losses",
+    "s_without_link",
+)
+"""The keys of summary.json, in their order; units are in the names."""
+
+DISTRIBUTION = "horde-gvf"
+_PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
+
+
+class RunFolder:
+    """The files of one run, by name.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path / "log"
+        self.life = self.log / "life.rec"
+        self.excursions = self.log / "excursions.rec"
+        self.config = path / "config.toml"
+        self.question_file = path / "questions.toml"
+        self.summary = path / "summary.json"
+        self.details = path / "details.json"
+        self.questions = path / "questions.csv"
+        self.learning_curve = path / "learning_curve.csv"
+        self.mspbe_curve = path / "mspbe_curve.csv"
+        self.traces = path / "traces.csv"
+        self.report = path / "report.html"
+        self._made: list[Path] = []  # outermost last
+
+    @classmethod
+    def create(cls, config: LearnConfig) -> RunFolder:
+        """Make the run's folder with its config.toml; from then on it is this run's, whoever else looks for one.
+
+        Args:
+            config: Resolved. Where it names no folder, the next free runs/BACKEND-N is taken.
+
+        Raises:
+            BadInput: If the folder holds a run already, or cannot be written.
+        """
+        asked, made = _question_file(config), list[Path]()
+        try:
+            folder = cls(_next_free(config.backend, made) if config.out is None else _made(config.out, made))
+            folder._made = made
+            folder._begin(replace(config, out=folder.path), asked)
+        except FileExistsError:
+            raise BadInput(f"--out {config.out} already holds a run; name a new folder") from None
+        except OSError as error:
+            _remove_empty(made)
+            raise BadInput(unwritable(config.out or Path("runs"), error)) from None
+        return folder
+
+    def _begin(self, config: LearnConfig, questions: bytes | None) -> None:
+        """Write what was asked, the question file too; whoever makes config.toml has the folder.
+
+        Raises:
+            OSError: If that cannot be done; nothing that was written is left, nothing of another run is touched.
+        """
+        text = to_toml(asdict(config), versions())
+        with self.config.open("x", encoding="utf-8") as file:
+            try:
+                file.write(text)
+                file.flush()
+                self.log.mkdir(exist_ok=True)
+                if questions is not None:
+                    self.question_file.write_bytes(questions)
+            except OSError:
+                self.give_back()
+                raise
+
+    def give_back(self) -> None:
+        """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
+        for file in (self.life, self.excursions, self.question_file, self.config):
+            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.log.rmdir()
+        _remove_empty(self._made)
+
+
+def _question_file(config: LearnConfig) -> bytes | None:
+    """Return what the question file holds, or None where the questions are not one's own.
+
+    Raises:
+        BadInput: If it cannot be read.
+    """
+    if not str(config.questions).endswith(".toml"):
+        return None
+    try:
+        return Path(str(config.questions)).read_bytes()
+    except OSError as error:
+        raise BadInput(f"the question file {config.questions} cannot be read ({error.strerror})") from None
+
+
+def _next_free(backend: str, made: list[Path]) -> Path:
+    """Make and return the next free runs/BACKEND-N: of two programs that look at once, each gets its own."""
+    _made(Path("runs"), made)
+    n = 1
+    while True:
+        path = Path("runs") / f"{backend}-{n}"
+        with suppress(FileExistsError):
+            path.mkdir()
+            made.insert(0, path)
+            return path
+        n += 1
+
+
+def _made(path: Path, made: list[Path]) -> Path:
+    """Make a folder and those around it where they are not there, note which were made, and return it.
+
+    Raises:
+        OSError: If one cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        made.insert(0, folder)
+    return path
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # somebody else has put something there
+            folder.rmdir()
+
+
+def unwritable(path: Path, error: OSError) -> str:
+    """Return a sentence about a folder for results that cannot be written."""
+    return f"--out {path} cannot be written ({error.strerror or error}); name a folder elsewhere"
+
+
+def writable(path: Path) -> Path:
+    """Make a folder for results where it is not there, see that files can be written in it, and return it.
+
+    Raises:
+        BadInput: If they cannot.
+    """
+    probe = path / ".tried"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_text("tried\n", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(unwritable(path, error)) from None
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all.
+
+    Raises:
+        OSError: If it cannot be written, by its name.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        os.replace(part, path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_json(path: Path, table: Mapping[str, Any]) -> None:
+    """Write a table as JSON; numbers that are not finite become null."""
+    write_whole(path, json.dumps(_finite(table), indent=2) + "\n")
+
+
+def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write lines under a head of names; floats with nine digits, empty where not finite."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(names)
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    write_whole(path, file.getvalue())
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Read a CSV with a head; an empty list where there is no such file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def own_version() -> str:
+    """Return the version of the installed distribution, "unknown" where it runs from a bare checkout."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Return what a run needs to be repeated: versions, the platform and the git commit where there is one."""
+    found = {DISTRIBUTION: own_version(), "python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = git_commit()
+    return {**found, "git_commit": commit} if commit else found
+
+
+def git_commit() -> str | None:
+    """Return the commit of the checkout that this package runs from, with "-dirty" after it where it was changed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.9g}" if math.isfinite(value) else ""
+    return value

@@ -1,0 +1,112 @@
+"""The tables of a run: what came of a life, of a log, or of a record that was learned from again, as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from horde_agent.runs import holdout
+from horde_agent.runs import results
+from horde_agent.runs import curves as traces
+from horde_agent.measures.nmsre import NO_VARIANCE
+from horde_agent.record import read
+from horde_agent.runs.run import Run
+from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
+from horde_agent.life.student import Student
+from horde_agent.life.telemetry import Sample, sample, sound_demons
+
+
+def write_life(
+    run: Run,
+    student: Student,
+    samples: Sequence[Sample],
+    facts: dict[str, Any],
+    counts: dict[str, Any],
+    *,
+    has_tests: bool,
+) -> dict[str, Any]:
+    """Write the tables of a life and return its summary.
+
+    Args:
+        run: Whose life it was.
+        student: What it learned.
+        samples: Of the MSPBE; that at the end of the life is added.
+        facts: The summary's time and faults of the body.
+        counts: Further facts for details.json.
+        has_tests: Whether the body could be tested by excursions.
+    """
+    student.catch_up()
+    horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
+    sound, nmsre, outcomes = sound_demons(horde), errors.nmsre(), list(errors.outcomes())
+    variance = results.variances(outcomes, horde.n_demons)
+    lines = results.question_lines(horde, nmsre, variance, errors.n_tests, run.watch)
+    write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
+    curve = results.curve_lines(errors, sound, interface.actions, interface.period_s)
+    write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
+    last = sample(facts["steps"], student.learning_steps, horde)
+    write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
+    if errors.n_excursions:
+        shown = traces.excursion_traces(read(folder.life), horde, interface, outcomes, student.horizon)
+        write_csv(folder.traces, traces.COLUMNS, shown)
+    tested = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
+    write_json(folder.details, run.details(**tested, **counts))
+    summed = {**facts, **run.learned(student), **results.nmsre_summary(nmsre, sound)}
+    return _write_summary(folder, summed | {"n_excursions": errors.n_excursions if has_tests else None})
+
+
+def write_reading(
+    run: Run, student: Student, score: holdout.Holdout, passes: float, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the tables of a log that was learned from and return the summary.
+
+    Args:
+        run: Who read it.
+        student: What was learned.
+        score: On the part that was not learned from.
+        passes: How often the rest was learned from.
+        facts: The summary's time and gaps.
+    """
+    horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)
+    n_held_out = score.n_scored
+    of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
+    n_tests = np.full(horde.n_demons, n_held_out)
+    lines = results.question_lines(horde, score.nmsre, score.variance, n_tests, run.watch)
+    lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
+    write_csv(folder.questions, [*results.QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
+    names = [channel.name for channel in run.interface.channels]
+    write_csv(folder.traces, traces.COLUMNS, traces.holdout_traces(score, horde, names, run.interface.period_s))
+    better = float((score.nmsre < score.nmsre_of_mean)[sound].mean()) if sound.any() else None
+    notes = [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes]
+    details = {"notes": notes, "passes": passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
+    write_json(folder.details, run.details(**details, share_better_than_mean_predictor=better))
+    summed = {**facts, **run.learned(student), **results.nmsre_summary(score.nmsre, sound)}
+    return _write_summary(folder, summed | {"n_excursions": None})
+
+
+def _how_a_log_is_scored(
+    passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
+) -> str:
+    n_constant = int((score.variance < NO_VARIANCE).sum())
+    mean, median = (_said(of_mean[key], ".3f") for key in ("mean_nmsre", "median_nmsre"))
+    return (
+        f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
+        f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
+        "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
+        f"learned part scores {mean} in the mean and {median} in the median; {_said(better, '.0%')} of the questions "
+        f"do better than that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
+        "their NMSRE is 1."
+    )
+
+
+def _said(value: float | None, form: str) -> str:
+    return "nothing" if value is None else f"{value:{form}}"
+
+
+def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write summary.json with its fixed keys in their order, and return it."""
+    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
+    summary = {key: facts[key] for key in SUMMARY_KEYS}
+    write_json(folder.summary, summary)
+    return summary

@@ -1,0 +1,1 @@
+"""What `horde-robot` does: check, monitor, stop, emulate."""

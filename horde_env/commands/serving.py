@@ -1,0 +1,67 @@
+"""serve: an emulated robot for hosts in other processes (`horde-robot emulate`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from horde_env.emulation.emulator import Emulator, FaultRates
+from horde_env.hardware.drops import ROBOT_PORT
+
+
+def serve(
+    *,
+    tcp: str | None = None,
+    drops: str | None = None,
+    speed: float = 1.0,
+    faults: str = "",
+    seed: int = 0,
+    battery_scale: float = 1.0,
+    say: Callable[[str], None] = print,
+    stop: threading.Event | None = None,
+) -> dict[str, int]:
+    """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
+
+    There is always a pseudo terminal; `say` tells its path first, then the addresses.
+
+    Args:
+        tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
+        drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
+        speed: How many of the robot's seconds pass per second.
+        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        seed: Of everything random.
+        battery_scale: Factor on the batteries' capacity.
+        say: Takes a line of text for the user.
+        stop: Ends it.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+        BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
+    """
+    rates = FaultRates.parse(faults)
+    addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
+    if not 0.0 < speed < float("inf"):
+        raise ValueError(f"speed must be positive and finite, not {speed}")
+    stop = stop or threading.Event()
+    with Emulator(seed=seed, faults=rates, battery_scale=battery_scale) as emulator:
+        say(f"serial   {emulator.open_pty()}   (parity none)")
+        if "tcp" in addresses:
+            say(f"serial   {emulator.listen(*addresses['tcp'])}")
+        if "drops" in addresses:
+            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+        emulator.start(speed)
+        try:
+            while not stop.wait(0.2):
+                if not emulator.is_running:
+                    raise RuntimeError("the emulated robot's thread has died, of the error above")
+        except KeyboardInterrupt:
+            pass
+        return emulator.fault_counts
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return the host and the port of "HOST:PORT", "PORT" or "" (the driver's port)."""
+    host, _, port = text.rpartition(":")
+    if not (port.isdigit() or not text) or int(port or 0) > 65_535:
+        raise ValueError(f"an address is HOST:PORT or PORT, not {text!r}")
+    return host or "127.0.0.1", int(port) if text else ROBOT_PORT

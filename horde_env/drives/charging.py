@@ -1,0 +1,177 @@
+"""The battery and what is done about it: when it is low, and one stay at the dock from the drive there to the way off.
+
+A robot charges only where its host allows it (control modes 0x69 and 0x6A) and stands still for as long: frames then
+carry `applied` False. It is full, or needs nothing, when it obeys again on the dock's power. A charge that has begun
+goes on to its end, whatever the host says (power AVR's firmware of 2011, power_avr_charge.c): to forbid it keeps the
+next one from beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from horde_env.backend import Frame
+from horde_env.drives.docking import DOCKED_V, SLOW, DockingDrive
+from horde_env.robot import Floats, Observation, RobotSpec
+
+# Of the lowest battery. At 14.0 V a tenth of the charge is left, about an hour of wandering. The firmware's own
+# routine, which needs no host, would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V it switches itself off.
+LOW_V, URGENT_V, FULL_ENOUGH_V = 14.0, 13.0, 15.0
+SMOOTHED_S = 5.0  # motors pull the voltage down for moments
+
+CHARGE_LIMIT_S = 9 * 3600.0  # three batteries of 7.7 Ah, one after the other, at 3 A: 7.7 h
+SETTLED_S = 5.0  # obeying for so long at the dock means charged
+UNPLUGGED_S = 2.0
+LEAVING_S = 2.0  # 0.28 m
+HELD_LIMIT_S = 5.0
+BEHIND = 0.5  # reading behind the robot at which it stops backing off
+RECORD_S = 60.0  # while charging one frame in so long is kept
+
+
+@runtime_checkable
+class Chargeable(Protocol):
+    """A body whose charging the host can allow."""
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Let the dock charge the batteries, or not (as after boot)."""
+
+
+class BatteryGauge:
+    """Whether the battery is low, with hysteresis, from the voltage of the lowest one, smoothed over 5 s.
+
+    A reading is not believed where the bus has 0 V, which no robot that answers can have, or a battery more than a
+    packet can tell. The original simulator, whose battery is a counter from 10,000 down, shows both: it needs no dock.
+
+    Args:
+        spec: The robot.
+
+    Attributes:
+        is_known: Whether the robot has such channels at all.
+        is_low: From 14.0 V down until 15.0 V are reached.
+        is_urgent: Below 13.0 V.
+    """
+
+    def __init__(self, spec: RobotSpec) -> None:
+        members = [i for i, channel in enumerate(spec.channels) if channel.group == "battery_voltage"]
+        bus = [i for i, channel in enumerate(spec.channels) if channel.group == "bus_voltage"]
+        self.is_known = bool(members)
+        self._at = slice(members[0], members[-1] + 1) if members else slice(0)
+        self._bus = bus[0] if bus else None
+        self._most_v = max((channel.lsb * channel.raw_high for channel in spec.channels[self._at]), default=0.0) + 0.05
+        self._share = min(spec.period_s / SMOOTHED_S, 1.0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with the next reading."""
+        self.is_low = self.is_urgent = False
+        self._lowest_v: float | None = None
+
+    def read(self, values: Floats) -> None:
+        """Take the newest frame's values, shape (n_channels,)."""
+        if not self.is_known:
+            return
+        batteries_v = values[self._at].tolist()
+        if max(batteries_v) > self._most_v or (self._bus is not None and values[self._bus] == 0.0):
+            self.forget()
+            return
+        lowest_v = min(batteries_v)
+        before = lowest_v if self._lowest_v is None else self._lowest_v
+        self._lowest_v = before + self._share * (lowest_v - before)
+        self.is_low = self._lowest_v < (FULL_ENOUGH_V if self.is_low else LOW_V)
+        self.is_urgent = self._lowest_v < URGENT_V
+
+    @property
+    def finding(self) -> str:
+        """What it says of the battery, in words and volts."""
+        if self._lowest_v is None:
+            return "nothing is known of the battery"
+        judgement = (
+            f"urgent below {URGENT_V} V" if self.is_urgent else f"low below {LOW_V} V" if self.is_low else "not low"
+        )
+        return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"
+
+    def info(self) -> dict[str, int]:
+        """Return `battery_low` and `battery_urgent`, 0 or 1, or nothing where the robot has no such channels."""
+        return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)} if self.is_known else {}
+
+
+class DockStay:
+    """One stay at the dock: the drive there, the charging, the way off; a function of the frames and of nothing else.
+
+    Args:
+        spec: The robot.
+        body: Whose charging is enabled at the dock, and disabled again whatever happens.
+        charge_s: How long to stay for charging at most; a robot that is still held then is left at the dock.
+
+    Attributes:
+        docked: Whether the dock was reached.
+        is_charging: Whether charging is enabled now.
+        outcome: How it ended, for a log.
+    """
+
+    def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
+        self._body, self._period_s = body, spec.period_s
+        self._drive = DockingDrive(spec)
+        self._bus = spec.index("bus_voltage")
+        self._behind = spec.group("ir_distance").start + int(np.cos(spec.angles("ir_distance")).argmin())
+        self._max_charging = round(charge_s / spec.period_s)
+        self.docked = self.is_charging = False
+        self.outcome = "not docked"
+        self._is_leaving = self._is_ended = False
+        self._n_charging = self._n_free = self._n_unplugged = self._n_backing = self._n_held = 0
+
+    def request(self, frame: Frame, observation: Observation) -> Floats | None:
+        """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        if self._is_leaving:
+            return self._leave(frame, observation)
+        if self.is_charging:
+            return self._charge(frame, observation)
+        bus_v = float(frame.values[self._bus])
+        asked = None if self._is_ended else self._drive.request(observation, frame.beacon, bus_v)
+        if self._drive.docked:
+            self.docked = self.is_charging = True
+            self._body.enable_charging(True)
+            return np.zeros(3)
+        return asked
+
+    def end(self) -> None:
+        """Give up the drive, or stop charging and leave."""
+        self._is_ended = True
+
+    def stop_charging(self) -> None:
+        """Disable the charging where it was enabled."""
+        if self.is_charging:
+            self.is_charging = False
+            self._body.enable_charging(False)
+
+    def _charge(self, frame: Frame, observation: Observation) -> Floats | None:
+        """Stand still until nothing more comes, or the time is up."""
+        self._n_charging += 1
+        self._n_free = self._n_free + 1 if frame.applied else 0
+        self._n_unplugged = self._n_unplugged + 1 if frame.values[self._bus] < DOCKED_V else 0
+        if self._n_unplugged * self._period_s >= UNPLUGGED_S:
+            self.outcome = "the dock's power went away"
+        elif self._n_free * self._period_s >= SETTLED_S:
+            self.outcome = "charged"
+        elif self._is_ended or self._n_charging >= self._max_charging:
+            self.outcome = "charging was ended early"
+        else:
+            return np.zeros(3)
+        self.stop_charging()
+        self._is_leaving = True
+        return self._leave(frame, observation)
+
+    def _leave(self, frame: Frame, observation: Observation) -> Floats | None:
+        """Back off slowly, as soon as the body obeys; not into a wall."""
+        if self._n_backing * self._period_s >= LEAVING_S or observation[self._behind] > BEHIND:
+            return None
+        if frame.applied:
+            self._n_backing += 1
+        else:
+            self._n_held += 1
+            if self._n_held * self._period_s >= HELD_LIMIT_S:
+                self.outcome += ", and the robot is still held at the dock"
+                return None
+        return np.array([-SLOW, 0.0, 0.0])

@@ -1,0 +1,208 @@
+"""EmulatedBody: the physical body over an emulated robot, which it starts by itself: the whole way, on any machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from horde_env.backend import Backend, Frame
+from horde_env.clock import Clock, RealTimeClock, SimulatedClock
+from horde_env.emulation.emulator import Emulator, FaultRates
+from horde_env.emulation.lockstep import LockstepClock
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.backend import DropsBody, SerialBody
+from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.sim.pen import Pen, load_pen
+
+LinkKind = Literal["serial", "drops"]
+BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
+
+
+class FastTime:
+    """Time that runs `speed` times as fast as real time."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+
+    def monotonic(self) -> float:
+        """Return the time in seconds."""
+        return self.speed * time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let seconds of this time pass."""
+        time.sleep(seconds / self.speed)
+
+
+class RelayClock:
+    """The clock of whatever robot there is now: each reset brings a new one, and the environment has but one clock.
+
+    Attributes:
+        clock: The present one.
+        missed: Deadlines missed since `start`.
+    """
+
+    def __init__(self) -> None:
+        self.clock: Clock = SimulatedClock()
+        self.missed = 0
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.clock.start()
+        self.missed = 0
+
+    def begin(self) -> None:
+        """Begin a period."""
+        self.clock.begin()
+
+    def wait(self) -> float:
+        """Wait for the end of the period and return how late that was noticed, in seconds."""
+        late_s = self.clock.wait()
+        self.missed = self.clock.missed
+        return late_s
+
+
+class EmulatedBody(Backend):
+    """A robot's body over an emulated robot: each reset switches on a new robot, at a random pose, and connects to it.
+
+    Frames are those of `SerialBody` or `DropsBody`, with the true pose (x_m, y_m, heading_rad) in `extras`, for
+    pictures only.
+
+    Args:
+        spec: The robot; the Critterbot when None.
+        pen: Where it lives; `assets/pen.toml` when None.
+        link: "serial", on a pseudo terminal, or "drops", over TCP.
+        speed: How many of the robot's seconds pass per second; in lockstep with its host, as fast as the machine can
+            and the same for the same seed, when None.
+        faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        seed: Added to what the environment's seed gives, for other faults and noise in the same life.
+        battery_scale: Factor on the batteries' capacity.
+        settings: Of the link; `threaded` is up to `speed`.
+        latch: An emergency stop; none when None.
+
+    Attributes:
+        clock: The clock for the environment.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        pen: Pen | None = None,
+        link: LinkKind = "serial",
+        speed: float | None = None,
+        faults: str = "",
+        seed: int = 0,
+        battery_scale: float = 1.0,
+        settings: LinkSettings | None = None,
+        latch: EmergencyLatch | None = None,
+    ) -> None:
+        if link not in BODIES:
+            raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
+        if speed is not None and not 0.0 < speed < float("inf"):
+            raise ValueError(f"speed must be positive and finite, not {speed}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, and is {seed}")
+        self.spec = critterbot() if spec is None else spec
+        self.pen = load_pen() if pen is None else pen
+        self.period_s = self.spec.period_s
+        self.notes = BODIES[link].notes
+        self.clock = RelayClock()
+        self._link, self._speed, self._seed, self._battery_scale = link, speed, seed, battery_scale
+        self._faults = FaultRates.parse(faults)
+        self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
+        self._latch = latch
+        self._emulator: Emulator | None = None
+        self._body: SerialBody | None = None
+
+    @property
+    def emulator(self) -> Emulator:
+        """The robot behind the bytes.
+
+        Raises:
+            BackendUnavailable: Before the first reset and after close.
+        """
+        if self._emulator is None:
+            raise BackendUnavailable("the emulated robot is not switched on: call reset() first.")
+        return self._emulator
+
+    @property
+    def body(self) -> SerialBody:
+        """The host's side.
+
+        Raises:
+            BackendUnavailable: Before the first reset and after close.
+        """
+        if self._body is None:
+            raise BackendUnavailable("the emulated robot is not connected: call reset() first.")
+        return self._body
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        """Switch on a new robot, connect to it, and return its first frame."""
+        self.close()
+        self._emulator = Emulator(
+            seed=int(rng.integers(1 << 62)) + self._seed,
+            spec=self.spec,
+            pen=self.pen,
+            battery_scale=self._battery_scale,
+            faults=self._faults,
+        )
+        try:
+            url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
+            self._body = self._connect(url, self._emulator)
+            return self._posed(self._body.reset(rng))
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, command: Floats) -> Frame:
+        """Exchange with the robot, as `SerialBody` does."""
+        return self._posed(self.body.exchange(command))
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Stop the motors, as `SerialBody` does; return whether there is a latch that keeps them stopped."""
+        return self.body.emergency_stop(reason)
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Let the dock charge the batteries, or not."""
+        self.body.enable_charging(enabled)
+
+    def close(self) -> None:
+        """Let go of the robot and switch it off. Closing twice does nothing."""
+        body, self._body = self._body, None
+        emulator, self._emulator = self._emulator, None
+        try:
+            if body is not None:
+                body.close()
+        finally:
+            if emulator is not None:
+                emulator.close()
+            self.clock.clock = SimulatedClock()
+
+    def _connect(self, url: str, emulator: Emulator) -> SerialBody:
+        """Return the host's side, on the clock that the speed asks for."""
+        time_of: dict[str, Any]
+        if self._speed is None:
+            lockstep = LockstepClock(emulator, self.period_s)
+            self.clock.clock = lockstep
+            time_of = {"monotonic": lockstep.monotonic, "sleep": lockstep.sleep, "connect": lockstep.connect}
+        else:
+            fast = FastTime(self._speed)
+            self.clock.clock = RealTimeClock(self.period_s, monotonic=fast.monotonic, sleep=fast.sleep)
+            time_of = {"monotonic": fast.monotonic, "sleep": fast.sleep}
+            emulator.start(self._speed)
+        config = PortConfig(url, parity="none")
+        kind = BODIES[self._link]
+        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_of)
+
+    def _posed(self, frame: Frame) -> Frame:
+        m = self.emulator.robot.machine.body.motion
+        heading = np.pi - (np.pi - m.heading) % (2.0 * np.pi)
+        return replace(frame, extras={**frame.extras, "x_m": m.x, "y_m": m.y, "heading_rad": float(heading)})

@@ -1,0 +1,105 @@
+"""What an agent may know of the robot, and what it may ask of it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from horde_env.drives.charging import CHARGE_LIMIT_S
+from horde_env.robot import Floats, RobotSpec
+
+ActionType = Literal["discrete", "velocity"]
+AXES = ("x", "y", "yaw")
+MANOEUVRES = ("centre", "dock", "stay")
+OPTIONS = ("manoeuvre", "charge_s")
+
+
+def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
+    """Return Discrete(n_actions), or Box(-1, 1, (3,)) for "velocity": shares of the largest request.
+
+    Raises:
+        ValueError: If `action_type` is neither.
+    """
+    if action_type == "discrete":
+        return spaces.Discrete(len(spec.actions))
+    if action_type == "velocity":
+        return spaces.Box(-1.0, 1.0, (len(AXES),), np.float32)
+    raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
+
+
+def discrete_request(action: Any, requests: Floats) -> Floats:
+    """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
+
+    An array of one whole number will do: vector environments and policies of other libraries give such.
+
+    Raises:
+        ValueError: If `action` is not one of them.
+    """
+    if isinstance(action, np.ndarray) and action.size == 1:
+        action = action.item()
+    try:
+        index = operator.index(action)
+    except TypeError:
+        index = -1
+    if not 0 <= index < len(requests):
+        raise ValueError(f"action must be an integer from 0 to {len(requests) - 1}, not {action!r}")
+    return np.asarray(requests[index])
+
+
+def velocity_request(action: Any, largest: Floats) -> Floats:
+    """Return the request (m/s, m/s, rad/s) of three shares of the largest one.
+
+    Raises:
+        ValueError: If `action` is not three numbers in [-1, 1].
+    """
+    try:
+        shares = np.asarray(action, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.full(3, np.nan)
+    # Written so that NaN fails it.
+    if shares.shape != largest.shape or not (np.abs(shares) <= 1.0).all():
+        raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
+    return np.asarray(shares * largest)
+
+
+def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
+    """Return the manoeuvre that a reset is asked for, or None, and how long to charge at most, in seconds.
+
+    Args:
+        options: As `PenEnv.reset` takes them.
+        can_do: The manoeuvres of this body.
+
+    Raises:
+        ValueError: If the options make no sense, or this body cannot do the manoeuvre.
+    """
+    options = options or {}
+    unknown = set(options) - set(OPTIONS)
+    if unknown:
+        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; there are {', '.join(map(repr, OPTIONS))}")
+    manoeuvre = options.get("manoeuvre")
+    if manoeuvre is not None and manoeuvre not in MANOEUVRES:
+        raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
+    if manoeuvre is not None and manoeuvre not in can_do:
+        raise ValueError("this body cannot dock: nothing here can charge it, so leave the manoeuvre 'dock' out")
+    charge_s = options.get("charge_s", CHARGE_LIMIT_S)
+    if "charge_s" in options and manoeuvre != "dock":
+        raise ValueError("charge_s belongs to the manoeuvre 'dock'; leave it out")
+    if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
+        raise ValueError(f"charge_s must be a finite number of seconds from 0 on, not {charge_s!r}")
+    return manoeuvre, float(charge_s)
+
+
+def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
+    """Return an environment's metadata: its channels, actions, period (s), tile layout, and how it can be drawn."""
+    return {
+        "render_modes": render_modes,
+        "render_fps": round(1.0 / spec.period_s),
+        "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
+        "actions": [action.name for action in spec.actions] if action_type == "discrete" else list(AXES),
+        "period_s": spec.period_s,
+        "tile_layout": spec.tile_layout,
+    }

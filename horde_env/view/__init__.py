@@ -1,0 +1,1 @@
+"""The pen as a person sees it: drawn, in a picture or a window."""
