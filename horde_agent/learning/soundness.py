@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.learning.roster import NEWCOMER
+from horde_agent.learning.layout import NEWCOMER
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

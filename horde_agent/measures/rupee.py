@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.roster import Roster
+from horde_agent.learning.layout import Roster
 from horde_agent.learning.rules import LearnerConfig
 
 Floats = NDArray[np.float64]

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learning.learner import GTDLambda
 from numpy.typing import NDArray
 
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.tiles import TileCoder
 from horde_env.robot import critterbot

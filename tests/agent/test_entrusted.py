@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import pytest
+from horde_agent.kernels.entry import entry_of, share_out
+from horde_agent.kernels.held import hold, look_into
+from horde_agent.kernels.turns import N_TURNS, finish, take_next, wait_for_all
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
 from horde_agent.kernels._jit import entry_kernel
-from horde_agent.kernels.entry import entry_of, share_out
-from horde_agent.kernels.held import hold, look_into
-from horde_agent.kernels.turns import N_TURNS, finish, take_next, wait_for_all
 from horde_agent.policies import ConstantAction, Gibbs
 from tests.agent.shared import binary
 from tests.oracles.gibbs import gibbs_ratios

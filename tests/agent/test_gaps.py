@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horde_agent.learning.learner import GTDLambda
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.learning.learner import GTDLambda
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from tests.agent import test_learner, test_span
 from tests.agent.shared import RandomStream, learn_all, random_stream

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numba
 import numpy as np
 import pytest
+from horde_agent.kernels.entry import entry_of, share_out
+from horde_agent.kernels.held import hold, look_into
 from numpy.typing import NDArray
 
 from horde_agent import Horde, LearnerConfig
 from horde_agent.bench import workload
 from horde_agent.kernels._jit import entry_kernel, kernel
-from horde_agent.kernels.entry import entry_of, share_out
-from horde_agent.kernels.held import hold, look_into
 
 pytestmark = pytest.mark.kernels
 

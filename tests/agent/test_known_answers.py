@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.learning.learner import GTDLambda
+
 from horde_agent.learning.rules import LearnerConfig
 from tests.agent.shared import binary, reference
 from tests.oracles.evaluation import true_mspbe

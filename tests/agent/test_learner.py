@@ -7,12 +7,12 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.learning.blocks import Layout
 from horde_agent.learning.learner import GTDLambda
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from horde_agent.learning.rules import LearnerConfig
 from tests.agent.shared import RandomStream, binary, learn_all, random_stream
 from tests.bench.numpy_horde import FeatureMajor, LearnerMajor

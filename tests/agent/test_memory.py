@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.memory import aligned_zeros, touch
+
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanGTD
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horde_agent.kernels.arrays import IS_CARRYING
+from horde_agent.learning.learner import GTDLambda
+from horde_agent.learning.roster import NEWCOMER, Roster
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
-from horde_agent.kernels.arrays import IS_CARRYING
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.roster import NEWCOMER, Roster
 from horde_agent.learning.span import SpanGTD
 from horde_agent.life.student import Student
 from horde_agent.life.telemetry import MspbeWatch

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horde_agent.kernels.arrays import N_MASKS
 from numba import njit
 from numpy.typing import NDArray
 
 from horde_agent.kernels import runs as kernels
-from horde_agent.kernels.arrays import N_MASKS
 
 pytestmark = pytest.mark.kernels
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learning.learner import GTDLambda
 
 from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
 from tests.agent.shared import robot_interface

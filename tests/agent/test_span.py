@@ -7,12 +7,12 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-
-from horde_agent.kernels import arrays
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.learning.arrangement import Arrangement
-from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.learner import GTDLambda
+
+from horde_agent.kernels import arrays
+from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Gibbs

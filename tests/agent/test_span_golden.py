@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from horde_agent.kernels.gtd_arrays import Signals
+
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanGTD
 from tests.agent.shared import reference

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from horde_agent.learning.learner import GTDLambda
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
-from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanGTD
 from horde_agent.policies import Behaviour

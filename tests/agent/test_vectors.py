@@ -8,13 +8,13 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from horde_agent.kernels.arrays import Switched
+from horde_agent.learning.history import SharedHistory
 from numba import njit
 
 from horde_agent.kernels import batch, lanes, vectors
 from horde_agent.kernels import history as past
 from horde_agent.kernels._jit import multiply_add
-from horde_agent.kernels.arrays import Switched
-from horde_agent.learning.history import SharedHistory
 
 pytestmark = [
     pytest.mark.kernels,

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 
 import numba
 import numpy as np
+from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learning.learner import GTDLambda
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
-from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanGTD
 from tests.bench import workload
