@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NOW, SpanArrays
+from horde_agent.kernels.span.arrays import CHUNK, DECAYS, IS_KNOWN, LEARNS, N_CLOCKS, N_ROWS, NOW, SpanArrays
 from horde_agent.kernels.vectors import entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
@@ -103,6 +103,11 @@ def reach(decay: float, drop_below: float) -> int:
     return int(np.ceil(np.log(drop_below * (1.0 - decay)) / np.log(decay)))
 
 
+def widest(n_demons: int, *, is_deferred: bool) -> int:
+    """Return the most lanes that a block has of so many demons."""
+    return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else _WIDEST
+
+
 class SpanEngine:
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
@@ -176,8 +181,7 @@ class SpanEngine:
     def _lay_out(self, group: Integers, policy: Integers, cumulant: Integers, shared: dict[str, Any]) -> None:
         """Give each demon a lane, and make the arrays, all zero, but for what all demons share."""
         self._group, self._policy, self._cumulant = group, policy, cumulant
-        many = group.size >= _MANY and self.batch == 1
-        self.layout = Layout(group, policy, self._widest or (_WIDEST_OF_MANY if many else _WIDEST))
+        self.layout = Layout(group, policy, self._widest or widest(group.size, is_deferred=self.batch > 1))
         self._is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
         parts = {**self._seats(), **self._weights(), **self._past(), **self._told(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
@@ -441,6 +445,16 @@ class SpanEngine:
     def _n_read(self) -> int:
         """Numbers that a step reads, more or less: where they are few, one thread does it all."""
         return self.layout.n_lanes * self._span.n_active * self.batch
+
+    @property
+    def n_numbers_kept(self) -> float:
+        """Numbers of its past that a demon's next step looks at, in the mean over the lanes."""
+        span, now, lanes = self._span, int(self._clock[NOW]), np.diff(self.layout.start)
+        n_kept = np.zeros(self.layout.n_blocks)
+        for b, g in enumerate(self.layout.flush_group):
+            kind = span.kind[g, np.arange(span.flushed_at[g], now) % self._n_times]
+            n_kept[b] = span.flushed_at[g] - span.tail_from[g] + 4 * (kind == LEARNS).sum() + (kind == DECAYS).sum()
+        return float((n_kept * lanes).sum() / lanes.sum())
 
     def _flush(self) -> None:
         """Write all that is pending."""
