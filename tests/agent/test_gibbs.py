@@ -32,14 +32,19 @@ def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
     return [Gibbs(N_ACTIONS, N_FEATURES, p.index, scale * p.value) for p in drawn]
 
 
+def change(now: Tiles, n_changed: int, rng: np.random.Generator) -> Tiles:
+    """Return tiles of which so many are drawn anew, in another order."""
+    stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
+    others = np.setdiff1d(np.arange(N_FEATURES), stays)
+    return rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
+
+
 def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
     """Return tiles of which so many are drawn anew on each step; features may come back."""
     rng, tiles = np.random.default_rng(seed), []
     now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
     for _ in range(n_steps):
-        stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
-        others = np.setdiff1d(np.arange(N_FEATURES), stays)
-        now = rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
+        now = change(now, n_changed, rng)
         tiles.append(now)
     return np.array(tiles)
 
@@ -209,7 +214,7 @@ def ask(asked: list[Gibbs], prefix: str = "") -> list[GVF]:
 
 
 class Life:
-    """A life in which few tiles change, or now and then all of them, with gaps and terminations; and its true ratios."""
+    """A life in which few tiles change, or now and then all of them, with gaps and ends; and its true ratios."""
 
     def __init__(self, horde: Horde) -> None:
         self.horde, self.rng, self.t, self.ended = horde, np.random.default_rng(0), 0, True
@@ -219,7 +224,7 @@ class Life:
     def go_on(self) -> bool:
         """Live a step, and say whether it was a transition."""
         horde, rng, before, self.t = self.horde, self.rng, self.tiles, self.t + 1
-        self.tiles = walk(2, N_ACTIVE if self.t % 17 == 5 else 2, self.t)[-1]
+        self.tiles = change(before, N_ACTIVE if self.t % 17 == 5 else 2, rng)
         observation, action, b = (
             rng.normal(size=N_CHANNELS),
             int(rng.integers(N_ACTIONS)),
@@ -249,7 +254,7 @@ def horde_of(questions: list[GVF], engine: Any, mode: Any) -> Horde:
 @pytest.mark.kernels
 @MODES
 def test_a_horde_s_ratios_are_those_of_softmaxes_and_add_up(engine: str, mode: str) -> None:
-    """40 policies are enough to be kept in whole numbers; each step's ratio is there on that very step, deferred too."""
+    """40 policies are enough to be kept in whole numbers; each ratio is there on its very step, deferred too."""
     life = Life(horde_of(ask(policies(40)), engine, mode))
     for _ in range(60):
         if life.go_on():

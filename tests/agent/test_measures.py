@@ -100,12 +100,8 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
 def test_a_rupee_that_cannot_be_kept_says_so(kind: str) -> None:
     """alpha_h |phi|^2 = 2.5: h diverges, and is set to 0 for good."""
     own = rupee_config(LearnerConfig(check_every=1), 0.01)
-    rupee, rng, tiles, one = (
-        RUPEE(engine_of(kind, np.zeros(1, int), 9, 0.0, 0.625, own), own),
-        np.random.default_rng(0),
-        np.arange(4),
-        np.ones(1),
-    )
+    rupee = RUPEE(engine_of(kind, np.zeros(1, int), 9, 0.0, 0.625, own), own)
+    rng, tiles, one = np.random.default_rng(0), np.arange(4), np.ones(1)
     rupee.begin(tiles, 0 * one, 0 * one)
     found: dict[int, str] = {}
     for _ in range(800):

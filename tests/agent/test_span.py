@@ -134,7 +134,7 @@ def test_policies_that_are_seldom_followed_are_exact(w_rule: Any, batch: int) ->
     rng = np.random.default_rng(0)
     action = np.repeat(rng.integers(0, 3, 3_000), rng.geometric(0.1, 3_000))[:3_000]
     stream.rho[:] = (np.arange(3) == action[:, None]) * rng.choice([10.0, 1.667], (3_000, 1))
-    stream.rho[500:, 2] = 0  # its tiles then rest, where nobody asks for predictions
+    stream.rho[500:, 2] = 0  # its block then rests, where nobody asks for predictions
     config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
     assert_equals_oracle(
         stream, config, period=11, gaps=(700, 1_500), alpha=0.002, batch=batch, policy=np.arange(3), largest_decay=0.72
@@ -223,7 +223,7 @@ def test_steps_that_are_noted_are_taken_when_somebody_asks() -> None:
 
 
 def test_the_scale_of_m_is_multiplied_out_in_time() -> None:
-    """At tau = 2 the common scale passes 1e-12 every 40 steps, in the middle of what is owed."""
+    """At tau = 2 the common scale passes 1e-12 every 40 steps, in the middle of what is pending."""
     stream = slow_stream(8, 1_300, [0, 0, 1], [0.5, 1.5], [0.9], [0.9])
     assert_equals_oracle(stream, LearnerConfig(dtype="float64", mspbe_tau=2.0), period=30)
 
@@ -316,7 +316,7 @@ def test_what_is_asked_before_life_begins_is_zero() -> None:
 
 
 def test_a_gap_clears_traces_and_nothing_else() -> None:
-    """After the gap the first trace is rho phi alone; the weights are those from before, what is owed included."""
+    """After the gap the first trace is rho phi alone; the weights are those from before, what is pending included."""
     stream = slow_stream(13, 40, GROUPS, [1.0], [0.9], [0.9])
     engine = SpanEngine(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"), period=16)
     engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
@@ -411,7 +411,7 @@ def test_rows_begin_with_a_cache_line(dtype: Any) -> None:
 
 
 def test_a_block_is_asked_for_ahead_where_it_is_as_wide() -> None:
-    """A policy's 70 demons in two blocks of 48 lanes, ten others in one of 16; and three blocks alike, by two threads."""
+    """A policy's 70 demons in two blocks of 48 lanes, ten others in one of 16; and three alike, by two threads."""
     unlike = Layout(np.r_[np.zeros(70, dtype=np.int64), np.arange(1, 11)], np.arange(11), 64)
     assert np.diff(unlike.start).tolist() == [48, 48, 16]
     assert unlike.way_to(1).tolist() == [48, 0, 0]
