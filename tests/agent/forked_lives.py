@@ -15,7 +15,7 @@ DEADLINE_S = 200.0
 
 
 class Lives:
-    """Two engines of several hands and a table of policies, which have worked before somebody forks."""
+    """Two engines of several threads and a table of policies, which have worked before somebody forks."""
 
     def __init__(self) -> None:
         self.stream, questions = workload.stream(40), workload.constant_action_questions()[:300]

@@ -85,7 +85,8 @@ def test_the_first_start_compiles_about_as_many_kernels_as_it_says(tmp_path: Pat
     """The bar need not be exact, but it should neither end at a half nor stand at its end for half of the time."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
     code = (
-        "from horde_agent import cli, compiling\n"
+        "from horde_agent import cli\n"
+        "from horde_agent.runs import compiling\n"
         "end = compiling._Bar.stop\n"
         "compiling._Bar.stop = lambda bar: (print('done', len(bar._done)), end(bar))\n"
         "cli.main(['learn', '--steps', '5', '--out', 'a'])\n"
