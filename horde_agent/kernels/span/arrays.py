@@ -119,7 +119,8 @@ class SpanArrays(NamedTuple):
     run_first: Places  # (2, n): where a row's runs begin in run_ends
     run_last: Places  # (2, n): where they end
     run_ends: Places  # (2, ...): each run's first place, and the one after its last
-    run_place: Places  # (2, T + 2): the place of each time: how many before it have a coefficient
+    run_time: Integers  # (2, T + 2): the times that have a coefficient, in their order: their places
+    run_place: Places  # (T + 2,): how many times before each have one, from the first that is flushed on
     n_runs: Integers  # (2,): rows listed
 
     # Each thread's scratch paper, (threads, ...).

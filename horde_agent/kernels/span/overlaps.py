@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import LEARNS, N_ROWS, NOW, OLDEST, RESTS, Integers, Places, Reals, SpanArrays
+from horde_agent.kernels.span.arrays import FLUSH, LEARNS, N_ROWS, NOW, OLDEST, RESTS, Integers, Places, Reals, SpanArrays
 from horde_agent.kernels.vectors import lowest_bit, popcount
 
 _ONE = np.uint64(1)
@@ -77,38 +77,43 @@ def write_overlaps(span: SpanArrays, last: int, bits: np.uint64, out: Reals) -> 
 
 
 @inner_kernel
-def number_times(span: SpanArrays, g: int, first: int, last: int, place: Places) -> None:
-    """Give the times first..last of a flush group their places: place[t - first] is how many have a coefficient before.
+def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
+    """Give the times first..last of a flush group their places: how many before each have a coefficient; count them.
 
     A step of the tail has one, and one in which the group learned or w decayed; and so has the time after it learned,
     from h.
     """
     mask, n, has_learned = span.bits.shape[0] - 1, 0, False
     for time in range(first, last + 1):
-        place[time - first] = n
+        span.run_place[time - first] = n
         is_tail, kind = time < span.flushed_at[g], span.kind[g, time & mask]
-        n += is_tail or has_learned or (time < last and kind != RESTS)
+        if is_tail or has_learned or (time < last and kind != RESTS):
+            span.run_time[FLUSH, n] = time
+            n += 1
         has_learned = not is_tail and time < last and kind == LEARNS
-    place[last + 1 - first] = n
+    span.run_place[last + 1 - first] = n
+    return n
 
 
 @inner_kernel
-def list_runs(span: SpanArrays, which: int, first: int, last: int) -> None:
-    """List the rows that were on in first..last, each with its runs as places: run_place has those of the times.
-
-    Runs between which no time has a place are one, and a run without a place is none.
-    """
+def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
+    """List the rows that were on at the times in `run_time`, each with its runs of these times, by their places."""
     row_of, begin, end = span.run_row[which], span.run_first[which], span.run_last[which]
-    ends, place, n_rows = span.run_ends[which], span.run_place[which], span.clock[N_ROWS]
-    make_room(span, first, last, n_rows, begin, end)
-    for time in range(first, last + 1):
-        enter(span, time, first, place[time - first], begin, end, ends)
-    n_listed, after = 0, place[last + 1 - first]
+    ends, n_rows, n_listed = span.run_ends[which], span.clock[N_ROWS], 0
+    make_room(span, which, n_places, begin, end)
+    for place in range(n_places):
+        for word in range(words_in_use(span)):
+            turned = bits_at(span, which, place, word) ^ bits_at(span, which, place - 1, word)
+            while turned != 0:
+                row = 64 * word + lowest_bit(turned)
+                ends[end[row]] = place
+                end[row] += 1
+                turned &= turned - _ONE
     for row in range(n_rows):
         since, until = begin[row], end[row]
         if (until - since) % 2 == 1:  # it is still on
-            ends[until] = after
-            until += 1 if ends[until - 1] != after else -1
+            ends[until] = n_places
+            until += 1
         if until > since:
             row_of[n_listed], begin[n_listed], end[n_listed] = row, since, until  # n_listed <= row: nothing is lost
             n_listed += 1
@@ -116,15 +121,21 @@ def list_runs(span: SpanArrays, which: int, first: int, last: int) -> None:
 
 
 @inner_kernel
-def make_room(span: SpanArrays, first: int, last: int, n_rows: int, begin: Places, end: Places) -> None:
+def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
+    """Return a word of the feature vector at a place in a list, 0 before the first."""
+    mask = span.bits.shape[0] - 1
+    return span.bits[span.run_time[which, place] & mask, word] if place >= 0 else np.uint64(0)
+
+
+@inner_kernel
+def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: Places) -> None:
     """Let each row's runs begin, and end yet, where there is room for two ends each time that it went on."""
-    mask, n_words, total = span.bits.shape[0] - 1, words_in_use(span), 0
+    n_rows, total = span.clock[N_ROWS], 0
     for row in range(n_rows):
         end[row] = 0
-    for time in range(first, last + 1):
-        now, before = span.bits[time & mask], span.bits[(time - 1) & mask]
-        for word in range(n_words):
-            on = now[word] if time == first else now[word] & ~before[word]
+    for place in range(n_places):
+        for word in range(words_in_use(span)):
+            on = bits_at(span, which, place, word) & ~bits_at(span, which, place - 1, word)
             while on != 0:
                 end[64 * word + lowest_bit(on)] += 2
                 on &= on - _ONE
@@ -132,21 +143,3 @@ def make_room(span: SpanArrays, first: int, last: int, n_rows: int, begin: Place
         n = end[row]
         begin[row], end[row] = total, total
         total += n
-
-
-@inner_kernel
-def enter(span: SpanArrays, time: int, first: int, place: int, begin: Places, end: Places, ends: Places) -> None:
-    """Enter the rows that went on or off at a time; who did so without a place between takes its last end back."""
-    mask = span.bits.shape[0] - 1
-    now, before = span.bits[time & mask], span.bits[(time - 1) & mask]
-    for word in range(words_in_use(span)):
-        turned = now[word] if time == first else now[word] ^ before[word]
-        while turned != 0:
-            row = 64 * word + lowest_bit(turned)
-            turned &= turned - _ONE
-            n = end[row]
-            if n > begin[row] and ends[n - 1] == place:
-                end[row] = n - 1
-            else:
-                ends[n] = place
-                end[row] = n + 1

@@ -121,8 +121,7 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
         The steps of that tail.
     """
     first, tail = span.tail_from[g], 0
-    number_times(span, g, first, now, span.run_place[FLUSH])
-    list_runs(span, FLUSH, first, now)
+    list_runs(span, FLUSH, number_times(span, g, first, now))
     span.clock[FLUSHED] = now
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
@@ -277,9 +276,9 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
     for k in range(1 if n_steps == 1 else 0, n_steps + 1):
         write_overlaps(span, now + k, span.bits[(now + k) & mask], span.overlap[k])
     if n_steps > 1:
-        for k in range(n_steps + 2):
-            span.run_place[BATCH, k] = k
-        list_runs(span, BATCH, now, now + n_steps)
+        for k in range(n_steps + 1):
+            span.run_time[BATCH, k] = now + k
+        list_runs(span, BATCH, n_steps + 1)
 
 
 @kernel
@@ -366,8 +365,7 @@ def add_pending(span: SpanArrays, b: int, lane: int, overlap: Reals, out: Reals,
 def list_group(span: SpanArrays, g: int) -> None:
     """List the runs that `read_block` needs of a flush group."""
     now = span.clock[NOW]
-    number_times(span, g, span.tail_from[g], now, span.run_place[FLUSH])
-    list_runs(span, FLUSH, span.tail_from[g], now)
+    list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
 
 
 @kernel

@@ -151,7 +151,7 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
     """Write the table of prefix sums of some lanes: a row per place and kind of weight, theta, w and m."""
     g, n, n_kinds = span.flush_group[b], lanes_of(zero), 2 + (span.m.shape[0] > 0)
     first, since, mask = span.tail_from[g], span.flushed_at[g], span.bits.shape[0] - 1
-    place, start, n_lanes = span.run_place[FLUSH], span.start[b], span.policy.shape[0]
+    place, start, n_lanes = span.run_place, span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
     in_c, in_rest = c_places * start + lane - start, places * start + lane - start
     alpha, alpha_w, s, s_m = load(span.alpha, lane, zero), load(span.alpha_w, lane, zero), zero, zero
