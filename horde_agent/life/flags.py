@@ -68,6 +68,15 @@ def are_broken(flags: Numbers) -> Bools:
     return np.asarray((flags & BROKEN) != 0)
 
 
+def are_followed(flags: Numbers) -> Bools:
+    """Return which rows of a stream are followed by the next one, shape (n_rows,): not the last, none before a break.
+
+    Args:
+        flags: Of the rows, shape (n_rows,).
+    """
+    return np.append(~are_broken(flags[1:]), False)[: len(flags)]
+
+
 def are_learned(came_by: Numbers, flags: Numbers) -> Bools:
     """Return `is_learned` of each row of a stream, shape (n_rows,)."""
     return np.asarray((came_by == Phase.BEHAVE) & ~are_broken(flags))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.excursions import PolicyUnderTest, TestExcursion, name_of_action
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, name_of_action
 from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
 
 Floats = NDArray[np.float64]
@@ -64,6 +64,17 @@ def variance_of(returns: Floats) -> Floats:
     squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
     variance: Floats = np.divide(squares, n, out=np.full(n.shape, np.nan), where=n > 0)
     return variance
+
+
+def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
+    """Return the NMSRE of predictions that nobody learned between: mean squared error over variance, shape (n,).
+
+    Args:
+        predictions: Before each return, shape (n_returns, n), or of all of them, shape (n,).
+        returns: In the same units, shape (n_returns, n).
+        variance: Of each question's returns, these or more of them, shape (n,).
+    """
+    return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
 
 
 class Outcomes(NamedTuple):

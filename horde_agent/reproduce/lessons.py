@@ -1,7 +1,8 @@
 """Learning from a recorded life, for experiments: what to learn, where to test, and the returns, sorted out once.
 
-`student.relearn` gives the same weights and scores. Here the returns are known before anything is learned, and no
-prediction is asked for but those of the tests, so that a Horde may defer its work until then.
+`student.relearn` gives the same weights and the same scores but for rounding. It walks every row, as in a life. Here
+the returns are known before anything is learned (the least-squares solutions need them and the sorted rows alone), the
+rows of excursions are not coded, and a Horde may defer its work until a test asks for its predictions.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 
 Floats = NDArray[np.float64]
@@ -86,11 +88,10 @@ class Lessons:
             n_terms: Terms of the return.
         """
         observation = self.stream.rows["observation"]
-        total, discount = np.zeros((len(rows), len(channel))), np.ones(len(channel))
+        found = TruncatedReturn(len(rows), len(channel))
         for k in range(n_terms):
-            total += discount * observation[rows + k + 1][:, channel]
-            discount = discount * gamma
-        return total
+            found.add(observation[rows + k + 1][:, channel], gamma)
+        return found.value
 
 
 def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Trials:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.life.excursions import policies_under_test
 from horde_agent.life.telemetry import sound_demons
-from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
+from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
+from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predict_at_tests
@@ -108,8 +108,7 @@ class Lesson(NamedTuple):
             mine = which[number]
             if not mine.any():
                 continue
-            error = ((test.predictions[mine] - test.returns[mine]) ** 2).mean(axis=0)
-            found[test.policy.demons] = normalise(error, test.returns.var(axis=0))
+            found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
         return np.where(self.sound, found, np.nan)
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import PolicyUnderTest, policies_under_test
-from horde_agent.measures.nmsre import normalise
+from horde_agent.measures.nmsre import nmsre_at_rest
+from horde_agent.measures.returns import PolicyUnderTest, policies_under_test
 from horde_agent.reproduce.excursions.offline_rows import LifeRows, Problem
 from horde_agent.reproduce.lessons import Lessons
 
@@ -87,12 +87,7 @@ class Tests(NamedTuple):
 
     def score(self, predictions: Floats, which: Bools) -> Floats:
         """Return the score of predictions, (n_excursions, n_questions), on some excursions, shape (n_questions,)."""
-        return held_out_score(predictions[which], self.returns[which], self.returns.var(axis=0))
-
-
-def held_out_score(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
-    """Return mean squared error over variance, 1 where nothing varies: the NMSRE of a predictor that stays the same."""
-    return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
+        return nmsre_at_rest(predictions[which], self.returns[which], self.returns.var(axis=0))
 
 
 def offline(

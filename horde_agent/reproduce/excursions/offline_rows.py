@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.life.student import encoder
+from horde_agent.measures.returns import returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.excursions.least_squares import LeastSquares, LiveFeatures, Singles
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, Lessons
@@ -87,11 +88,9 @@ class LifeRows:
 
     def _remaining_returns(self, starts: Indices, channel: Indices, gamma: float) -> Floats:
         """Return the return from each step to its excursion's end, shape (n_excursions, HORIZON, n_questions)."""
-        steps = starts[:, None] + np.arange(1, HORIZON + 1)
-        returns = self._observation[steps][:, :, channel].astype(np.float64)
-        for k in range(HORIZON - 2, -1, -1):
-            returns[:, k] += gamma * returns[:, k + 1]
-        return np.asarray(returns)
+        steps = starts + np.arange(HORIZON + 1)[:, None]
+        seen = self._observation[steps][:, :, channel].astype(np.float64)
+        return np.ascontiguousarray(returns_along(seen, gamma)[:-1].swapaxes(0, 1))
 
     def lstd(self, action: int, channel: Indices, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.

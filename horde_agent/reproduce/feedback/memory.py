@@ -19,7 +19,7 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.flags import are_broken
 from horde_agent.life.student import Student, predict_along, relearn
-from horde_agent.measures.nmsre import normalise
+from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour
 from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.lessons import Tell
@@ -191,7 +191,7 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
             g.append(actual[piece][late:])
         tell(before + (1.0 - before) * (k + 1) / len(cuts))
     predicted, happened = np.concatenate(y), np.concatenate(g)
-    nmse = normalise(((predicted - happened) ** 2).mean(axis=0), happened.var(axis=0))
+    nmse = nmsre_at_rest(predicted, happened, happened.var(axis=0))
     return Outcome(nmse, happened[:, -1], predicted[:, -1])
 
 

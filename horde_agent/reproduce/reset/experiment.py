@@ -18,7 +18,6 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import LampMove
 from horde_agent.life.telemetry import sound_demons
-from horde_agent.measures.nmsre import error_trace, normalise
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions import experiment as first_experiment
@@ -193,7 +192,7 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
     n_learned = dict(zip(step[lessons.tests.row].tolist(), lessons.n_learned[lessons.tests.row].tolist(), strict=True))
     nmsre = np.full((len(at), len(questions)), np.nan)
     for test in learned.outcomes:
-        errors = normalise(error_trace((test.predictions - test.returns) ** 2), test.returns.var(axis=0))
+        errors = test.nmsre()
         tested_at = np.array([n_learned[s] for s in test.step.tolist()])
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
