@@ -162,14 +162,6 @@ class TileCoder:
         return out
 
 
-def switched_tiles(before: Tiles, after: Tiles) -> tuple[Tiles, Tiles]:
-    """Return the features that went on between two lists of active tiles, and those that went off."""
-    balance = np.zeros(1 + max(before.max(initial=0), after.max(initial=0)), dtype=np.int64)
-    gained, lost = np.empty_like(after), np.empty_like(before)
-    n_gained, n_lost = kernels.switched(before, after, balance, gained, lost)
-    return gained[:n_gained], lost[:n_lost]
-
-
 def _numbered(tables: Sequence[object]) -> list[str]:
     """Return what a message calls tables of a layout."""
     return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]

@@ -18,7 +18,7 @@ from horde_agent.interface import Interface
 from horde_agent.learning.signals import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
-from horde_agent.life.telemetry import Durations
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import ReturnErrors, places
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream

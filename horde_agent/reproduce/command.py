@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.lives import Wanted, live_all
 from horde_agent.reproduce.page import write_page

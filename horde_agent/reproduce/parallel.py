@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numba
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 
 Tell = Callable[[float], None]
 """Says which share of a job is done, in [0, 1]; cheap, may be called on every step."""

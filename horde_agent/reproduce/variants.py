@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.life.telemetry import sound_demons
+from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
 from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions

@@ -33,7 +33,8 @@ from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.timing import Durations
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about

@@ -24,7 +24,7 @@ from horde_agent.measures.nmsre import Outcomes, read_excursions
 from horde_agent.runs.notes import Notes
 from horde_agent.record import Stream, read
 from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.runs.curves import shown_channels
 
 Floats = NDArray[np.float64]

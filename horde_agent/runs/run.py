@@ -23,7 +23,7 @@ from horde_agent.interface import Interface
 from horde_agent.policies import Behaviour
 from horde_agent.runs.run_folder import RunFolder
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch
+from horde_agent.life.observers import MspbeWatch
 
 
 @dataclass

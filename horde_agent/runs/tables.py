@@ -15,7 +15,7 @@ from horde_agent.record import read
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import Sample, sample, sound_demons
+from horde_agent.life.observers import Sample, sample, sound_demons
 
 
 def write_life(

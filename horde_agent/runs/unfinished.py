@@ -25,7 +25,8 @@ from horde_agent.runs.run import Described, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, write_whole
 from horde_agent.life.student import Student, relearn
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.timing import Durations
 
 
 def lacks(folder: RunFolder) -> list[Path]:

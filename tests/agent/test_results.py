@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.life.telemetry import Durations
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import Outcomes, ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.runs import results

@@ -18,8 +18,9 @@ from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
-from horde_agent.life.telemetry import Durations, sound_demons
+from horde_agent.life.timing import Durations
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons, Tell, learn

@@ -17,7 +17,7 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import LampMove
-from horde_agent.life.telemetry import sound_demons
+from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions import experiment as first_experiment
