@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.kernels.policies import gibbs_probabilities
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Floats, Integers, Tiles
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
 _SUM_TOLERANCE = 1e-6
@@ -220,12 +218,10 @@ class Gibbs:
 
     n_actions: int
     n_features: int
-    index: NDArray[np.int64]
+    index: Integers
     value: Floats
     # Features, actions and values, by feature: made when first asked for, since many policies are only ever indexed.
-    _by_feature: tuple[NDArray[np.int64], NDArray[np.int64], Floats] | None = field(
-        init=False, repr=False, default=None
-    )
+    _by_feature: tuple[Integers, Integers, Floats] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)

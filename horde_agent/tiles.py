@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Tiles
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 

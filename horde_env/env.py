@@ -12,13 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame, counted_with
+from horde_env.backend import Backend, Floats, Frame, Observation, counted_with
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.drives.manoeuvre import CentringDrive
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.spaces import (
     MANOEUVRES,

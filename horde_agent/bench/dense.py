@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import parallel_kernel
-
-Reals = NDArray[Any]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Reals, Tiles
 
 # The sum e.w in one pass needs another order of its terms than was written, or it would not be a sum of vectors.
 _fused: Any = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})

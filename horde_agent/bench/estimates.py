@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.bench import workload
 from horde_agent.bench.competitors import Learning
 from horde_agent.bench.measure import MODERATE, THOROUGH, measure, timed
 from horde_agent.bench.sections import Bench
 from horde_agent.gvf import GVF
-
-Reals = NDArray[Any]
+from horde_agent.types import Reals
 
 _DEMONS = 1_024
 _ROUNDS, _TURNS = 500, 40

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import parallel_kernel
 from horde_agent.kernels.vectors import move_rows
 from horde_agent.learning.memory import aligned_zeros
+from horde_agent.types import Integers
 
 Step = Callable[[int], object]
 
@@ -113,9 +114,7 @@ def timed(step: Step, t: int) -> float:
 
 
 @parallel_kernel  # type: ignore[untyped-decorator]
-def read_rows(
-    data: NDArray[Any], width: int, order: NDArray[np.int64], none: NDArray[np.int64], sums: NDArray[Any]
-) -> None:
+def read_rows(data: NDArray[Any], width: int, order: Integers, none: Integers, sums: NDArray[Any]) -> None:
     """Add up all rows, tile by tile, in an order within each, by the kernel with which the engine reads weights.
 
     As the engine does, a thread asks for rows of the tile that it takes next while it adds up those of this one.

@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals = NDArray[Any]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Reals, Tiles
 
 
 class _Common:

@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy, real_number, whole_number
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Floats, Tiles
 
 __all__ = ["BehaviourPolicy", "Choice", "ExcursionConfig", "Excursions"]
 

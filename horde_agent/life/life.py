@@ -27,11 +27,12 @@ from horde_agent.life.docking import DockingConfig, Dockings
 from horde_agent.life.excursions import Choice, ExcursionConfig, Excursions
 from horde_agent.life.flags import flags_of, is_broken, is_unfit
 from horde_agent.life.process_env import Apart
-from horde_agent.life.student import Student, Tiles, check_questions
+from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.types import Tiles
 
 __all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
 

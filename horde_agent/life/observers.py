@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -18,6 +17,7 @@ from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.nmsre import ReturnErrors
+from horde_agent.types import Integers
 
 
 class Sample(NamedTuple):
@@ -96,7 +96,7 @@ class MspbeWatch:
                 "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
             )
 
-    def rearrange(self, stays: NDArray[np.int64]) -> None:
+    def rearrange(self, stays: Integers) -> None:
         """Go on after demons came or went: those that stay keep their counts, those that are new begin at 0.
 
         Args:

@@ -22,9 +22,9 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import ReturnErrors, places
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.types import Floats, Integers, Tiles
 
 Predictions = NDArray[np.floating]
-Tiles = NDArray[np.int64]
 
 
 def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
@@ -124,7 +124,7 @@ class Student:
         feedback = self.interface.feedback
         self._fed_back = None if feedback is None else feedback.demons(self._names)
 
-    def rearrange(self, stays: NDArray[np.int64]) -> None:
+    def rearrange(self, stays: Integers) -> None:
         """Go on after demons came or went: scores live on, and an excursion that is under way.
 
         Args:
@@ -308,7 +308,7 @@ def relearn(
     return student
 
 
-def predict_along(stream: Stream, horde: Horde, interface: Interface) -> NDArray[np.float64]:
+def predict_along(stream: Stream, horde: Horde, interface: Interface) -> Floats:
     """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
 
     Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off

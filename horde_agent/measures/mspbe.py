@@ -9,11 +9,9 @@ Sources: White, Modayil & Sutton (2012), section 5; Kong (1992) for the effectiv
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.learning.rules import LearnerConfig
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 
 def updates_until_valid(config: LearnerConfig) -> float:

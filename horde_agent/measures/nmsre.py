@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, name_of_action
 from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 TAU = 10.0
 NO_VARIANCE = 1e-12
@@ -87,7 +85,7 @@ class Outcomes(NamedTuple):
     """
 
     policy: PolicyUnderTest
-    step: Indices
+    step: Integers
     predictions: Floats
     returns: Floats
 
@@ -112,11 +110,11 @@ class Done(NamedTuple):
 
     policy: str
     step: int
-    demons: Indices
+    demons: Integers
     predictions: Floats
     returns: Floats
 
-    def rearranged(self, place: Indices) -> Done:
+    def rearranged(self, place: Integers) -> Done:
         """Return what is left of it where demons came or went; `place` says where each former one is now, or GONE."""
         stays = place[self.demons] != GONE
         return self._replace(
@@ -139,7 +137,7 @@ def outcomes_of(policies: Iterable[PolicyUnderTest], done: Sequence[Done], n_dem
         yield Outcomes(policy, np.array([test.step for test in mine], dtype=np.int64), predictions, returns)
 
 
-def places(stays: Indices, n_before: int) -> Indices:
+def places(stays: Integers, n_before: int) -> Integers:
     """Return where each of `n_before` former demons is now, GONE where it is no more, shape (n_before,).
 
     Args:
@@ -189,7 +187,7 @@ class ReturnErrors:
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
-    def _begin_part(self, stays: Indices | None) -> None:
+    def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
         self._n_parts += 1
         self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
@@ -201,7 +199,7 @@ class ReturnErrors:
         """Number of complete excursions."""
         return len(self.steps)
 
-    def rearrange(self, stays: Indices, policies: Sequence[PolicyUnderTest]) -> None:
+    def rearrange(self, stays: Integers, policies: Sequence[PolicyUnderTest]) -> None:
         """Go on with other demons: those that stay keep their scores, those that are new have none yet.
 
         Args:
@@ -337,7 +335,7 @@ def _dtype(n_tested: int) -> np.dtype[Any]:
 
 
 def _header(
-    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Indices | None
+    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Integers | None
 ) -> dict[str, Any]:
     """Return the header of a part; `stays` says which demon of the part before each one was."""
     tables = [

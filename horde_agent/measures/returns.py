@@ -23,10 +23,8 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.learning.signals import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
+from horde_agent.types import Bools, Floats, Integers, Tiles
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Tiles = NDArray[np.int64]
 PredictOne = Callable[[str, Tiles], float]
 
 NO_CHANNEL = -1
@@ -56,12 +54,12 @@ class TruncatedReturn:
         self.value += self._discount * cumulant
         self._discount = self._discount * gamma
 
-    def keep(self, questions: Indices) -> None:
+    def keep(self, questions: Integers) -> None:
         """Go on with some of the questions, by their places, shape (n_kept,)."""
         self.value, self._discount = self.value[..., questions], self._discount[questions]
 
 
-def returns_along(cumulants: Floats, gamma: Floats | float, follows: NDArray[np.bool_] | None = None) -> Floats:
+def returns_along(cumulants: Floats, gamma: Floats | float, follows: Bools | None = None) -> Floats:
     """Return the return from each row of a stream, truncated where the stream is broken and where it ends.
 
     Args:
@@ -97,8 +95,8 @@ class PolicyUnderTest(NamedTuple):
     """
 
     action: int
-    demons: Indices
-    channel: Indices
+    demons: Integers
+    channel: Integers
     gamma: Floats
     name: str = ""
     target: Policy | None = None
@@ -256,7 +254,7 @@ class TestExcursion:
         """True once every term was seen."""
         return self.n_terms == self.horizon
 
-    def rearrange(self, place: Indices) -> None:
+    def rearrange(self, place: Integers) -> None:
         """Go on where demons came or went; those that are gone are not tested any more.
 
         Args:

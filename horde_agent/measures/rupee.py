@@ -8,15 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.kernels.gtd_arrays import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.roster import Roster
 from horde_agent.learning.rules import LearnerConfig
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Floats, Tiles
 
 
 def rupee_beta0(step_size: float, lam: float) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps a UDE finite where the TD error does not vary
 

@@ -23,9 +23,8 @@ from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
+from horde_agent.types import Bools, Floats, Integers
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Tell = Callable[[float], None]
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
@@ -42,8 +41,8 @@ class Trials(NamedTuple):
         action: The constant action followed, shape (n,).
     """
 
-    row: Indices
-    action: Indices
+    row: Integers
+    action: Integers
 
 
 class Lessons:
@@ -78,7 +77,7 @@ class Lessons:
         self.n_learned = np.cumsum(learns)
         self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])
 
-    def returns(self, channel: Indices, gamma: Floats, rows: Indices, n_terms: int = HORIZON) -> Floats:
+    def returns(self, channel: Integers, gamma: Floats, rows: Integers, n_terms: int = HORIZON) -> Floats:
         """Return sum_{k < n_terms} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
 
         Args:
@@ -94,7 +93,7 @@ class Lessons:
         return found.value
 
 
-def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Trials:
+def _complete_tests(phase: Integers, came_by: Integers, is_broken: Bools, action: NDArray[Any]) -> Trials:
     """Return the excursions whose every step was taken and arrived whole."""
     starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
     starts = starts[starts + HORIZON < len(phase)]

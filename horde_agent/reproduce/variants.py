@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
@@ -20,8 +19,7 @@ from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predic
 from horde_agent.reproduce.lives import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats, Integers
 
 
 class Variant(NamedTuple):
@@ -61,14 +59,14 @@ class Lesson(NamedTuple):
 
     outcomes: list[Outcomes]
     last_outcomes: list[Outcomes]
-    test_number: list[NDArray[np.int64]]
-    sound: NDArray[np.bool_]
+    test_number: list[Integers]
+    sound: Bools
     max_trace: float
     seconds: float
     n_updates: int
-    channel: NDArray[np.int64]
+    channel: Integers
     gamma: Floats
-    action: NDArray[np.int64]
+    action: Integers
 
     @property
     def nmsre(self) -> Floats:
@@ -96,7 +94,7 @@ class Lesson(NamedTuple):
         n = min(len(curve) for curve in curves)
         return np.concatenate([curve[:n] for curve in curves], axis=1)
 
-    def score(self, which: NDArray[np.bool_], *, last: bool = True) -> Floats:
+    def score(self, which: Bools, *, last: bool = True) -> Floats:
         """Return mean squared error over variance on some of the life's tests, shape (n_demons,); nan without a test.
 
         Args:

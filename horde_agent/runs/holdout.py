@@ -18,8 +18,8 @@ from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.life.student import Student, predict_along, relearn
+from horde_agent.types import Floats, Integers
 
-Floats = NDArray[np.float64]
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11
@@ -36,7 +36,7 @@ class Holdout(NamedTuple):
         nmsre_of_mean: The same for the predictor that always says the mean return of the learned part.
     """
 
-    channel: NDArray[np.int64]
+    channel: Integers
     gamma: Floats
     predictions: Floats
     returns: Floats
@@ -73,7 +73,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         is_over, k = terminated or truncated, k + 1
 
 
-def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Floats:
+def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
     """Return sum_k gamma^k r_{t+k+1} for each row, truncated where the stream is broken and where it ends.
 
     Args:
@@ -133,7 +133,7 @@ def learn_and_score(
     )
 
 
-def known_returns(horde: Horde) -> tuple[NDArray[np.int64], Floats]:
+def known_returns(horde: Horde) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, both of shape (n_demons,).
 
     Raises:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.types import Bools, Floats
 
-Floats = NDArray[np.float64]
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
 PEN_HALF_SIDE_M = 1.0
@@ -40,7 +40,7 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Path) -> None:
+def nmsre_picture(tests: Sequence[Outcomes], sound: Bools, path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     Args:

@@ -26,8 +26,8 @@ from horde_agent.record import Stream, read
 from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
 from horde_agent.life.timing import duration
 from horde_agent.runs.curves import shown_channels
+from horde_agent.types import Bools, Floats
 
-Floats = NDArray[np.float64]
 
 NO_PICTURES = (
     "Pictures need matplotlib: <code>pip install 'horde-gvf[viz]'</code>, then <code>horde report</code> again."
@@ -133,7 +133,7 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
-def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> NDArray[np.bool_]:
+def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
     """Return which demons are not set aside, shape (n_demons,); all, where the questions do not tell."""
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
@@ -171,7 +171,7 @@ def _pictures(
     ]
 
 
-def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: NDArray[np.bool_]) -> str:
+def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: Bools) -> str:
     if not tests:
         return ""
     from horde_agent.runs.pictures import nmsre_picture

@@ -13,8 +13,8 @@ from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
 from horde_agent.runs.run_folder import own_version
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
+from horde_agent.types import Bools, Floats, Integers
 
-Floats = NDArray[np.float64]
 
 QUESTION_COLUMNS = (
     "name",
@@ -32,7 +32,7 @@ QUESTION_COLUMNS = (
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online")
 
 
-def nmsre_summary(nmsre: Floats, sound: NDArray[np.bool_]) -> dict[str, float | None]:
+def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
     """Return mean, median and share below 1 over the demons that are sound and were scored (not nan)."""
     scored = nmsre[sound & ~np.isnan(nmsre)]
     if not len(scored):
@@ -74,7 +74,7 @@ def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, c
 
 
 def question_lines(
-    horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArray[np.int64], watch: MspbeWatch
+    horde: Horde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch
 ) -> list[list[object]]:
     """Return the lines of questions.csv, in the order of the questions."""
     n_updates, is_valid = watch.n_updates, watch.is_valid
@@ -104,7 +104,7 @@ def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
 
 
 def curve_lines(
-    errors: ReturnErrors, sound: NDArray[np.bool_], actions: Sequence[str], period_s: float
+    errors: ReturnErrors, sound: Bools, actions: Sequence[str], period_s: float
 ) -> list[list[object]]:
     """Return the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
 

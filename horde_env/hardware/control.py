@@ -13,12 +13,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.hardware.wire import HEADER
 from horde_env.robot import RobotSpec
-
-Floats = NDArray[np.float64]
 
 MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
 # The same of a robot that may be on its own way to its dock (`recharge start`), which ends there and nowhere else.

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.chain import learning as world
 from horde_agent.reproduce.chain.learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
 from horde_agent.reproduce.parallel import Tell
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 # The windows in which curves are compared, in episodes: all before the change, the rise of w, after it, the change.
 BEFORE, RISE, SETTLED = slice(1, CHANGE_AFTER + 1), slice(1, 200), slice(200, CHANGE_AFTER + 1)

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from horde_agent.kernels._jit import inner_kernel, kernel
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 
 class Stream(NamedTuple):

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.chain import kernel as dense
 from horde_agent.reproduce.chain.markov import Expectations, SmallMDP
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 N_STATES, MIDDLE = 5, 2
 TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2

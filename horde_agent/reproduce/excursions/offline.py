@@ -26,10 +26,7 @@ from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test
 from horde_agent.reproduce.excursions.offline_rows import LifeRows, Problem
 from horde_agent.reproduce.lessons import Lessons
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from horde_agent.types import Bools, Floats, Integers
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 HELD_OUT, CHOOSING = 0.3, 0.25
@@ -80,7 +77,7 @@ class Tests(NamedTuple):
         part: What each excursion is for.
     """
 
-    row: Indices
+    row: Integers
     tiles: NDArray[np.uint16]
     returns: Floats
     part: Split
@@ -138,7 +135,7 @@ def _system(life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools,
     return np.array([*scores, ridge_strength, lstd_strength])
 
 
-def _regress(life: LifeRows, channel: Indices, gamma: float, tests: Tests) -> tuple[Floats, Floats]:
+def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> tuple[Floats, Floats]:
     """Return regression's predictions at the tests, and each question's ridge; fitted again once that is chosen."""
     part = tests.part
     _, strength = _choose(life.regression(tests.row[part.fits], channel, gamma), tests, part.chooses)

@@ -14,9 +14,7 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.excursions.least_squares import LeastSquares, LiveFeatures, Singles
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, Lessons
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 ENOUGH_LEFT = 1e-3
 """A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
@@ -64,11 +62,11 @@ class LifeRows:
         for k, row in enumerate(needed.tolist()):
             self._tiles[k] = encode(self._observation[row])
 
-    def tiles(self, rows: Indices) -> NDArray[np.uint16]:
+    def tiles(self, rows: Integers) -> NDArray[np.uint16]:
         """Return the active features at some rows of the life, shape (n_rows, n_active)."""
         return self._tiles[self._place[rows]]
 
-    def regression(self, starts: Indices, channel: Indices, gamma: float) -> Problem:
+    def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
         """Return the problem of predicting the returns measured in excursions.
 
         Args:
@@ -86,13 +84,13 @@ class LifeRows:
             problem.system.add(phi, phi, returns[block] - mean)
         return problem
 
-    def _remaining_returns(self, starts: Indices, channel: Indices, gamma: float) -> Floats:
+    def _remaining_returns(self, starts: Integers, channel: Integers, gamma: float) -> Floats:
         """Return the return from each step to its excursion's end, shape (n_excursions, HORIZON, n_questions)."""
         steps = starts + np.arange(HORIZON + 1)[:, None]
         seen = self._observation[steps][:, :, channel].astype(np.float64)
         return np.ascontiguousarray(returns_along(seen, gamma)[:-1].swapaxes(0, 1))
 
-    def lstd(self, action: int, channel: Indices, gamma: float, lam: float) -> Problem:
+    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
         Only transitions by that action count: elsewhere rho = 0, and the trace with it.

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.feedback import memory, small_worlds
 from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, OPENED, TOLD, VARIANTS, Outcome
@@ -18,8 +17,7 @@ from horde_agent.reproduce.lives import Wanted, quiet, streams
 from horde_agent.reproduce.parallel import Tell
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Job, Study
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 NAME = "loop"
 STEPS = {"paper": 100_000, "quick": 6_000}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
@@ -26,8 +25,7 @@ from horde_agent.reproduce.lessons import Tell
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.holdout import returns_of
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats
 
 NEAR, CAP_S = 0.8, 5.0
 """An infrared distance sensor that reads at least NEAR touches the wall; time is counted up to CAP_S seconds."""
@@ -88,7 +86,7 @@ def _widened(stream: Stream, columns: Floats) -> Stream:
     return Stream(rows, stream.header)
 
 
-def since_touch(touches: NDArray[np.bool_], broken: NDArray[np.bool_], cap: int) -> Floats:
+def since_touch(touches: Bools, broken: Bools, cap: int) -> Floats:
     """Return the steps since the last touch over `cap`, at most 1 and after a break 1 until the next touch, (n,)."""
     place = np.arange(len(touches))
     last = np.maximum.accumulate(np.where(touches, place, -cap))

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.tiles import TileCoder
+from horde_agent.types import Floats
 
-Floats = NDArray[np.float64]
 Tables = Sequence[Mapping[str, Any]]
 
 # ---- the cycle world ------------------------------------------------------------------------------------------------

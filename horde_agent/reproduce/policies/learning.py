@@ -27,8 +27,7 @@ from horde_agent.reproduce.lessons import Lessons, Tell, learn
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats, Integers
 
 GAMMAS = (0.0, 0.5, 0.8, 0.95)
 N_SAMPLES, LEAST_BETWEEN = 500, 20
@@ -52,12 +51,12 @@ class Course(NamedTuple):
         seconds: What learning took.
     """
 
-    step: NDArray[np.int64]
+    step: Integers
     mspbe: NDArray[np.float32]
     max_trace: Floats
-    n_aside: NDArray[np.int64]
+    n_aside: Integers
     gamma: Floats
-    is_sound: NDArray[np.bool_]
+    is_sound: Bools
     seconds: float
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
@@ -29,8 +28,6 @@ from horde_agent.reproduce.reset.gap import LaterPart
 from horde_agent.reproduce.reset.tables import tables
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
 
 GAMMA = 0.8
 STEPS = {"paper": 216_000, "quick": 6_000}
