@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.runs.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.student import predict_along
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
-from horde_agent.life.student import predict_along
+from horde_agent.runs.holdout import Holdout
 
 COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")

@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.horde import Horde
+from horde_agent.life.flags import are_followed, flags_of
+from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.types import Floats, Integers
-
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11

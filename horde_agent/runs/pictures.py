@@ -10,11 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.types import Bools, Floats
-
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
 PEN_HALF_SIDE_M = 1.0

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
-from horde_agent.runs.run_folder import own_version
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
+from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
+from horde_agent.runs.run_folder import own_version
 from horde_agent.types import Bools, Floats, Integers
-
 
 QUESTION_COLUMNS = (
     "name",
@@ -103,9 +101,7 @@ def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
     return variance
 
 
-def curve_lines(
-    errors: ReturnErrors, sound: Bools, actions: Sequence[str], period_s: float
-) -> list[list[object]]:
+def curve_lines(errors: ReturnErrors, sound: Bools, actions: Sequence[str], period_s: float) -> list[list[object]]:
     """Return the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
 
     `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.

@@ -7,12 +7,12 @@ Source: White, Modayil & Sutton (2012), section 3 and figure 1; Sutton & Tanner 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from horde_agent.reproduce.feedback import memory, small_worlds
 from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, OPENED, TOLD, VARIANTS, Outcome
+from horde_agent.reproduce.feedback.small_worlds import Ring
 from horde_agent.reproduce.lives import Wanted, quiet, streams
 from horde_agent.reproduce.parallel import Tell
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
@@ -27,14 +27,6 @@ FRESH_FROM = {"paper": 100, "quick": 0}
 LOOKED_AT = (0, 1, 2)
 
 LARGEST_RING_ERROR, LARGEST_ANSWER_ERROR = 0.01, 0.12
-
-
-class Ring(NamedTuple):
-    """The final predictions in the cycle world, each of shape (6,)."""
-
-    looped: Floats
-    without: Floats
-    without_trace: Floats
 
 
 def run(study: Study) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,14 @@ Tables = Sequence[Mapping[str, Any]]
 
 RING, RING_GAMMA = 6, 0.8
 FED_BACK: Tables = ({"questions": ["*"], "intervals": [8], "tilings": 8},)
+
+
+class Ring(NamedTuple):
+    """The final predictions in the cycle world, each of shape (6,)."""
+
+    looped: Floats
+    without: Floats
+    without_trace: Floats
 
 
 def ring_values() -> Floats:
