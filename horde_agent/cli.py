@@ -204,17 +204,18 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
+    kernels = compiling.Compiling(console)
     with answered():
         env = _make_env(config)
         try:
             try_port(env, config)
-            with compiling.shown(console):
+            with kernels.shown():
                 run = make_run(env, config, folder)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals)
+            job = Job(run, env, console, signals, kernels)
         except BaseException:
             env.close()
             raise

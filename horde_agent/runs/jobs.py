@@ -27,7 +27,8 @@ from horde_agent.life.student import Student, encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
-from horde_agent.runs import compiling, holdout, results
+from horde_agent.runs import holdout, results
+from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.run import Run, described
@@ -65,14 +66,17 @@ class Job:
         env: The robot.
         console: Where progress is shown.
         signals: What to do when somebody asks for the end.
+        kernels: Shows on the console what is compiled.
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
         recorder: Of the run's stream.
     """
 
-    def __init__(self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals) -> None:
-        self.run, self.env, self.console, self.signals = run, env, console, signals
+    def __init__(
+        self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals, kernels: Compiling
+    ) -> None:
+        self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
         config, interface = run.config, run.interface
         self.is_stopped = self._is_stopped_for_good = False
         self._body = ExitStack()
@@ -110,7 +114,7 @@ class Job:
         In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
         signal that comes while it drives asks it to end.
         """
-        with compiling.shown(self.console):
+        with self._kernels.shown():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
         self.signals.ask_first(self.stop)
         if self.run.config.backend == "replay":
