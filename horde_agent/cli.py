@@ -197,7 +197,7 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
         raise
     finally:
         job.stop_body()
-        job.heed_second_ctrl_c()
+        job.obey_second_ctrl_c()
     _say(job.console, summary, _drawn(folder))
 
 
@@ -273,7 +273,7 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
+    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, in_process=True)
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

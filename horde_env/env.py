@@ -163,13 +163,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        arrival, told = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
+        arrival, drive = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
         if manoeuvre == "centre":
-            arrival, told = self._centre(arrival)
+            arrival, drive = self._centre(arrival)
         elif manoeuvre == "dock":
-            arrival, told = self._dock(arrival, charge_s)
+            arrival, drive = self._dock(arrival, charge_s)
         self._show()
-        return self._observation, self._info(arrival) | {"gap": 1, **told}
+        return self._observation, self._info(arrival) | {"gap": 1, **drive}
 
     def end_manoeuvre(self) -> None:
         """Ask a drive, or a stay at the dock, that is under way in `reset` to end early; safe in a signal handler."""

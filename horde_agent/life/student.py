@@ -105,7 +105,7 @@ class Student:
         self.learning_steps = 0
         self.n_updated = 0
         self.learn_s = Durations()
-        self._spent_s, self._n_unpaid = 0.0, 0  # on steps whose batch was not taken yet
+        self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
         self._made: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
@@ -149,18 +149,18 @@ class Student:
 
     def catch_up(self) -> None:
         """Let the Horde take the steps that it only noted so far, and count the time."""
-        if self._n_unpaid:
+        if self._n_untimed:
             began = time.perf_counter()
             self.horde.catch_up()
-            self._spend(time.perf_counter() - began)
+            self._share_time(time.perf_counter() - began)
 
-    def _spend(self, seconds: float) -> None:
+    def _share_time(self, seconds: float) -> None:
         """Note time that learning took; when no step waits any more, share it out among the updates since."""
-        self._spent_s += seconds
+        self._untimed_s += seconds
         if not self.horde.n_waiting:
-            for _ in range(self._n_unpaid):
-                self.learn_s.add(self._spent_s / self._n_unpaid)
-            self._spent_s, self._n_unpaid = 0.0, 0
+            for _ in range(self._n_untimed):
+                self.learn_s.add(self._untimed_s / self._n_untimed)
+            self._untimed_s, self._n_untimed = 0.0, 0
 
     def look(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the observation that comes next: what a policy is shown, and what is learned from.
@@ -209,8 +209,8 @@ class Student:
             return
         began = time.perf_counter()
         self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
-        self._n_unpaid += 1
-        self._spend(time.perf_counter() - began)
+        self._n_untimed += 1
+        self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
         self.n_updated += self.horde.n_updated
 

@@ -45,7 +45,12 @@ def error_trace(errors: Floats) -> Floats:
 
 
 def normalise(error: Floats, variance: Floats) -> Floats:
-    """Return error / variance, exactly 1 where the variance is below 1e-12; `variance` broadcasts; NaN stays NaN."""
+    """Return error / variance, exactly 1 where the variance is below 1e-12; NaN stays NaN.
+
+    Args:
+        error: Squared errors, shape (..., n).
+        variance: Of each question's returns, in the same units, shape (n,).
+    """
     varies = ~np.broadcast_to(variance < NO_VARIANCE, error.shape)
     out: Floats = np.where(np.isnan(error), np.nan, 1.0)
     np.divide(error, variance, out=out, where=varies)
@@ -115,7 +120,11 @@ class Done(NamedTuple):
     returns: Floats
 
     def rearranged(self, place: Integers) -> Done:
-        """Return what is left of it where demons came or went; `place` says where each former one is now, or GONE."""
+        """Return what is left of it where demons came or went.
+
+        Args:
+            place: Where each former demon is now, or GONE, shape (n_before,).
+        """
         stays = place[self.demons] != GONE
         return self._replace(
             demons=place[self.demons[stays]], predictions=self.predictions[stays], returns=self.returns[stays]

@@ -114,6 +114,11 @@ class PolicyUnderTest(NamedTuple):
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
         """Return an action of the policy, and the probability with which it was drawn.
 
+        Args:
+            rng: Where chance comes from.
+            observation: In the environment's own units, shape (n_channels,).
+            tiles: Its active features, shape (n_active,).
+
         Raises:
             ValueError: If the policy gives no probabilities.
         """
@@ -258,7 +263,7 @@ class TestExcursion:
         """Go on where demons came or went; those that are gone are not tested any more.
 
         Args:
-            place: Where each former demon of the Horde is now, -1 where it is gone.
+            place: Where each former demon of the Horde is now, -1 where it is gone, shape (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
         self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]

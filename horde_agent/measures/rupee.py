@@ -43,10 +43,10 @@ class RUPEE:
     def __init__(self, engine: Engine, config: LearnerConfig) -> None:
         self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
         self._n_steps = np.zeros(engine.latest.size)
-        self._told_from: Signals | None = None
+        self._copied_from: Signals | None = None
 
     def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> None:
-        """Clear the traces, as `Engine.begin`."""
+        """Clear the traces, as `Engine.begin`: `tiles` of shape (n_active,), `gamma` and `lam` of shape (n_groups,)."""
         self._engine.begin(tiles, gamma, lam)
 
     def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
@@ -54,11 +54,11 @@ class RUPEE:
 
         It is NaN for whom the step is a gap.
         """
-        if signals is not self._told_from:  # a Horde's are the same arrays on each step, and so are these
-            self._told_from = signals
-            self._told = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
-        self._told.c_tp1[:] = td_error
-        self._engine.learn(tiles, self._told)
+        if signals is not self._copied_from:  # a Horde's are the same arrays on each step, and so are these
+            self._copied_from = signals
+            self._signals = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
+        self._signals.c_tp1[:] = td_error
+        self._engine.learn(tiles, self._signals)
         self._n_steps += 1
 
     def newly_broken(self) -> dict[int, str]:

@@ -28,7 +28,7 @@ class UnbiasedTrace:
         self.value, self._beta0, self._n = np.zeros(shape), beta0, 0.0
 
     def update(self, sample: Floats) -> None:
-        """Take in one sample."""
+        """Take in one sample, of the trace's shape."""
         self._n += self._beta0 * (1.0 - self._n)
         self.value += (self._beta0 / self._n) * (sample - self.value)
 

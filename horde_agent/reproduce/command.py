@@ -92,7 +92,7 @@ def _none(_study: Study) -> list[Wanted]:
 
 
 def say(words: str) -> None:
-    """Tell the user on stderr. A function of the module, so that a Study can be given to another process."""
+    """OnProgress the user on stderr. A function of the module, so that a Study can be given to another process."""
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -25,7 +25,7 @@ from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, polic
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.types import Bools, Floats, Integers
 
-Tell = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
 """What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
@@ -53,7 +53,7 @@ class Lessons:
 
     Attributes:
         stream: The same.
-        deed: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
+        does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
         before: Row of the state from which the transition to each row was made, -1 where there is none, (n_rows,).
         tests: Its complete test excursions.
         n_learned: Updates up to and including each row, shape (n_rows,).
@@ -73,7 +73,7 @@ class Lessons:
         came_by[seen[1:]] = phase[seen[:-1]]
         in_test = came_by == Phase.EXCURSION
         learns = is_seen & are_learned(came_by, flags)
-        self.deed = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
+        self.does = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
         self.n_learned = np.cumsum(learns)
         self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])
 
@@ -123,7 +123,7 @@ def learn(
     interface: Interface,
     *,
     after: Callable[[int], None] | None = None,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Learned:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
@@ -132,17 +132,17 @@ def learn(
         horde: A fresh Horde.
         interface: The body's, for its tile coder.
         after: Called after each update with the number of updates so far.
-        tell: Called with the share that is done.
+        on_progress: Called with the share that is done.
     """
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
-    deed, before, flags = lessons.deed.tolist(), lessons.before.tolist(), rows["flags"].tolist()
+    does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
     test_of = {row: k for k, row in enumerate(lessons.tests.row.tolist())}
     predictions = np.zeros((len(test_of), horde.n_demons))
     n_updates, began = 0, time.perf_counter()
-    for i in np.flatnonzero(lessons.deed != NOTHING).tolist():
+    for i in np.flatnonzero(lessons.does != NOTHING).tolist():
         tiles = encode(observation[i])
-        if deed[i] == LEARN:
+        if does[i] == LEARN:
             j = before[i]
             horde.learn(action[j], b[j], observation[i], tiles, terminated=bool(flags[i] & Flag.TERMINATED))
             n_updates += 1
@@ -152,8 +152,8 @@ def learn(
             horde.begin(observation[i], tiles)
         if i in test_of:
             predictions[test_of[i]] = horde.predict(tiles)
-            if tell is not None:
-                tell(i / len(deed))
+            if on_progress is not None:
+                on_progress(i / len(does))
     seconds = time.perf_counter() - began
     return Learned(outcomes(lessons, horde.questions, predictions), seconds, n_updates)
 

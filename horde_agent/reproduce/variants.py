@@ -15,7 +15,7 @@ from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
 from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lessons import Lessons, OnProgress, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.runs.jobs import warm_up
@@ -110,7 +110,7 @@ class Lesson(NamedTuple):
         return np.where(self.sound, found, np.nan)
 
 
-def learn_variant(tell: Tell, study: Study, seed: int, life: Path, variant: Variant) -> str:
+def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> str:
     """Learn from a life under a variant, and return the path of what came of it."""
 
     def make(path: Path) -> None:
@@ -122,7 +122,7 @@ def learn_variant(tell: Tell, study: Study, seed: int, life: Path, variant: Vari
         )
         warm_up(horde, interface)
         lessons = Lessons(read(life))
-        learned = learn(lessons, horde, interface, tell=tell)
+        learned = learn(lessons, horde, interface, on_progress=on_progress)
         last = predict_at_tests(lessons, horde, interface)
         facts = {
             "sound": sound_demons(horde),

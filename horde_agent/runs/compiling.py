@@ -72,8 +72,8 @@ class Compiling(event.Listener):
             self._bar.stop()
 
 
-def _is_own(told: Any) -> bool:
-    return str(told.data["dispatcher"].py_func.__module__).startswith("horde_agent.")
+def _is_own(compiled: Any) -> bool:
+    return str(compiled.data["dispatcher"].py_func.__module__).startswith("horde_agent.")
 
 
 def shown(console: Console) -> AbstractContextManager[None]:

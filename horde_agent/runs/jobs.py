@@ -140,11 +140,11 @@ class Job:
         Doing it twice does nothing more.
         """
         self.signals.only_note()
-        self.heed_second_ctrl_c()
+        self.obey_second_ctrl_c()
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
 
-    def heed_second_ctrl_c(self) -> None:
+    def obey_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return

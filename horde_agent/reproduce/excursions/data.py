@@ -113,13 +113,13 @@ def over_lives(values: Sequence[float]) -> str:
 
 
 def middle(values: Floats) -> float:
-    """Return the median of the values that are some; nan where there is none."""
+    """Return the median of the values that are no NaN, of any shape; NaN where there is none."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if known.size else float("nan")
 
 
 def average(values: Floats) -> float:
-    """Return the mean of the values that are some; nan where there is none."""
+    """Return the mean of the values that are no NaN, of any shape; NaN where there is none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

@@ -92,7 +92,7 @@ def offline(
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,
-    tell: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions.
 
@@ -101,7 +101,7 @@ def offline(
         questions: About constant actions, with channels as their cumulants.
         interface: The body's, for its tile coder.
         rng: Splits the excursions.
-        tell: Called with the share that is done.
+        on_progress: Called with the share that is done.
     """
     life, tests = LifeRows(lessons, interface), lessons.tests
     lam = _the_one([q.lam for q in questions])
@@ -115,8 +115,8 @@ def offline(
         is_held_out[mine] = part.is_held_out
         asked = policy.gamma == gamma
         found[:, policy.demons[asked]] = _system(life, policy, float(gamma), asked, part, lam)
-        if tell is not None:
-            tell((k + 1) / len(systems))
+        if on_progress is not None:
+            on_progress((k + 1) / len(systems))
     ridge, lstd, mean, ridge_strength, lstd_strength = found
     return Offline(ridge, lstd, mean, ridge_strength, lstd_strength, is_held_out)
 

@@ -54,7 +54,7 @@ class LifeRows:
         self.n_features = interface.coder.n_features
         rows = lessons.stream.rows
         self._observation = rows["observation"]
-        needed = np.flatnonzero((lessons.deed != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
+        needed = np.flatnonzero((lessons.does != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
         self._place = np.full(len(rows), -1, dtype=np.int64)
         self._place[needed] = np.arange(len(needed))
         encode = encoder(interface)
@@ -102,7 +102,7 @@ class LifeRows:
             lam: Trace decay, under the rule "clipped".
         """
         rows, lessons = self.lessons.stream.rows, self.lessons
-        arrived = np.flatnonzero(lessons.deed == LEARN)
+        arrived = np.flatnonzero(lessons.does == LEARN)
         arrived = arrived[rows["action"][lessons.before[arrived]] == action]
         left = lessons.before[arrived]
         rho = 1.0 / rows["b"][left]

@@ -100,7 +100,12 @@ class Data:
         return np.array([question.name.rsplit("/", 1)[-1] in lit for question in self.questions])
 
     def reaction(self, at: Integers, curve: Floats) -> Reaction:
-        """Return how a curve reacts to the change."""
+        """Return how a curve reacts to the change.
+
+        Args:
+            at: Learning steps at each look, shape (n_looks,).
+            curve: What was measured there, shape (n_looks,).
+        """
         window, reach = round(WINDOW * self.change_at), round(LONGEST_LAG * self.change_at)
         before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
         after = (at > self.change_at) & (at <= self.change_at + reach)
@@ -112,7 +117,13 @@ class Data:
         return Reaction(float(before), float(rest[0]), float(at[after][peak] - self.change_at), halved)
 
     def agreement(self, at: Integers, nmsre: Floats, estimate: Floats) -> list[Agreement]:
-        """Return how an estimate agrees with the NMSRE before the change, and after it."""
+        """Return how an estimate agrees with the NMSRE before the change, and after it.
+
+        Args:
+            at: Learning steps at each look, shape (n_looks,).
+            nmsre: Mean NMSRE there, shape (n_looks,).
+            estimate: Mean estimate there, shape (n_looks,).
+        """
         parts = [(at > 0) & (at <= self.change_at), at > self.change_at]
         reach = round(LONGEST_LAG * self.change_at / self.every)
         return [agreement(nmsre[part], estimate[part], self.every, reach) for part in parts]
@@ -173,7 +184,7 @@ def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agre
 
 
 def correlation(x: Floats, y: Floats) -> float:
-    """Return Pearson's correlation; nan where one of the two does not vary."""
+    """Return Pearson's correlation of two series of shape (n,); nan where one of the two does not vary."""
     if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
