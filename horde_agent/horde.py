@@ -363,7 +363,7 @@ class Horde(Answers):
     def remove(self, names: Sequence[str]) -> None:
         """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
 
-        What else holds numbers in the order of the demons (a `Student`, an `MspbeWatch`, `Ratios`, `UDE`) is of the old
+        What else holds numbers in the order of the demons (a `Student`, an `MspbeWatch`, a `UDE`) is of the old
         order: make it anew, here and after `add`; or let `Life.add` and `Life.remove` see to it.
 
         Raises:

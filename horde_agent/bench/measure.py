@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import parallel_kernel
 from horde_agent.kernels.vectors import move_rows
 from horde_agent.learning.memory import aligned_zeros
+from horde_agent.types import Integers
 
 Step = Callable[[int], object]
 
@@ -113,27 +114,32 @@ def timed(step: Step, t: int) -> float:
 
 
 @parallel_kernel  # type: ignore[untyped-decorator]
-def read_rows(
-    data: NDArray[Any], width: int, order: NDArray[np.int64], none: NDArray[np.int64], sums: NDArray[Any]
-) -> None:
-    """Add up all rows, tile by tile, in an order within each, by the kernel with which the engine reads weights.
+def read_rows(data: NDArray[Any], width: int, order: Integers, none: Integers, sums: NDArray[Any]) -> None:
+    """Add up all rows, block by block, in an order within each, by the kernel with which the engine reads weights.
 
-    As the engine does, a thread asks for rows of the tile that it takes next while it adds up those of this one.
+    As the engine does, a thread asks for rows of the block that it takes next while it adds up those of this one.
+
+    Args:
+        data: The rows of all blocks, one after another, flat.
+        width: Numbers of a row.
+        order: Places of a block's rows, in the parts in which they are read, shape (n_parts, n_rows_of_a_part).
+        none: An empty list of rows to take off, shape (0,).
+        sums: Where each thread adds up, shape (n_threads, width); changed in place.
     """
-    n_hands, tile = sums.shape[0], order.size * width
-    n_tiles = data.shape[0] // tile
+    n_threads, block = sums.shape[0], order.size * width
+    n_blocks = data.shape[0] // block
     for part in range(order.shape[0]):
-        for hand in prange(n_hands):
-            for b in range(hand, n_tiles, n_hands):
-                soon = n_hands * tile if b + n_hands < n_tiles else 0
-                move_rows(data, b * tile, width, order[part], order.shape[1], none, 0, soon, sums[hand])
+        for thread in prange(n_threads):
+            for b in range(thread, n_blocks, n_threads):
+                soon = n_threads * block if b + n_threads < n_blocks else 0
+                move_rows(data, b * block, width, order[part], order.shape[1], none, 0, soon, sums[thread])
 
 
 def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:
     """Return the GB/s at which rows are read in random order from so much memory: the best of five sweeps.
 
-    A sweep passes through the memory four times, in tiles of 1,024 rows, and reads a random quarter of each tile's rows
-    every time.
+    A sweep passes through the memory four times, in blocks of 1,024 rows, and reads a random quarter of each block's
+    rows every time.
 
     Args:
         n_bytes: Size of the memory read.
@@ -142,12 +148,12 @@ def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_byt
         row_bytes: Size of a row, a multiple of 64: as much as an engine reads of a feature at once.
     """
     width = row_bytes // 4
-    n_of_tile = min(1_024, max(4, n_bytes // row_bytes // n_threads // 4 * 4))
-    n_tiles = max(n_threads, n_bytes // row_bytes // n_of_tile)
-    data = aligned_zeros((n_tiles * n_of_tile * width,), np.dtype(np.float32))
+    n_rows = min(1_024, max(4, n_bytes // row_bytes // n_threads // 4 * 4))
+    n_blocks = max(n_threads, n_bytes // row_bytes // n_rows)
+    data = aligned_zeros((n_blocks * n_rows * width,), np.dtype(np.float32))
     data[:] = 1  # so that there is memory behind it
     sums = np.zeros((n_threads, width), dtype=np.float32)
-    order = np.sort(rng.permutation(n_of_tile).reshape(4, -1), axis=1)
+    order = np.sort(rng.permutation(n_rows).reshape(4, -1), axis=1)
     none = order[0, :0]
     read_rows(data, width, order, none, sums)
     best = min(timed(lambda _: read_rows(data, width, order, none, sums), 0) for _ in range(5))

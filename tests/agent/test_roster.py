@@ -14,8 +14,8 @@ from horde_agent.kernels.arrays import IS_CARRYING
 from horde_agent.learning.learner import GTDLambda
 from horde_agent.learning.roster import NEWCOMER, Roster
 from horde_agent.learning.span import SpanGTD
+from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.shared import binary
