@@ -197,24 +197,25 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
         raise
     finally:
         job.stop_body()
-        job.heed_second_ctrl_c()
+        job.obey_second_ctrl_c()
     _say(job.console, summary, _drawn(folder))
 
 
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
+    kernels = compiling.Compiling(console)
     with answered():
         env = _make_env(config)
         try:
             try_port(env, config)
-            with compiling.shown(console):
+            with kernels.shown():
                 run = make_run(env, config, folder)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals)
+            job = Job(run, env, console, signals, kernels)
         except BaseException:
             env.close()
             raise
@@ -272,7 +273,7 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
+    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, in_process=True)
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

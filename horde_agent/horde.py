@@ -33,14 +33,13 @@ from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.signals import SignalMaker, refuse_misfits
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, SpanEngine, reach
+from horde_agent.measures.rupee import RUPEE, rupee_config
+from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
 Mode = Literal["eager", "deferred"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Tiles = NDArray[np.int64]
 
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
@@ -109,22 +108,25 @@ class Horde:
             self._say_why(f"traces with gamma lambda = {of.largest_decay:g} reach back {reached:,} steps")
         if is_long or config.needs_plain_engine:
             return self._plain_engine()
-        return SpanEngine(
-            of.group,
-            self.n_features,
-            *self._step_sizes,
-            config,
-            policy=of.policy,
-            batch=self._batch,
-            cumulant=of.cumulant,
-            largest_decay=of.largest_decay,
-        )
+        args = (of.group, self.n_features, *self._step_sizes, config)
+        told = {"policy": of.policy, "cumulant": of.cumulant, "largest_decay": of.largest_decay}
+        return SpanEngine(*args, batch=self._batch, **told)
 
     def _plain_engine(self) -> PlainEngine:
         """Return a plain engine that knows nothing yet."""
         of = self._maker
         args = (of.group, self.n_features, *self._step_sizes, self.config)
         return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
+
+    def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
+        """Return a RUPEE of these demons with alpha_h = `step` alpha, for the caller to keep up; see there.
+
+        Where demons come or go it is to be made anew.
+        """
+        config, of = rupee_config(self.config, beta0), self._maker
+        kind = PlainEngine if config.needs_plain_engine else SpanEngine
+        args = (of.group, self.n_features, 0.0, step * self._step_sizes[0], config)
+        return RUPEE(kind(*args, policy=of.policy), config)
 
     @staticmethod
     def _say_why(why: str) -> None:

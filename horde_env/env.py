@@ -12,13 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame, counted_with
+from horde_env.backend import Backend, Floats, Frame, Observation, counted_with
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
 from horde_env.drives.manoeuvre import CentringDrive
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.spaces import (
     MANOEUVRES,
@@ -163,13 +163,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        arrival, told = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
+        arrival, drive = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
         if manoeuvre == "centre":
-            arrival, told = self._centre(arrival)
+            arrival, drive = self._centre(arrival)
         elif manoeuvre == "dock":
-            arrival, told = self._dock(arrival, charge_s)
+            arrival, drive = self._dock(arrival, charge_s)
         self._show()
-        return self._observation, self._info(arrival) | {"gap": 1, **told}
+        return self._observation, self._info(arrival) | {"gap": 1, **drive}
 
     def end_manoeuvre(self) -> None:
         """Ask a drive, or a stay at the dock, that is under way in `reset` to end early; safe in a signal handler."""

@@ -17,8 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Observation = NDArray[np.float32]
+from horde_env.backend import Floats, Observation
 
 
 def asset(name: str) -> Path:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
+from horde_env.backend import Floats
 from horde_env.drives.charging import CHARGE_LIMIT_S
-from horde_env.robot import Floats, RobotSpec
+from horde_env.robot import RobotSpec
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")

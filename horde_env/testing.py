@@ -18,11 +18,11 @@ from contextlib import contextmanager
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 
 INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
 

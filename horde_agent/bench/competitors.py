@@ -58,7 +58,9 @@ def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
     """Return rho of each distinct policy at every step, float32, shape (n_steps, n_policies)."""
     policies = list(dict.fromkeys(q.target_policy for q in questions))
     few = [GVF(f"{i}", policy, Channel(0), 0.0) for i, policy in enumerate(policies)]
-    maker = SignalMaker(few, np.zeros(len(few), dtype=np.int64), stream.n_features, stream.n_active, np.dtype(np.float32))
+    maker = SignalMaker(
+        few, np.zeros(len(few), dtype=np.int64), stream.n_features, stream.n_active, np.dtype(np.float32)
+    )
     found = np.empty((n_steps, len(policies)), dtype=np.float32)
     for t in range(n_steps):
         before, after = ((stream.sensors[k].astype(np.float64), stream.tiles[k]) for k in (t, t + 1))

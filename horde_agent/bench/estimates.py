@@ -1,30 +1,24 @@
 """What the online estimates of the MSPBE cost: with and without them, by turns, in one run.
 
-The vector estimate can be switched off. The scalar one is a filter of numbers that a step has at hand. In the span
-engine it is two lines of the lanes' step (`kernels/span/step.py`), which run here over lanes by themselves, vectors and
-all; in the plain engine a line of each demon's step (`kernels/plain.py`). Both are timed by themselves: within a step,
-whose numbers they use, they cost no more.
+The vector estimate can be switched off. The scalar one is a filter of numbers that a step has at hand, one line of each
+engine's step. That line is timed by itself, where it has to fetch these numbers first: it costs at most so much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.bench import workload
 from horde_agent.bench.competitors import Learning
 from horde_agent.bench.measure import MODERATE, THOROUGH, measure, timed
 from horde_agent.bench.sections import Bench
 from horde_agent.gvf import GVF
-from horde_agent.kernels.vectors import lanes_of, load, store, wide_zeros
+from horde_agent.types import Reals
 
-Reals = NDArray[Any]
-
-_LANES = 1_024
+_DEMONS = 1_024
 _ROUNDS, _TURNS = 500, 40
 
 
@@ -55,7 +49,7 @@ def estimates(bench: Bench) -> dict[str, Cost]:
     times = measure(hordes, MODERATE)
     for name, engine, added in (
         ("scalar, 1,000 Gibbs policies", "span", scalar_ms(len(w2))),
-        ("scalar, 795 questions, plain engine", "plain", plain_scalar_ms(len(w1))),
+        ("scalar, 795 questions, plain engine", "plain", scalar_ms(len(w1))),
     ):
         found[name] = Cost(times[engine].mean - added, times[engine].mean)
     return found
@@ -70,38 +64,22 @@ def _vector(questions: list[GVF], stream: workload.Stream, **config: Any) -> Cos
     return Cost(times["without"].mean, times["with"].mean)
 
 
-# ---- the lines that make it -----------------------------------------------------------------------------------------
+# ---- the scalar estimate's filter ------------------------------------------------------------------------------------
 
 
-def scalar_ms(n_demons: int) -> float:
-    """Return the milliseconds that the scalar estimate takes in a step of so many demons, on one thread."""
-
-    def take(delta: Reals, e_w: Reals, estimate: Reals, one_over_tau: float) -> None:
-        zero = wide_zeros(delta)
-        for _ in range(_ROUNDS):
-            for lane in range(0, _LANES, lanes_of(zero)):
-                s = load(estimate, lane, zero)
-                s = s + one_over_tau * (load(delta, lane, zero) * load(e_w, lane, zero) - s)
-                store(estimate, lane, s)
-
-    return _quickest_ms(take, np.float32) * n_demons
+def scalar_ms(n_demons: int, dtype: type[np.floating] = np.float32) -> float:
+    """Return the milliseconds that s += (delta (e.w) - s) / tau takes for so many demons by itself, on one thread."""
+    s, delta, e_w = (np.random.default_rng(k).uniform(0.1, 0.2, _DEMONS).astype(dtype) for k in range(3))
+    compiled: Any = numba.njit(_filter_often, nogil=True, error_model="numpy")  # never from a cache
+    one_over_tau = dtype(1e-4)
+    compiled(s, delta, e_w, one_over_tau, 1)
+    quickest = min(timed(lambda _: compiled(s, delta, e_w, one_over_tau, _ROUNDS), 0) for _ in range(_TURNS))
+    return 1e3 * quickest / (_ROUNDS * _DEMONS) * n_demons
 
 
-def plain_scalar_ms(n_demons: int) -> float:
-    """Return the milliseconds that the same filter takes in the plain engine, on one thread."""
-
-    def take(delta: Reals, e_w: Reals, estimate: Reals, one_over_tau: float) -> None:
-        for _ in range(_ROUNDS):
-            for i in range(estimate.shape[0]):
-                estimate[i] += one_over_tau * (delta[i] * e_w[i] - estimate[i])
-
-    return _quickest_ms(take, np.float64) * n_demons
-
-
-def _quickest_ms(take: Callable[..., None], dtype: Any) -> float:
-    """Return the milliseconds per lane of the quickest of several turns."""
-    compiled: Any = numba.njit(take, nogil=True, error_model="numpy")  # never from a cache
-    lanes = np.random.default_rng(0).uniform(0.1, 0.2, (3, _LANES)).astype(dtype)
-    compiled(*lanes, 1e-4)
-    quickest = min(timed(lambda _: compiled(*lanes, 1e-4), 0) for _ in range(_TURNS))
-    return 1e3 * quickest / (_ROUNDS * _LANES)
+def _filter_often(s: Reals, delta: Reals, e_w: Reals, one_over_tau: float, n: int) -> None:
+    """Take the same step of the scalar estimates n times, in place; all arrays of shape (n_demons,)."""
+    for k in range(n):
+        e_w[k % e_w.shape[0]] += one_over_tau  # else the rounds were one
+        for i in range(s.shape[0]):
+            s[i] += one_over_tau * (delta[i] * e_w[i] - s[i])

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 # Findings, as bits.
 BROKEN = 1  # what somebody is told is not finite, or past what an engine's type can hold

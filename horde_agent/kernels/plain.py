@@ -6,17 +6,14 @@ weights, is an array of all features.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, parallel_kernel
-
-Reals = NDArray[Any]  # float32 or float64, the engine's type
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from horde_agent.types import Floats, Integers, Reals
 
 
 class Phi(NamedTuple):

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.tiles import switched
 from horde_agent.kernels.vectors import on_threads, prefetch_line
+from horde_agent.types import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 
 UNIT = 2.0**-24  # of a logit in whole numbers

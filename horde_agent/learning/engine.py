@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from horde_agent.types import Floats, Reals, Tiles
 
 if TYPE_CHECKING:
     from horde_agent.kernels.checks import Signals
     from horde_agent.learning.layout import Roster
 
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
-Reals = NDArray[Any]
 
 SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
 # An entry of the trace below this leaves it, beside the 1 with which an active feature enters: 1e-8 is invisible in

@@ -14,9 +14,7 @@ from horde_agent.kernels import policies as kernels
 from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.vectors import entry_of, hold
 from horde_agent.policies import Gibbs
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Floats, Tiles
 
 _LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a core's own cache
 _SMALLEST_SHARED = 2048  # policies from which on it pays to begin a parallel region for them alone

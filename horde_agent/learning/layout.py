@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.types import Integers, Reals
+
 LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 LANES_OF_A_GROUP = 1_024  # of demons of many policies; they share the list of runs
 _MOST_GROUPS = 64  # one for each step between two writings
@@ -22,9 +24,6 @@ _PAGE = 4_096  # bytes, the smallest there are
 _PART = 1 << 26  # bytes that a thread touches at a time
 
 NEWCOMER = -1
-
-Integers = NDArray[np.int64]
-Reals = NDArray[Any]
 
 
 class Roster(NamedTuple):

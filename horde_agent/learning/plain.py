@@ -19,10 +19,7 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import LARGEST_STEP, Patient, check_weights, most
 from horde_agent.learning.layout import Roster, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Reals = NDArray[Any]
+from horde_agent.types import Floats, Integers, Reals
 
 _NUMBERS = [
     "prediction",

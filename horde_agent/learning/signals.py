@@ -24,12 +24,10 @@ from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.soundness import Soundness
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
+from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["SignalMaker", "Signals", "identity"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Tiles = NDArray[np.int64]
 Observation = NDArray[Any]
 
 _FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough

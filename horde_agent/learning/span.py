@@ -33,10 +33,7 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.layout import Layout, Move, Roster, aligned_zeros, moves, rows_of, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Reals = NDArray[Any]
+from horde_agent.types import Floats, Integers, Reals
 
 LARGEST_TAIL = 1_000  # steps beyond those that are pending: what reaches further learns on the plain engine
 
@@ -86,7 +83,8 @@ _SHARED = [
     "run_first",
     "run_last",
     "run_ends",
-    "run_time", "run_place",
+    "run_time",
+    "run_place",
     "n_runs",
     "table",
     "foreseen",

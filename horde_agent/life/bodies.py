@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from horde_agent.life.process_env import Apart, is_worthwhile
+from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 
 LampMove = tuple[float, str, tuple[float, float, float]]
 """When (robot time in seconds), which lamp, and where it goes (x, y, z in metres)."""
@@ -32,7 +32,7 @@ def make_body(
     log: Path | None = None,
     realtime: bool = False,
     lamp_moves: Sequence[LampMove] = (),
-    apart: bool = False,
+    in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Return the environment of a body.
 
@@ -42,7 +42,7 @@ def make_body(
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
         lamp_moves: Changes of the pen during the life.
-        apart: Let the simulator move in a process of its own, where that gains something.
+        in_process: Let the simulator move in a process of its own, where that gains something.
 
     Raises:
         ValueError: If the program cannot move this body's lamp.
@@ -58,6 +58,6 @@ def make_body(
         return gymnasium.make(name, log=str(log), **settings)
     if lamp_moves:
         return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
-    if backend == "simulator" and apart and not realtime and is_worthwhile():
-        return Apart(name, **settings)
+    if backend == "simulator" and in_process and not realtime and is_worthwhile():
+        return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)

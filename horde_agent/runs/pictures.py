@@ -10,11 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from horde_agent.measures.nmsre import Outcomes
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
 PEN_HALF_SIDE_M = 1.0
@@ -40,7 +38,7 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Path) -> None:
+def nmsre_picture(tests: Sequence[Outcomes], sound: Bools, path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     Args:
@@ -115,8 +113,8 @@ def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> fl
     """Draw the robot's path in the pen beside a map of its visits, and return the share of cells visited.
 
     Args:
-        x_m: Positions of the body's centre, metres east of the middle of the pen, in the order of time.
-        y_m: The same, metres north.
+        x_m: Positions of the body's centre in the order of time, metres east of the pen's middle, shape (n_steps,).
+        y_m: The same, metres north, shape (n_steps,).
         path: PNG to write.
         n_shown: Steps of the path that are drawn, the latest ones.
     """
@@ -178,7 +176,7 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
     """Draw predictions over time beside what then happened: a row per sensor, a column per policy or log.
 
     Args:
-        panels: (sensor, column) to (t in s, prediction, return measured).
+        panels: (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
         path: PNG to write.
     """
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))

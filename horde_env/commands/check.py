@@ -12,11 +12,10 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
-from horde_env.backend import Backend
+from horde_env.backend import Backend, Floats
 from horde_env.commands import verdicts
 from horde_env.commands.verdicts import Line, Moment, Verdict
 from horde_env.env import PenEnv
-from horde_env.robot import Floats
 
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels need 0.35 s to their speed

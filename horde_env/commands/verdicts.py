@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from horde_env.backend import Floats
 from horde_env.hardware.safety import LOW_BUS_V, UNPLUGGED, Supervisor
-from horde_env.robot import Floats, RobotSpec
+from horde_env.robot import RobotSpec
 
 
 class Verdict(StrEnum):

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from horde_env.backend import Frame
+from horde_env.backend import Floats, Frame, Observation
 from horde_env.drives.docking import DOCKED_V, SLOW, DockingDrive
-from horde_env.robot import Floats, Observation, RobotSpec
+from horde_env.robot import RobotSpec
 
 # Of the lowest battery. At 14.0 V a tenth of the charge is left, about an hour of wandering. The firmware's own
 # routine, which needs no host, would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V it switches itself off.

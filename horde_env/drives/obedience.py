@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_env.backend import Frame
-from horde_env.robot import Floats, RobotSpec
+from horde_env.backend import Floats, Frame
+from horde_env.robot import RobotSpec
 
 MOVING_UNITS = 10.0  # asked of some wheel, from which on it must show a voltage
 STANDING_UNITS = 0.5  # below it nothing is asked

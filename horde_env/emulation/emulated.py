@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
 from horde_env.emulation.emulator import Emulator, FaultRates
 from horde_env.emulation.lockstep import LockstepClock
@@ -16,7 +16,7 @@ from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import DropsBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
 
 LinkKind = Literal["serial", "drops"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware.control import HALT, Control, MotorMode, drive
@@ -24,7 +24,7 @@ from horde_env.hardware.safety import Supervising, Supervisor
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.hardware.wire import MONITOR_CHARGING
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 
 REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
 REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves

@@ -6,9 +6,8 @@ Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c), in which a cast t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats
 
 
 class IrLightUnwrapper:

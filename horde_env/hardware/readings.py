@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec
-
-Floats = NDArray[np.float64]
 
 
 class Reading(NamedTuple):

@@ -31,7 +31,7 @@ class PacketFinder:
     Attributes:
         packets: Sound packets found.
         crc_errors: Headers whose packet was not sound.
-        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + n_pending.
+        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + size - n_wanted.
     """
 
     header: bytes = HEADER

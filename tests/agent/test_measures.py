@@ -9,15 +9,9 @@ import pytest
 
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning.layout import NEWCOMER, Roster
-from horde_agent.measures.rupee import (
-    RUPEE,
-    UDE,
-    UnbiasedTrace,
-    effective_sample_size,
-    rupee_beta0,
-    rupee_config,
-    updates_until_valid,
-)
+from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
+from horde_agent.measures.rupee import RUPEE, rupee_beta0, rupee_config
+from horde_agent.measures.ude import UDE, UnbiasedTrace
 from tests.agent.shared import binary, reference
 from tests.oracles.gtd import DenseGTD
 from tests.oracles.rupee import DenseRUPEE

@@ -13,8 +13,8 @@ from horde_agent.interface import Interface
 from horde_agent.kernels.span.arrays import CHUNK
 from horde_agent.learning import PlainEngine, SpanEngine
 from horde_agent.learning.layout import NEWCOMER, Roster
+from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.shared import binary

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_agent.tiles import TileCoder, switched_tiles
+from horde_agent.kernels.tiles import switched
+from horde_agent.tiles import TileCoder
 from tests.agent.shared import reference, robot_interface
 
 LAYOUTS = sorted((Path(__file__).resolve().parents[2] / "assets" / "layouts").glob("*.toml"))
@@ -132,8 +133,10 @@ def test_a_bad_layout_is_refused_in_words(text: str, words: str) -> None:
 
 
 def test_switched_tiles_are_those_that_went_on_and_off() -> None:
-    on, off = switched_tiles(np.array([0, 5, 9]), np.array([0, 6, 9]))
-    assert (on.tolist(), off.tolist()) == ([6], [5])
+    on, off, balance = np.full(3, -1), np.full(3, -1), np.zeros(10, dtype=np.int64)
+    assert switched(np.array([0, 5, 9]), np.array([0, 6, 9]), balance, on, off) == (1, 1)
+    assert (on[0], off[0]) == (6, 5)
+    assert not balance.any()
 
 
 def test_an_observation_out_of_range_writes_nothing() -> None:

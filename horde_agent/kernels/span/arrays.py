@@ -9,16 +9,14 @@ Time is counted in feature vectors, phi_0, phi_1, ...; what belongs to one lies 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel
+from horde_agent.types import Floats, Integers, Reals
 
-Reals = NDArray[Any]  # float32 or float64, the engine's type
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Places = NDArray[np.int32]
 
 # What a flush group does from one time to the next (`kind`).

@@ -14,7 +14,18 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import FLUSH, LEARNS, N_ROWS, NOW, OLDEST, RESTS, Integers, Places, Reals, SpanArrays
+from horde_agent.kernels.span.arrays import (
+    FLUSH,
+    LEARNS,
+    N_ROWS,
+    NOW,
+    OLDEST,
+    RESTS,
+    Integers,
+    Places,
+    Reals,
+    SpanArrays,
+)
 from horde_agent.kernels.vectors import lowest_bit, popcount
 
 _ONE = np.uint64(1)

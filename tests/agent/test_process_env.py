@@ -23,26 +23,26 @@ from horde_agent.life import bodies
 from horde_agent.life import process_env as apart
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, Moment
-from horde_agent.life.process_env import Apart, EnvironmentGone
+from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
 from horde_agent.runs.config import LearnConfig
 from tests.agent.doubles import N_ACTIONS, SpyHorde, toy_questions
 
-ODD, TOY = "tests.agent.apart_bodies:Odd-v0", "tests.agent.apart_bodies:Toy-v0"
+ODD, TOY = "tests.agent.process_bodies:Odd-v0", "tests.agent.process_bodies:Toy-v0"
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Apart]:
-    env = Apart(ODD)
+def shared() -> Iterator[ProcessEnv]:
+    env = ProcessEnv(ODD)
     yield env
     env.close()
 
 
 @pytest.fixture
-def odd(shared: Apart) -> Apart:
+def odd(shared: ProcessEnv) -> ProcessEnv:
     shared.reset()
     return shared
 
@@ -65,7 +65,7 @@ def ends(pid: int, within_s: float = 30.0) -> bool:
 # ---- the same numbers ------------------------------------------------------------------------------------------------
 
 
-def test_steps_are_those_of_the_same_environment_here(odd: Apart) -> None:
+def test_steps_are_those_of_the_same_environment_here(odd: ProcessEnv) -> None:
     """Through infos that change their keys and types, numbers too large for a word, texts, and other observations."""
     here = gymnasium.make(ODD)
     here.reset()
@@ -78,23 +78,23 @@ def test_steps_are_those_of_the_same_environment_here(odd: Apart) -> None:
         assert repr(mine) == repr(others)
 
 
-def test_an_observation_is_the_callers_to_keep(odd: Apart) -> None:
+def test_an_observation_is_the_callers_to_keep(odd: ProcessEnv) -> None:
     first = [odd.step(0)[0] for _ in range(3)][-1]
     odd.step(0)
     assert first[0, 0] == np.float32(0.003)
 
 
-def test_a_reset_hands_on_seed_and_options(odd: Apart) -> None:
+def test_a_reset_hands_on_seed_and_options(odd: ProcessEnv) -> None:
     _, info = odd.reset(seed=7, options={"manoeuvre": "centre"})
     assert info == {"seed": 7, "options": {"manoeuvre": "centre"}}
 
 
-def test_spaces_and_metadata_are_the_environments(odd: Apart) -> None:
+def test_spaces_and_metadata_are_the_environments(odd: ProcessEnv) -> None:
     assert odd.observation_space == gymnasium.spaces.Box(-1.0, 1.0, (2, 3), np.float32)
     assert odd.action_space == gymnasium.spaces.Discrete(9)
     assert odd.unwrapped is odd
     assert not hasattr(odd, "manoeuvre_frames")
-    toy = Apart(TOY)
+    toy = ProcessEnv(TOY)
     assert [channel["name"] for channel in toy.metadata["channels"]] == ["age", "saw", "last"]
     assert toy.manoeuvre_frames == []
     toy.reset()
@@ -105,13 +105,13 @@ def test_spaces_and_metadata_are_the_environments(odd: Apart) -> None:
     toy.close()
 
 
-def test_an_order_reaches_a_manoeuvre_that_is_under_way(odd: Apart) -> None:
+def test_an_order_reaches_a_manoeuvre_that_is_under_way(odd: ProcessEnv) -> None:
     """The order is in the pipe before the reset begins to wait for it; without it the wait would be told as False."""
     odd.end_manoeuvre()
     assert odd.reset(options={"wait": True})[1] == {"ended": True}
 
 
-def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: Apart) -> None:
+def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: ProcessEnv) -> None:
     """As after Ctrl-C between `send` and `receive`, with an answer in the block and one over the line."""
     for action in (0, 3):
         odd.send(action)
@@ -122,7 +122,7 @@ def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: Apart)
 # ---- the same errors -------------------------------------------------------------------------------------------------
 
 
-def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: Apart) -> None:
+def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: ProcessEnv) -> None:
     with pytest.raises(RuntimeError, match=r"^no frame from /dev/robot for 0\.5 s") as caught:
         odd.step(4)
     names = [kind.__name__ for kind in type(caught.value).__mro__]
@@ -135,15 +135,15 @@ def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: Apart) -> 
     assert odd.step(0)[4]["n"] == 4  # and it goes on
 
 
-def test_an_environment_that_cannot_be_made_says_why_here(shared: Apart) -> None:
+def test_an_environment_that_cannot_be_made_says_why_here(shared: ProcessEnv) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such robot"):
-        Apart(ODD, broken=True)
+        ProcessEnv(ODD, broken=True)
     with pytest.raises(gymnasium.error.NameNotFound):
-        Apart("Nothing-v0")
+        ProcessEnv("Nothing-v0")
 
 
 def test_an_environment_whose_process_dies_is_told_from_one_that_fails() -> None:
-    env = Apart(ODD)
+    env = ProcessEnv(ODD)
     env.reset()
     with pytest.raises(EnvironmentGone, match=r"exit code 3\)") as caught:
         env.step(6)
@@ -156,10 +156,10 @@ def test_an_environment_whose_process_dies_is_told_from_one_that_fails() -> None
 # ---- no process left behind ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [Apart.close, None])
-def test_the_process_ends_with_its_environment(end: Callable[[Apart], None] | None) -> None:
+@pytest.mark.parametrize("end", [ProcessEnv.close, None])
+def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None] | None) -> None:
     """Closed twice, or forgotten without a word."""
-    env: Apart | None = Apart(ODD)
+    env: ProcessEnv | None = ProcessEnv(ODD)
     assert env is not None
     pid = env._process.pid
     assert is_alive(pid)
@@ -173,10 +173,10 @@ def test_the_process_ends_with_its_environment(end: Callable[[Apart], None] | No
 
 SCRIPT = """
 import os, signal, sys, time
-from horde_agent.life.process_env import Apart
+from horde_agent.life.process_env import ProcessEnv
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script it is ignored
-    env = Apart("tests.agent.apart_bodies:Odd-v0")
+    env = ProcessEnv("tests.agent.process_bodies:Odd-v0")
     env.reset()
     try:
         print(env._process.pid, flush=True)
@@ -223,9 +223,9 @@ def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[st
 
 STEP = """
 import sys
-from horde_agent.life.process_env import Apart
+from horde_agent.life.process_env import ProcessEnv
 if __name__ == "__main__":
-    env = Apart("tests.agent.apart_bodies:Odd-v0")
+    env = ProcessEnv("tests.agent.process_bodies:Odd-v0")
     env.reset()
     print(env.step(0)[4]["n"])
     env.close()
@@ -270,9 +270,9 @@ def test_a_process_that_dies_before_the_first_observation_is_told_in_one_sentenc
 ) -> None:
     """Killed for lack of memory, say. Nothing was lived, so nothing is left."""
     monkeypatch.chdir(tmp_path)
-    name = "tests.agent.apart_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
+    name = "tests.agent.process_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
     settings = {"dies": True} if when == "make" else {}
-    monkeypatch.setattr(cli, "_make_env", lambda _config: Apart(name, **settings))
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ProcessEnv(name, **settings))
     assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
     err = capsys.readouterr().err
     assert f"the process of the environment {name} ended by itself (exit code 3)" in err
@@ -295,7 +295,7 @@ def toy_life(env: gymnasium.Env[Any, Any], horde: SpyHorde, steps: int) -> bytes
 
 def test_a_life_apart_is_the_life_here() -> None:
     """The record, and every call of the Horde, with excursions and drives."""
-    env, one, other = Apart(TOY), SpyHorde(toy_questions()), SpyHorde(toy_questions())
+    env, one, other = ProcessEnv(TOY), SpyHorde(toy_questions()), SpyHorde(toy_questions())
     rows = toy_life(env, one, 300)
     env.close()
     assert rows == toy_life(gymnasium.make(TOY), other, 300)
@@ -305,7 +305,7 @@ def test_a_life_apart_is_the_life_here() -> None:
 
 def test_learning_happens_while_the_body_moves() -> None:
     """Every update comes between `send` and `receive`, but those before a drive, which needs no answer first."""
-    env = Apart(TOY)
+    env = ProcessEnv(TOY)
     asked: list[bool] = []
     horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._is_asked))
     life = Life(env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0))  # type: ignore[arg-type]
@@ -320,7 +320,7 @@ def test_a_life_whose_body_dies_records_each_observation_once() -> None:
 
     The observation of step 6 may have been on its way by then.
     """
-    env, recorder = Apart(TOY), Recorder(3)
+    env, recorder = ProcessEnv(TOY), Recorder(3)
 
     def kill(moment: Moment) -> None:
         if moment.row.step == 5:
@@ -351,7 +351,7 @@ def test_the_simulators_life_apart_is_the_life_here_bit_for_bit() -> None:
         return recorder.stream().rows.tobytes(), horde.weights_sha256()
 
     name = "horde_env:CritterbotPen-v0"
-    assert live(Apart(name)) == live(gymnasium.make(name))
+    assert live(ProcessEnv(name)) == live(gymnasium.make(name))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_the_simulator_lives_apart_where_that_gains_something(
     monkeypatch: pytest.MonkeyPatch, cores: set[int], realtime: bool, is_apart: bool
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    monkeypatch.setattr(bodies, "Apart", lambda name, **_: ("apart", name))
+    monkeypatch.setattr(bodies, "ProcessEnv", lambda name, **_: ("apart", name))
     monkeypatch.setattr(gymnasium, "make", lambda name, **_: ("here", name))
     made = cli._make_env(LearnConfig(realtime=realtime))
     assert made == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")

@@ -1,49 +1,23 @@
-"""What a life tells while it is lived: durations, samples of its measures, and progress on a terminal or in a log."""
+"""Who watches a life: samples of its measures, whose estimates may be read, and progress on a terminal or in a log."""
 
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from horde_agent.measures.rupee import effective_sample_size, updates_until_valid
-
-if TYPE_CHECKING:
-    from horde_agent.horde import Horde
-    from horde_agent.life.life import Moment
-    from horde_agent.life.student import Student
-    from horde_agent.measures.nmsre import ReturnErrors
-
-LATE_S = 0.05
-"""A deadline is missed by more than this; smaller lateness is jitter (design: timing)."""
-
-
-class Durations:
-    """Durations in seconds, kept as float32 (a day at 10 Hz is 3.5 MB)."""
-
-    def __init__(self) -> None:
-        self._values = array("f")
-
-    def add(self, seconds: float) -> None:
-        """Take in one duration."""
-        self._values.append(seconds)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def summary_ms(self) -> dict[str, float] | None:
-        """Return p50, p99 and max in milliseconds; None where nothing was measured."""
-        if not self._values:
-            return None
-        p50, p99, top = np.percentile(np.asarray(self._values), [50, 99, 100]) * 1e3
-        return {"p50": float(p50), "p99": float(p99), "max": float(top)}
+from horde_agent.horde import Horde
+from horde_agent.life.life import Moment
+from horde_agent.life.student import Student
+from horde_agent.life.timing import duration
+from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
+from horde_agent.measures.nmsre import ReturnErrors
+from horde_agent.types import Integers
 
 
 class Sample(NamedTuple):
@@ -122,7 +96,7 @@ class MspbeWatch:
                 "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
             )
 
-    def rearrange(self, stays: NDArray[np.int64]) -> None:
+    def rearrange(self, stays: Integers) -> None:
         """Go on after demons came or went: those that stay keep their counts, those that are new begin at 0.
 
         Args:
@@ -270,18 +244,3 @@ def _table(facts: list[tuple[str, str]]) -> Table:
     for name, value in facts:
         table.add_row(name, value)
     return table
-
-
-def duration(seconds: float) -> str:
-    """Return a duration for people.
-
-    Example:
-        >>> duration(42.4), duration(200), duration(26168.1)
-        ('42 s', '3 min 20 s', '7 h 16 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,4 +1,4 @@
-"""Bodies that are made in a process of their own, by `gymnasium.make("tests.agent.apart_bodies:...")`."""
+"""Bodies that are made in a process of their own, by `gymnasium.make("tests.agent.process_bodies:...")`."""
 
 from __future__ import annotations
 
