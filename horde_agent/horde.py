@@ -109,8 +109,8 @@ class Horde:
         if is_long or config.needs_plain_engine:
             return self._plain_engine()
         args = (of.group, self.n_features, *self._step_sizes, config)
-        told = {"policy": of.policy, "cumulant": of.cumulant, "largest_decay": of.largest_decay}
-        return SpanEngine(*args, batch=self._batch, **told)
+        decay, cumulant = of.largest_decay, of.cumulant
+        return SpanEngine(*args, policy=of.policy, batch=self._batch, cumulant=cumulant, largest_decay=decay)
 
     def _plain_engine(self) -> PlainEngine:
         """Return a plain engine that knows nothing yet."""
@@ -276,7 +276,7 @@ class Horde:
 
     @property
     def n_updated(self) -> int:
-        """Demons that learned in the last step: those with rho > 0 that are not set aside, and for whom it was no gap."""
+        """Demons that learned in the last step: rho > 0, not set aside, and for whom it was no gap."""
         idle = self._soundness.is_aside | self._soundness.is_skipping
         return int(np.count_nonzero((self.rho > 0) & ~idle))
 

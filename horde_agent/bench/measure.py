@@ -112,7 +112,7 @@ def timed(step: Step, t: int) -> float:
     return time.perf_counter() - began
 
 
-@inner_kernel
+@inner_kernel  # type: ignore[untyped-decorator]
 def add_rows(data: NDArray[Any], first: int, width: int, order: NDArray[np.int64], soon: int, total: Any) -> Any:
     """Return the sum of some lanes of a block's rows, from `first` on, and ask for those that lie `soon` further."""
     for k in range(order.shape[0]):
@@ -146,8 +146,8 @@ def read_rows(data: NDArray[Any], width: int, order: NDArray[np.int64], sums: ND
 def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:
     """Return the GB/s at which rows are read in random order from so much memory: the best of five sweeps.
 
-    A sweep passes through the memory four times, in blocks of 1,024 rows, and reads a random quarter of each block's rows
-    every time.
+    A sweep passes through the memory four times, in blocks of 1,024 rows, and reads a random quarter of each block's
+    rows every time.
 
     Args:
         n_bytes: Size of the memory read.

@@ -1,8 +1,8 @@
 """The roofline of the span engine: the bytes that a demon's step cannot do without, over what memory gives.
 
 Eager, a step reads the rows of the features that went on or off, and once in K steps every row that was on meanwhile is
-read and written. Deferred, a block's rows come from memory once for a batch of steps. Both follow from the stream alone;
-how far back a demon looks is counted while it learns.
+read and written. Deferred, a block's rows come from memory once for a batch of steps. Both follow from the stream
+alone; how far back a demon looks is counted while it learns.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
         if tiles[k] < 0 or tiles[k] >= n_features:
             return -2 - k
         if seen[tiles[k]] == seen[n_features]:
-            return -2 - tiles.shape[0] - k
+            return int(-2 - tiles.shape[0] - k)
         seen[tiles[k]] = seen[n_features]
     return -1
 

@@ -61,7 +61,7 @@ _intrinsic: Any = intrinsic
 _function: Any = cgutils.get_or_insert_function
 
 
-# ---- vectors ----------------------------------------------------------------------------------------------------------
+# ---- vectors --------------------------------------------------------------------------------------------------------
 
 
 class Vector(types.Type):
@@ -135,7 +135,7 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
         return write(builder, *_spread_all(context, builder, arguments, signature.args, to))
 
     for pair in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
-        lower_builtin(operation, *pair)(generate)
+        lower_builtin(operation, *pair)(generate)  # type: ignore[no-untyped-call]
 
 
 def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[Any]:
@@ -284,7 +284,7 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
     return types.int64(word), generate
 
 
-# ---- held arrays ------------------------------------------------------------------------------------------------------
+# ---- held arrays ----------------------------------------------------------------------------------------------------
 
 
 class HeldType(types.Type):
@@ -311,7 +311,7 @@ class Held:
         for name, part in zip(parts._fields, parts, strict=True):
             first = len(table)
             if isinstance(part, np.ndarray):
-                items[name] = first, numba.typeof(part)
+                items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
                 table += [part.ctypes.data, *part.shape]
             else:
                 is_whole = isinstance(part, int | np.integer | np.bool_)
@@ -337,7 +337,7 @@ class _HeldModel(models.PrimitiveModel):
         super().__init__(manager, of_type, _INT64.as_pointer())  # type: ignore[no-untyped-call]
 
 
-@unbox(HeldType)
+@unbox(HeldType)  # type: ignore[no-untyped-call]
 def _take_address(_of_type: Any, held: Any, c: Any) -> Any:
     number = c.pyapi.object_getattr_string(held, "address")
     address = c.pyapi.long_as_longlong(number)
@@ -354,7 +354,7 @@ class _HeldAttributes(AttributeTemplate):
         return held.items[name][1] if name in held.items else None
 
 
-@lower_getattr_generic(HeldType)
+@lower_getattr_generic(HeldType)  # type: ignore[no-untyped-call]
 def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> Any:
     first, of_type = held.items[name]
 
@@ -381,7 +381,7 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
     return array._getvalue()
 
 
-# ---- entries ----------------------------------------------------------------------------------------------------------
+# ---- entries --------------------------------------------------------------------------------------------------------
 
 _entries: dict[tuple[Any, HeldType], CFunc] = {}
 
@@ -395,13 +395,13 @@ def entry_of(function: Any, held: Held) -> int:
     key = function, held.numba_type
     if key not in _entries:
         signature = (held.numba_type, types.int64, types.int64), types.int64
-        compiled: Any = CFunc(function, signature, locals={}, options=OPTIONS)  # type: ignore[no-untyped-call]
+        compiled: Any = CFunc(function, signature, locals={}, options=OPTIONS)
         if HAS_CACHE:
             compiled.enable_caching()
             notice_sources(compiled)
         compiled.compile()
         _entries[key] = compiled
-    return int(_entries[key].address)
+    return int(_entries[key].address)  # type: ignore[arg-type]
 
 
 @_intrinsic

@@ -100,7 +100,7 @@ def inner(a: Reals, b: Reals) -> float:
     return (t0 + t1) + (t2 + t3)
 
 
-# ---- a demon's trace and estimates ------------------------------------------------------------------------------------
+# ---- a demon's trace and estimates ----------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -162,7 +162,7 @@ def skip(i: int, demons: Demons, e: Reals) -> None:
 
 @inner_kernel
 def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
-    """Return delta, noted as the TD error; one with which a step is past what the type can hold flags, and becomes 0."""
+    """Return delta, noted as the TD error; 0 where the step would be past what the type can hold, which flags."""
     demons.td_error[i] = delta
     if abs(delta) <= demons.most and abs(delta) * rho < demons.largest_step:
         return delta
@@ -170,7 +170,7 @@ def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
     return 0.0
 
 
-# ---- all demons -------------------------------------------------------------------------------------------------------
+# ---- all demons -----------------------------------------------------------------------------------------------------
 
 
 @parallel_kernel

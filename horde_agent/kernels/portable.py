@@ -111,7 +111,7 @@ def popcount(word: np.uint64) -> int:
 @inner_kernel
 def lowest_bit(word: np.uint64) -> int:
     """Return the place of the lowest bit that is set in a word; one must be."""
-    return popcount(~word & (word - np.uint64(1)))
+    return int(popcount(~word & (word - np.uint64(1))))
 
 
 @functools.cache
@@ -124,7 +124,7 @@ def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
     return _compiled(function)
 
 
-@parallel_kernel  # type: ignore[untyped-decorator]
+@parallel_kernel
 def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
     """Let each thread call the kernel at `entry` with (held, thread, task)."""
     for thread in prange(n_threads):

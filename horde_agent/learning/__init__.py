@@ -1,6 +1,7 @@
 """How demons learn: the rules, the engines that keep to them, and the numbers that both are told.
 
-Both engines can be driven directly, without questions: `begin(tiles)`, then `learn(tiles, signals)` for each transition.
+Both engines can be driven directly, without questions: `begin(tiles)`, and `learn(tiles, signals)` for each
+transition.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class GibbsTable:
         )
         self._held: Any = None
 
-    def _tiles(self, n_active: int) -> dict[str, Tiles]:
+    def _tiles(self, n_active: int) -> dict[str, Any]:
         """Return places for so many tiles, all number n_features: one at which no policy looks."""
         gained, lost = np.zeros((2, max(n_active, 1)), dtype=np.int64)
         return {"tiles": np.full(n_active, self._n_features, dtype=np.int64), "gained": gained, "lost": lost}

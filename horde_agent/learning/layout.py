@@ -117,7 +117,7 @@ def _even(members: Integers, widest: int) -> list[Integers]:
 
 
 class Move(NamedTuple):
-    """Lanes that go from one block to another: old block `source`'s lanes `there` become block `block`'s lanes `here`."""
+    """Lanes that go from one block to another: the old `source`'s lanes `there` become `block`'s lanes `here`."""
 
     block: int
     here: Integers

@@ -107,13 +107,13 @@ class PlainEngine:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: NDArray[Any], gamma: Floats | None = None, lam: Floats | None = None) -> Floats:  # noqa: ARG002
+    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
         """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
 
         Args:
             tiles: Active features, int64 of shape (n_active,), or the value of every feature, float of shape (n,).
-            gamma, lam: Continuation and trace decay at this state, (n_groups,): they would decay a trace that is 0, so
-                that nothing depends on them.
+            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
+            lam: Trace decay at this state, likewise.
 
         Returns:
             Predictions of all demons there, float64, shape (n_demons,).
@@ -168,7 +168,7 @@ class PlainEngine:
     def catch_up(self) -> None:
         """Do nothing: each step is taken when it comes."""
 
-    # ---- what it is asked: nothing of it changes what is learned ------------------------------------------------------
+    # ---- what it is asked: nothing of it changes what is learned ----------------------------------------------------
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
@@ -202,7 +202,7 @@ class PlainEngine:
         Raises:
             ValueError: If the engine does not keep m, or its rule no w.
         """
-        return np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64)
+        return np.asarray(np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64))
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
@@ -224,7 +224,7 @@ class PlainEngine:
             raise ValueError(f"the update rule {self.config.algorithm!r} keeps no {name}")
         return np.asarray(self._demons.vectors[self._rule.VECTORS.index(name)]).copy()
 
-    # ---- demons set aside ---------------------------------------------------------------------------------------------
+    # ---- demons set aside -------------------------------------------------------------------------------------------
 
     @property
     def alarm(self) -> int:
@@ -275,7 +275,7 @@ class PlainEngine:
             self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
         self._arrive(self._phi)
 
-    # ---- demons that come and go ----------------------------------------------------------------------------------------
+    # ---- demons that come and go ------------------------------------------------------------------------------------
 
     def rearrange(self, roster: Roster) -> None:
         """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.

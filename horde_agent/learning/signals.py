@@ -249,7 +249,8 @@ class SignalMaker:
 
     def note_broken(self, soundness: Soundness) -> dict[int, str]:
         """Note for whom the step is a gap, and return who was told a number that the engine's type cannot hold."""
-        of, group, beyond = self._arrays, self.group, {}
+        of, group = self._arrays, self.group
+        beyond: dict[int, str] = {}
         gamma, lam = of.gamma.copy(), of.lam.copy()
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
@@ -269,10 +270,11 @@ class SignalMaker:
         np.nan_to_num(self._arrays.rho, copy=False, posinf=0.0)
 
     def misfits(self) -> dict[int, str]:
-        """Return the demons whose target policies gave no probabilities, with what they gave; these are asked no more."""
+        """Return the demons whose policies gave no probabilities, with what they gave; these are asked no more."""
         if not self._policies.misfits:
             return {}
-        found, policy_of = {}, self.policy_of
+        found: dict[int, str] = {}
+        policy_of = self.policy_of
         for policy, misfit in self._policies.misfits.items():
             found |= dict.fromkeys(np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}")
             self._policies.forget(policy)

@@ -160,7 +160,6 @@ class SpanEngine:
         self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        self._forget_process()
         self._row_of, self._clock = np.full(n_features, -1), np.zeros(N_CLOCKS, dtype=np.int64)
         self._feature_of, self._clock[NOW] = np.zeros(n_features, dtype=np.int64), -1
         self._lay_out(
@@ -184,12 +183,16 @@ class SpanEngine:
         parts = {**self._seats(), **self._weights(), **self._past(), **self._told(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
         self._span.bound[:] = most(self.dtype)
-        self._held, self._n_ready = None, 0
+        self._n_ready = 0
+        self._forget_process()
         self._put_memory_behind()
 
     def _forget_process(self) -> None:
         """Begin without the addresses of another process, or of what this one is a copy of."""
-        self._held = self._entry = self._signals = self._held_signals = None
+        self._held: Any = None
+        self._entry: Any = None
+        self._held_signals: Any = None
+        self._signals: Signals | None = None
         self._touching: Thread | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,7 +211,11 @@ class SpanEngine:
         span, widths = self._span, np.diff(self.layout.start)
         places = span.d.size // self.layout.n_lanes
         used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
-        parts = [a[places * s : places * s + n] for a in (span.d, span.h, span.q) for s, n in zip(span.start, used)]
+        parts = [
+            a[places * s : places * s + n]
+            for a in (span.d, span.h, span.q)
+            for s, n in zip(span.start, used, strict=False)
+        ]
         touch(span.c, *parts, n_threads=self._n_threads)
         self._make_ready(min(self.n_features, max(int(self._clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -342,13 +349,13 @@ class SpanEngine:
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Integers, gamma: Floats | None = None, lam: Floats | None = None) -> Floats:  # noqa: ARG002
+    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
         """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
 
         Args:
             tiles: Active features, all different, shape (n_active,), as many as the first time.
-            gamma, lam: Continuation and trace decay at this state, (n_groups,): they would decay a trace that is 0, so
-                that nothing depends on them.
+            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
+            lam: Trace decay at this state, likewise.
 
         Returns:
             Predictions of all demons there, float64, shape (n_demons,).
@@ -461,7 +468,7 @@ class SpanEngine:
         if self._clock[NOW] >= 0:
             self.alarm |= int(transition.flush(self._native, self._entry))
 
-    # ---- what it is asked: nothing of it changes what is learned ------------------------------------------------------
+    # ---- what it is asked: nothing of it changes what is learned ----------------------------------------------------
 
     def predict(self, tiles: Integers) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,); nothing changes."""
@@ -707,7 +714,8 @@ class SpanEngine:
         self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in _SHARED})
         moved = moves(old, self.layout, roster.stays)
         rows = {name: getattr(before, name) for name in ("theta", "w", "m")}
-        before = before._replace(**dict.fromkeys(rows, np.zeros(0, dtype=self.dtype)))
+        nothing: Any = np.zeros(0, dtype=self.dtype)
+        before = before._replace(**dict.fromkeys(rows, nothing))
         for name in tuple(rows):
             self._take_rows(rows.pop(name), old, getattr(self._span, name), moved)
         self._take_tails(before, old, moved)

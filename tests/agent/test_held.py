@@ -1,4 +1,4 @@
-"""Copies of a Horde, forks of its process, and loops from a cache: addresses and threads belong to one process alone."""
+"""Copies of a Horde, forks of its process, and loops from a cache: addresses and threads belong to one process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The span engine's kernels, a step from top to bottom: transition, step, writing, overlaps; arrays has what they share."""
+"""The span engine's kernels, from top to bottom: transition, step, writing, overlaps; arrays is what they share."""

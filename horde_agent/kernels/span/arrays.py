@@ -150,5 +150,5 @@ N_CLOCKS = 5
 
 @inner_kernel
 def row_at(r: int, first: int, width: int, stride: int) -> int:
-    """Return where row `r` begins of a block of `width` lanes, whose rows begin at `first`; chunks lie `stride` apart."""
+    """Return where row `r` begins of a block of `width` lanes, its rows beginning at `first`, chunks `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width

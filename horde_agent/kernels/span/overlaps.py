@@ -12,6 +12,7 @@ policy which is followed once in five steps has a fifth of the runs.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.span.arrays import (
@@ -21,12 +22,11 @@ from horde_agent.kernels.span.arrays import (
     NOW,
     OLDEST,
     RESTS,
-    Integers,
     Places,
-    Reals,
     SpanArrays,
 )
 from horde_agent.kernels.vectors import lowest_bit, popcount
+from horde_agent.types import Integers, Reals
 
 _ONE = np.uint64(1)
 
@@ -73,11 +73,11 @@ def list_changes(span: SpanArrays, time: int) -> None:
 @inner_kernel
 def words_in_use(span: SpanArrays) -> int:
     """Return how many words of bits have a row."""
-    return (span.clock[N_ROWS] + 63) // 64
+    return int((span.clock[N_ROWS] + 63) // 64)
 
 
 @inner_kernel
-def write_overlaps(span: SpanArrays, last: int, bits: np.uint64, out: Reals) -> None:
+def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
     """Write the overlaps of the times oldest..last with the feature vector whose bits are given."""
     mask, oldest, n_words = span.bits.shape[0] - 1, span.clock[OLDEST], words_in_use(span)
     for time in range(oldest, last + 1):

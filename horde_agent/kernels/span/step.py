@@ -4,15 +4,15 @@ With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, a demon keeps fo
 
     c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
 
-and its weights as last written, theta_0 and w_0. With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one scan
-over the steps since then gives all that a step to time j = t + 1 asks for (`scan`):
+and its weights as last written, theta_0 and w_0. With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one
+scan over the steps since then gives all that a step to time j = t + 1 asks for (`scan`):
 
     u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
 
-theta_0.phi_j moves on with the rows of the features that went on and off (`writing.py`). What is left are inner products
-of the trace, which close on themselves (`learn`):
+theta_0.phi_j moves on with the rows of the features that went on and off (`writing.py`). What is left are inner
+products of the trace, which close on themselves (`learn`):
 
     e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
     e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
@@ -27,8 +27,9 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import DECAYS, LEARNS, OLDEST, RESTS, Reals, SpanArrays
+from horde_agent.kernels.span.arrays import DECAYS, LEARNS, OLDEST, RESTS, SpanArrays
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
+from horde_agent.types import Reals
 
 
 @inner_kernel
@@ -162,7 +163,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.mspbe, lane, estimate)
         flag(span, lane, is_small, zero)
         flag(span, lane, absolute(v + estimate + e_w) <= span.most, zero)
-        keep(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q, zero)
+        keep(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
     else:
         end_trace(span, lane, zero)
         store(span.td_error, lane, choose(absolute(delta) <= span.most, delta, zero))
@@ -188,7 +189,7 @@ def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
 
 
 @inner_kernel
-def keep(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any, zero: Any) -> None:
+def keep(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
     """Keep what lanes need of a step as long as it is not written, and c as long as the trace reaches back to it."""
     start, n_lanes = span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes

@@ -24,15 +24,13 @@ from horde_agent.kernels.span.arrays import (
     NOW,
     OLDEST,
     RESTS,
-    Floats,
-    Integers,
-    Reals,
     SpanArrays,
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
 from horde_agent.kernels.span.step import end_trace, hear, learn, predict_lanes, rest, scan
 from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_runs
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, narrow_zeros, on_threads, store, wide_zeros
+from horde_agent.types import Floats, Integers, Reals
 
 BEGIN = 1 << 30  # a task of a thread
 
@@ -45,7 +43,7 @@ class Scratch(NamedTuple):
     overlap: Reals  # (T,)
 
 
-# ---- what is told -------------------------------------------------------------------------------------------------------
+# ---- what is told ---------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -86,7 +84,7 @@ def copy(numbers: Floats, out: Reals) -> None:
         out[i] = numbers[i]
 
 
-# ---- what is prepared for all ---------------------------------------------------------------------------------------------
+# ---- what is prepared for all ---------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -139,7 +137,7 @@ def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
             span.n_pending[g] += span.kind[g, (now + k) & mask] != RESTS
 
 
-# ---- what each thread does ------------------------------------------------------------------------------------------------
+# ---- what each thread does ------------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -243,7 +241,7 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
     return 0
 
 
-# ---- what is called from Python ---------------------------------------------------------------------------------------------
+# ---- what is called from Python -------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -265,7 +263,7 @@ def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     prepare(span, now, n_steps)
     on_threads(entry, span, span.n_threads, n_steps)
     count_pending(span, now, n_steps)
-    return findings(span, longest)
+    return int(findings(span, longest))
 
 
 @inner_kernel
@@ -287,13 +285,13 @@ def step(
 ) -> int:
     """Note the step to the state at `tiles_tp1`; take the last `n_steps`, if any, and return what was found."""
     note(span, signals, tiles_tp1, m_step, is_last)
-    return take_steps(span, entry, n_steps) if n_steps > 0 else 0
+    return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
 
 
 @kernel
 def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Do `take_steps`."""
-    return take_steps(span, entry, n_steps)
+    return int(take_steps(span, entry, n_steps))
 
 
 @kernel
@@ -303,7 +301,7 @@ def flush(span: SpanArrays, entry: Any) -> int:
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] > 0:
             longest = max(longest, flush_group(span, entry, g, span.clock[NOW]))
-    return findings(span, longest)
+    return int(findings(span, longest))
 
 
 @kernel
@@ -327,7 +325,7 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
         span.w_at[b] = span.clock[NOW]
 
 
-# ---- what is read, without a change -----------------------------------------------------------------------------------------
+# ---- what is read, without a change ---------------------------------------------------------------------------------
 
 
 @kernel

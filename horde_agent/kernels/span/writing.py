@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import BATCH, CHUNK, DECAYS, FLUSH, LEARNS, Integers, Reals, SpanArrays, row_at
+from horde_agent.kernels.span.arrays import BATCH, CHUNK, DECAYS, FLUSH, LEARNS, SpanArrays, row_at
 from horde_agent.kernels.span.step import flag, tail_needed
 from horde_agent.kernels.vectors import (
     absolute,
@@ -31,23 +31,24 @@ from horde_agent.kernels.vectors import (
     store,
     wide_zeros,
 )
+from horde_agent.types import Integers, Reals
 
 _AHEAD = 6  # rows that are asked for before they are written to
 
-# ---- sums of rows -------------------------------------------------------------------------------------------------------
+# ---- sums of rows ---------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def stride_of(span: SpanArrays) -> int:
     """Return how far chunks of rows lie apart."""
-    return CHUNK * span.policy.shape[0]
+    return int(CHUNK * span.policy.shape[0])
 
 
 @inner_kernel
 def add_rows(
     span: SpanArrays, rows: Reals, b: int, lane: int, chosen: Integers, n: int, sign: float, total: Any
 ) -> Any:
-    """Return `total` with the first n `chosen` rows added, times `sign`, and ask for those of the thread's next block."""
+    """Return `total` with the first n `chosen` rows added, times `sign`; ask for those of the thread's next block."""
     start, stride, soon = span.start[b], stride_of(span), span.next_block[b]
     first, width = CHUNK * start + lane - start, span.start[b + 1] - start
     for k in range(n):
@@ -143,7 +144,7 @@ def foresee(span: SpanArrays, b: int, lane: int, n_steps: int, of_theta: Reals, 
         store(of_w, k * n, w)
 
 
-# ---- what is pending ----------------------------------------------------------------------------------------------------
+# ---- what is pending ------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
