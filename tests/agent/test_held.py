@@ -1,4 +1,4 @@
-"""Copies of a Horde, forks of its process, and loops from a cache: addresses and threads belong to one process alone."""
+"""Copies of a Horde, forks of its process, loops from a cache: addresses and threads belong to one process alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of lanes, held arrays and entries: every name of `kernels/vectors`, LLVM's and the portable, give one answer."""
+"""Vectors of lanes, held arrays and entries: each name of `kernels/vectors`, native and portable, gives one answer."""
 
 from __future__ import annotations
 
