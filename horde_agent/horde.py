@@ -194,9 +194,9 @@ class Horde:
         state = maker.copied_state(observation, tiles)
         soundness.begin_step()
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
+        self._set_aside_all(maker.misfits(), soundness.n_steps + 1)
         if found:
             self._attend_to(found)
-        self._set_aside_all(maker.misfits(), soundness.n_steps + 1)
         self._engine.learn(state[1], maker.signals, is_last=terminated)
         soundness.end_step()
         if self._engine.alarm:

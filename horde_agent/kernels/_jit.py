@@ -115,13 +115,17 @@ def notice_sources(compiled: Any) -> None:
         cache.save_overload = _kept(cache.save_overload, cache.cache_path)
 
 
+# What unpickling raises where bytes are missing, or others, or name what is no longer there.
+_UNREADABLE = (AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError)
+
+
 def _or_nothing(load: Callable[[], Any]) -> Callable[[], Any]:
     """Return a function that loads a list of cached kernels, or an empty one where it cannot be read."""
 
     def load_or_nothing() -> Any:
         try:
             return load()
-        except (AttributeError, ImportError, EOFError, pickle.UnpicklingError):
+        except (*_UNREADABLE, pickle.UnpicklingError):
             return {}
 
     return load_or_nothing

@@ -184,13 +184,21 @@ def predict(theta: Reals, phi: Phi, out: Floats) -> None:
 def look_for_unbounded(demons: Demons, first: int, last: int) -> None:
     """Flag those of the demons first..last - 1 of whom a number is lost: theta past its bound, anything not finite."""
     for i in prange(last - first):
-        demon = first + i
-        is_sound = abs(demons.prediction[demon] + demons.mspbe[demon]) <= demons.most
-        for k in range(demons.theta.shape[1]):
-            is_sound &= abs(demons.theta[demon, k]) <= demons.bound[demon]
-            for v in range(demons.vectors.shape[0]):
-                is_sound &= abs(demons.vectors[v, demon, k]) <= demons.most
-            if demons.m.shape[0] > 0:
-                is_sound &= abs(demons.m[demon, k]) <= demons.most
-        if not is_sound:
-            demons.flagged[demon] = True
+        flag_unbounded(first + i, demons)
+
+
+@inner_kernel
+def flag_unbounded(i: int, demons: Demons) -> None:
+    """Flag a demon of whom a number is lost.
+
+    By itself: in a parallel loop numba takes a write to an array of a tuple for one that nobody reads, and drops it.
+    """
+    is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.most
+    for k in range(demons.theta.shape[1]):
+        is_sound &= abs(demons.theta[i, k]) <= demons.bound[i]
+        for v in range(demons.vectors.shape[0]):
+            is_sound &= abs(demons.vectors[v, i, k]) <= demons.most
+        if demons.m.shape[0] > 0:
+            is_sound &= abs(demons.m[i, k]) <= demons.most
+    if not is_sound:
+        demons.flagged[i] = True

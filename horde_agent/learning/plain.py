@@ -7,6 +7,7 @@ over all features of each demon that learns.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class PlainEngine:
     ) -> None:
         group = np.asarray(group, dtype=np.int64)
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self._rule, self._n_steps = rule(config.algorithm), 0
+        self._n_steps = 0
         policy = np.arange(int(group.max()) + 1) if policy is None else policy
         self._seat(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
@@ -76,6 +77,11 @@ class PlainEngine:
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
         self.latest: Floats = np.zeros(self.n_demons)
+
+    @property
+    def _rule(self) -> ModuleType:
+        """The update rule: a module, which would go into no copy."""
+        return rule(self.config.algorithm)
 
     def _seat(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
         """Note who is told what."""

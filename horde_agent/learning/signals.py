@@ -256,13 +256,15 @@ class SignalMaker:
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # what it was when it left [0, 1]
         told = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        stays = np.ones(group.size, dtype=bool)  # for whom a gap is counted: whoever is set aside has none
         for what, values in told.items():
-            is_broken = ~(np.abs(values) <= of.most)
-            for demon in np.flatnonzero(is_broken & np.isfinite(values)).tolist():
+            for demon in np.flatnonzero((np.abs(values) > of.most) & np.isfinite(values)).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
-            soundness.skip(is_broken, what, values)
+                stays[demon] = False
+        for what, values in told.items():
+            soundness.skip(~np.isfinite(values) & stays, what, values)
         for what, of_group, values in (("continuation", of.gamma, gamma), ("lam", of.lam, lam)):
-            soundness.skip(np.isnan(of_group)[group], what, values[group])
+            soundness.skip(np.isnan(of_group)[group] & stays, what, values[group])
         return beyond
 
     def forget_broken(self) -> None:

@@ -47,6 +47,7 @@ def test_the_span_engine_skips_what_the_oracle_skips(w_rule: Any, batch: int, is
 
 
 @pytest.mark.kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @pytest.mark.parametrize("batch", [1, 2], ids=["eager", "deferred"])
 def test_gaps_in_a_short_stream_equal_the_oracle(batch: int) -> None:
     """Small enough to run interpreted and bounds-checked."""

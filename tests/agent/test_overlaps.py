@@ -38,7 +38,7 @@ class Past:
 
     def __init__(self, n_times: int, seed: int = 0, n_changed: int = 5) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.engine = SpanEngine(np.arange(2), N_FEATURES, 0.1, 0.1, period=64, largest_decay=0.8)
+        self.engine = SpanEngine(np.arange(2), N_FEATURES, 0.1, 0.1, period=16, largest_decay=0.2)
         now, states = rng.choice(N_FEATURES, N_ACTIVE, replace=False), []
         for _ in range(n_times):
             stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
@@ -69,21 +69,22 @@ def walked(is_on: NDArray[np.bool_], has_coefficient: NDArray[np.bool_]) -> list
 
 
 def test_features_are_rows_in_the_order_in_which_they_are_first_on() -> None:
-    past = Past(300)
+    past = Past(90)
     rows = past.engine._row_of
     n = int(past.span.clock[N_ROWS])
-    assert past.span.clock[NOW] == 299
+    assert past.span.clock[NOW] == 89
     assert sorted(rows[rows >= 0]) == list(range(n))
     np.testing.assert_array_equal(rows[past.engine._feature_of[:n]], np.arange(n))
     first_on = past.is_on[:, :n].argmax(axis=0)
     assert (np.diff(first_on) >= 0).all()
 
 
-@pytest.mark.parametrize("n_times", [1, 40, 300])
+@pytest.mark.parametrize("n_times", [1, 20, 90])
 @pytest.mark.parametrize("n_changed", [0, 3, N_ACTIVE])
 def test_what_went_on_and_off_and_what_states_share(n_times: int, n_changed: int) -> None:
-    """At the first time everything went on; 300 times are more than the ring has."""
+    """At the first time everything went on; 90 times are more than the ring has."""
     past, last = Past(n_times, 1, n_changed), n_times - 1
+    assert len(past.span.bits) == 64
     span, slot = past.span, last & 1
     now, before = past.is_on[-1], past.is_on[-2] if n_times > 1 else np.zeros(N_FEATURES, dtype=bool)
     for kind, want in enumerate((now & ~before, before & ~now)):
@@ -100,13 +101,13 @@ def test_what_went_on_and_off_and_what_states_share(n_times: int, n_changed: int
 
 
 @pytest.mark.parametrize("busy", [0.02, 0.3, 1.0])
-@pytest.mark.parametrize(("n_tail", "n"), [(0, 64), (0, 1), (7, 0), (30, 57), (1, 2)])
+@pytest.mark.parametrize(("n_tail", "n"), [(0, 50), (0, 1), (7, 0), (20, 35), (1, 2)])
 def test_runs_are_those_of_the_times_with_a_coefficient(n_tail: int, n: int, busy: float) -> None:
     """A tail, then steps that are pending, between which nobody learned; the present is the last, and often on."""
-    past, last = Past(200, n), 199
+    past, last = Past(90, n), 89
     for _ in range(5):
         first, since = last - n - n_tail, last - n
-        kinds = np.where(past.rng.random(200) < busy, past.rng.choice([DECAYS, LEARNS], 200), RESTS)
+        kinds = np.where(past.rng.random(90) < busy, past.rng.choice([DECAYS, LEARNS], 90), RESTS)
         for t in range(first, last):
             past.span.kind[0, t % past.span.kind.shape[1]] = kinds[t]
         past.span.flushed_at[0] = since
@@ -122,7 +123,7 @@ def test_runs_are_those_of_the_times_with_a_coefficient(n_tail: int, n: int, bus
 
 
 def test_the_runs_of_a_batch_are_those_of_all_its_times() -> None:
-    past, first, last = Past(120, 5), 105, 119
+    past, first, last = Past(80, 5), 65, 79
     past.span.run_place[BATCH, : last - first + 2] = np.arange(last - first + 2)
     _list(past.native, BATCH, first, last)
     every = np.ones(last - first + 1, dtype=bool)

@@ -71,6 +71,10 @@ def test_an_estimate_that_is_lost_sets_its_demon_aside(engine: Any, mode: Any) -
     """Each step is small enough for float32, and delta (e.w), of their product with one another, is not."""
     horde = make([ask("x", Behaviour(), lambda *_: 1e22), *siblings()], engine, mode, **F32)
     Life(horde).go_on(65)
+    assert_sound(horde)
+    if engine == "plain":  # which keeps its estimates in float64
+        assert horde.diverged == []
+        return
     assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.set_aside_because["x"])
     assert_sound(horde)
 

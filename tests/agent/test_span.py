@@ -202,6 +202,35 @@ def test_a_short_stream_equals_the_oracle(w_rule: Any, batch: int) -> None:
     assert_equals_oracle(stream, config, period=3, gaps=(9, 10), resets=(15,), look_every=5, batch=batch)
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("batch", [1, 2], ids=["eager", "deferred"])
+@pytest.mark.parametrize("n_learned", [0, 3])
+def test_a_stream_may_begin_again_and_again(n_learned: int, batch: int) -> None:
+    """More often than the ring has times, with steps pending and without: a robot that is carried about, say."""
+    stream = random_stream(9, 3 * (80 + n_learned), [0, 0, 1], n_features=9, n_active=3)
+    config, of = LearnerConfig(dtype="float64", mspbe_tau=20.0), stream.group
+    engine = SpanEngine(of, 9, 0.02, 0.01, config, period=5, largest_decay=0.2, batch=batch)
+    oracle, t = DenseGTD(3, 9, 0.02, 0.01, tau=20.0), 0
+    stream.lam[:] = 0.2
+    for _ in range(3):
+        for _ in range(80):
+            v = engine.begin(stream.tiles[t])
+            want = oracle.begin(binary(stream.tiles[t], 9), stream.gamma[t][of], stream.lam[t][of])
+            t += 1
+        np.testing.assert_allclose(v, want, rtol=0, atol=1e-13)
+        assert engine._n_times < 80
+        t -= 1
+        for _ in range(n_learned):
+            told = stream.signals(t)
+            t += 1
+            engine.learn(stream.tiles[t], told)
+            told_each = told.rho_t[of], told.gamma_tp1[of], told.lam_tp1[of], told.c_tp1, told.z_tp1
+            oracle.learn(binary(stream.tiles[t], 9), *told_each)
+        t += 1
+    engine.catch_up()
+    np.testing.assert_allclose(engine.weights(), (oracle.theta, oracle.w), rtol=0, atol=1e-13)
+
+
 def test_steps_that_are_noted_are_taken_when_somebody_asks() -> None:
     """Batches of eight: what `learn` returns is that of the last full batch, and every answer that of the last step."""
     stream = slow_stream(17, 60, GROUPS, [0, 0.3, 1.6], [0.5, 0.9], [0.9])

@@ -1,4 +1,4 @@
-"""Vectors of lanes, held arrays and entries: each name of `kernels/vectors` gives one answer, LLVM's and portable."""
+"""Vectors of lanes, held arrays and entries: each name of `kernels/vectors`, native and portable, gives one answer."""
 
 from __future__ import annotations
 

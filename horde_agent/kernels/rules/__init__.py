@@ -10,6 +10,7 @@ A rule is a module with
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from types import ModuleType
@@ -20,6 +21,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
+@functools.cache
 def rule(name: str) -> ModuleType:
     """Return the module of a rule.
 

@@ -51,6 +51,8 @@ def learn(i: int, demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
     add(theta, -alpha * gamma * (1.0 - lam) * e_w, phi_tp1)
     add(w, -alpha_w * q * (1.0 if demons.every_step else rho), phi_t)
 
+    if not abs(q) * max(1.0, alpha_w) <= demons.most:
+        demons.flagged[i] = True  # w is lost
     estimate(i, demons, delta, e, e_w)
     demons.gamma_t[i], demons.lam_t[i] = gamma, lam
 

@@ -143,7 +143,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.td_error, lane, delta)
         delta = choose(is_small, delta, zero)
         e_phi = load(span.e_phi, lane, zero)
-        e_w = rho * (q + g_t * load(span.e_w, lane, zero))
+        e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0, though w may be lost
         e_e = rho * rho * (norm + g_t * (e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
         e_phi_t, e_phi_tp1 = rho * (norm + g_t * e_phi), rho * (common + g_e_phi)
         h = gamma * (1.0 - lam) * e_w

@@ -306,7 +306,16 @@ def flush(span: SpanArrays, entry: Any) -> int:
 
 @kernel
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
-    """Go on at another feature vector with every trace at zero, and predict there. What is pending stays so."""
+    """Go on at another feature vector with every trace at zero, and predict there.
+
+    What is pending stays so for a while: no more times than the ring has lie between it and the present, however often
+    a stream begins.
+    """
+    for g in range(span.flushed_at.shape[0]):
+        if span.n_pending[g] == 0:
+            span.flushed_at[g], span.tail_from[g] = max(span.clock[NOW], 0), max(span.clock[NOW], 0)
+        elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
+            flush_group(span, entry, g, span.clock[NOW])
     observe(span, tiles)
     now, mask = span.clock[NOW], span.bits.shape[0] - 1
     for g in range(span.kind.shape[0]):
