@@ -10,6 +10,7 @@ do not depend on the number of threads either, because no sum crosses a block of
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import os
@@ -178,6 +179,21 @@ def choose_threading_layer() -> str:
 THREADING_LAYER = choose_threading_layer()
 
 _PROCESS = os.getpid()
+
+
+def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a parallel loop that Python calls; in a process that was forked, the same loop with one thread.
+
+    OpenMP ends a forked process that begins a parallel region, of however few threads. The other loop is not kept in
+    the cache, where numba would take one for the other.
+    """
+    side_by_side, alone = parallel_kernel(function), numba.njit(**OPTIONS)(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return (side_by_side if os.getpid() == _PROCESS else alone)(*arguments)
+
+    return call
 
 
 def threads_here(n_threads: int) -> int:

@@ -48,7 +48,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import populate_array
 
-from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, notice_sources, parallel_kernel
+from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, kernel, notice_sources, parallel_kernel
 
 NARROW, WIDE = 16, 64  # lanes
 ROW_BYTES = 512  # of a vector that sums rows: eight of a processor's widest registers
@@ -413,8 +413,16 @@ def _call(typing_context: Any, entry: Any, held: Any, thread: Any, task: Any) ->
     return types.int64(types.int64, held, types.int64, types.int64), generate
 
 
-@parallel_kernel
+@kernel
 def on_threads(entry: int, held: Any, n_threads: int, task: int) -> None:
-    """Let each thread call the kernel at `entry` with (held, thread, task)."""
+    """Let each thread call the kernel at `entry` with (held, thread, task); one does without a parallel region."""
+    if n_threads == 1:
+        _call(entry, held, 0, task)
+    else:
+        _side_by_side(entry, held, n_threads, task)
+
+
+@parallel_kernel
+def _side_by_side(entry: int, held: Any, n_threads: int, task: int) -> None:
     for thread in prange(n_threads):
         _call(entry, held, np.int64(thread), task)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, outer_kernel
 from horde_agent.types import Floats, Integers, Reals
 
 
@@ -173,14 +173,14 @@ def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
 # ---- all demons -----------------------------------------------------------------------------------------------------
 
 
-@parallel_kernel
+@outer_kernel
 def predict(theta: Reals, phi: Phi, out: Floats) -> None:
     """Write theta.phi of every demon, (n_demons,)."""
     for i in prange(theta.shape[0]):
         out[i] = dot(theta[i], phi)
 
 
-@parallel_kernel
+@outer_kernel
 def look_for_unbounded(demons: Demons, first: int, last: int) -> None:
     """Flag those of the demons first..last - 1 of whom a number is lost: theta past its bound, anything not finite."""
     for i in prange(last - first):

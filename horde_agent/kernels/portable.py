@@ -14,7 +14,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
 
 
 def hold(parts: Any) -> Any:
@@ -124,8 +124,16 @@ def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
     return _compiled(function)
 
 
-@parallel_kernel
+@kernel
 def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
-    """Let each thread call the kernel at `entry` with (held, thread, task)."""
+    """Let each thread call the kernel at `entry` with (held, thread, task); one does without a parallel region."""
+    if n_threads == 1:
+        entry(held, np.int64(0), task)
+    else:
+        _side_by_side(entry, held, n_threads, task)
+
+
+@parallel_kernel
+def _side_by_side(entry: Any, held: Any, n_threads: int, task: int) -> None:
     for thread in prange(n_threads):
         entry(held, np.int64(thread), task)

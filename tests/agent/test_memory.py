@@ -50,7 +50,7 @@ def test_memory_lies_behind_rows_before_features_are_first_on() -> None:
         engine.learn(few % n_features, Signals(zero, zero, zero, zero, zero))
         assert engine._n_ready >= min(n_features, engine._clock[N_ROWS])
         assert engine._touching is not None or engine._n_ready >= engine._clock[N_ROWS] + CHUNK
-    assert engine._clock[N_ROWS] == engine._n_ready == n_features
+    assert engine._clock[N_ROWS] == n_features <= engine._n_ready
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -73,7 +73,7 @@ class Cast:
                 z_tp1=told.z_tp1[who],
             )
             self.engine.learn(s.tiles[self.t], own)
-            self.oracle.learn(binary(s.tiles[self.t], N_FEATURES), *(values[who] for values in told))
+            self.oracle.learn(binary(s.tiles[self.t], N_FEATURES), *(values[who] for values in told[:5]))
 
     def change(self, stays: list[int], comers: list[int]) -> None:
         """Keep some demons, in an order of their own, and let others come."""

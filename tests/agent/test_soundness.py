@@ -146,7 +146,7 @@ def test_weights_past_their_bound_are_the_reason_that_is_given() -> None:
             horde.set_aside_because["wild"],
         )
         assert why
-        assert float(why[2]) < 1e4 < float(why[1])
+        assert float(why[2]) < min(1e4, float(why[1]))
 
 
 @IN_ALL

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from numba import prange
 
-from horde_agent.kernels._jit import inner_kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, outer_kernel
 from horde_agent.kernels.plain import (
     Demons,
     Phi,
@@ -57,7 +57,7 @@ def learn(i: int, demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
     demons.gamma_t[i], demons.lam_t[i] = gamma, lam
 
 
-@parallel_kernel
+@outer_kernel
 def learn_all(demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
     """Let every demon take a step, or pass it over; they share nothing but phi, so that their order is free."""
     for i in prange(demons.theta.shape[0]):
