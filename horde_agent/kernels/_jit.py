@@ -182,16 +182,24 @@ _PROCESS = os.getpid()
 
 
 def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a parallel loop that Python calls; in a process that was forked, the same loop with one thread.
+    """Compile a parallel loop that Python calls, with all threads or, on request, with `n_threads=1`.
 
-    OpenMP ends a forked process that begins a parallel region, of however few threads. The other loop is not kept in
-    the cache, where numba would take one for the other.
+    Little work is quicker with one: where others keep a core busy, each region waits for a slice of its time. In a
+    process that was forked it is the same loop, with one thread: OpenMP ends one that begins a parallel region, of
+    however few threads. That loop is not kept in the cache, where numba would take one for the other.
     """
     side_by_side, alone = parallel_kernel(function), numba.njit(**OPTIONS)(function)
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        return (side_by_side if os.getpid() == _PROCESS else alone)(*arguments)
+    def call(*arguments: Any, n_threads: int = 0) -> Any:
+        if os.getpid() != _PROCESS:
+            return alone(*arguments)
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads or before)
+        try:
+            return side_by_side(*arguments)
+        finally:
+            numba.set_num_threads(before)
 
     return call
 

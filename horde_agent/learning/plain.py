@@ -17,7 +17,7 @@ from horde_agent.kernels import plain
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.plain import Demons, Phi, Told
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import LARGEST_STEP, Patient, check_weights, most
+from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, most
 from horde_agent.learning.layout import Roster, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.types import Floats, Integers, Reals
@@ -82,6 +82,11 @@ class PlainEngine:
     def _rule(self) -> ModuleType:
         """The update rule: a module, which would go into no copy."""
         return rule(self.config.algorithm)
+
+    @property
+    def _n_threads(self) -> int:
+        """Threads that share a pass over all weights: one where they are few, else all (0)."""
+        return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
     def _seat(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
         """Note who is told what."""
@@ -153,14 +158,15 @@ class PlainEngine:
             signals.z_tp1,
         )
         is_told = np.logical_and.reduce([np.abs(numbers) <= self._demons.most for numbers in told])
-        self._rule.learn_all(self._demons, Told(*told, ~is_told | self._is_aside), self._phi, phi)
+        skips = ~is_told | self._is_aside
+        self._rule.learn_all(self._demons, Told(*told, skips), self._phi, phi, n_threads=self._n_threads)
         self._look_after()
         return self._arrive(phi)
 
     def _arrive(self, phi: Phi) -> Floats:
         """Make `phi` the present feature vector, and predict there."""
         self._phi, self.latest = phi, np.empty(self.n_demons)
-        plain.predict(self._demons.theta, phi, self.latest)
+        plain.predict(self._demons.theta, phi, self.latest, n_threads=self._n_threads)
         self._demons.prediction[:] = self.latest
         return self.latest
 
@@ -168,7 +174,7 @@ class PlainEngine:
         """Look a few demons over on each step: each once in `check_every` steps."""
         at, every = self._n_steps % self.config.check_every, self.config.check_every
         first, last = (self.n_demons * k // every for k in (at, at + 1))
-        plain.look_for_unbounded(self._demons, first, last)
+        plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
         self._n_steps += 1
 
     def catch_up(self) -> None:
@@ -179,7 +185,7 @@ class PlainEngine:
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
         out = np.empty(self.n_demons)
-        plain.predict(self._demons.theta, self._features(tiles), out)
+        plain.predict(self._demons.theta, self._features(tiles), out, n_threads=self._n_threads)
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:

@@ -3,7 +3,7 @@
 A rule is a module with
 
     VECTORS: the names of its weight vectors beside theta; "e", if it has one, is the trace that a gap clears
-    learn_all(demons, told, phi_t, phi_tp1): a parallel kernel that lets every demon take a step, in place
+    learn_all(demons, told, phi_t, phi_tp1): an `outer_kernel` that lets every demon take a step, in place
 
 `gtd.py` is the one to read, and to begin another from: a new file here is all that another rule needs.
 """
