@@ -83,6 +83,7 @@ class RobotSpec:
         largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,); 0 along an axis it cannot move in.
         axes: The axes it can move along, among 0 (x), 1 (y) and 2 (yaw): those of `last_request`.
         low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape (n_channels,).
+        is_mean, is_any: Which channels are aggregated so, shape (n_channels,).
         drive, body, battery: The tables of the same name in the TOML file; the last may be missing.
         tile_layout: Text of the robot's tile layout.
     """
@@ -102,6 +103,8 @@ class RobotSpec:
         self.tile_layout = tile_layout
         self._groups = {group["name"]: group for group in table["group"]}
         self._index = {channel.name: i for i, channel in enumerate(self.channels)}
+        self.is_mean = np.array([channel.aggregate == "mean2" for channel in self.channels])
+        self.is_any = np.array([channel.aggregate == "any" for channel in self.channels])
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
         self._span = self.high - self.low

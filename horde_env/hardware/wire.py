@@ -99,6 +99,8 @@ class RobotState(NamedTuple):
         monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
     """
 
+    breaks = 0  # packets follow from one another as far as they can tell
+
     raw: Floats
     charge_state: int = 0
     error_flags: int = 0
