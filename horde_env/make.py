@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
 from horde_env.env import PenEnv
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import RobotSpec, create2, critterbot
 
 if TYPE_CHECKING:
     from horde_env.hardware.backend import SerialBody
@@ -178,6 +178,28 @@ def make_emulated_env(
         latch=latch,
     )
     return PenEnv(body, body.clock, spec=body.spec, pen=body.pen, **kwargs)
+
+
+def make_create_env(
+    *, realtime: bool = False, battery_scale: float = 1.0, layout: str | Path | None = None, **kwargs: Any
+) -> PenEnv:
+    """Return the Create 2 in its simulated room ("CreatePen-v0").
+
+    Args:
+        realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
+        battery_scale: Capacity of the battery, a share of the robot's own (four hours of wandering).
+        layout: The room's file; `assets/room.toml` when None.
+        **kwargs: action_type, render_mode and task of `PenEnv`.
+
+    Raises:
+        ValueError: If an argument is out of range or unknown, or the layout is wrong.
+    """
+    from horde_env.robots.create2.room import load_room
+    from horde_env.robots.create2.simulated import SimulatedCreate
+
+    spec = create2()
+    body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale)
+    return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
 
 
 def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str:

@@ -78,6 +78,10 @@ class PhysicalBody(Backend):
         """
         raise NotImplementedError
 
+    def steer(self, control: Any) -> Any:
+        """Return what is sent in place of a control that was asked for: itself, unless the robot must do otherwise."""
+        return control
+
     def is_at_rest(self, reading: Reading) -> bool:
         """Tell whether its wheels stand still."""
         raise NotImplementedError
@@ -185,7 +189,7 @@ class PhysicalBody(Backend):
         link = self._link
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
-        asked = self.dialect.halt if self.reason else control
+        asked = self.dialect.halt if self.reason else self.steer(control)
         has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
         self._answer(bool(stop) and has_left)

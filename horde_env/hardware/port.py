@@ -235,6 +235,13 @@ class Port:
             self._serial.write(self._fill + data)
         self._cut = False
 
+    def pulse_rts(self, seconds: float = 0.1) -> None:
+        """Pull RTS for a moment, which wakes some robots; where a port has no such line, nothing happens."""
+        with self._writing, contextlib.suppress(*PORT_ERRORS, AttributeError):
+            self._serial.rts = True
+            self._closing.wait(seconds)
+            self._serial.rts = False
+
     def close(self) -> None:
         """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
         self._closing.set()

@@ -254,8 +254,12 @@ class Firmware:
         if self._is_streaming and self._stream:
             said += frame_of(sensors, self._stream)[:LINE_BYTES]
         if self._tells_way((*numbers, *(self._stream if self._is_streaming else ()))):
-            self._travel = [0.0, 0.0]
+            self.forget_way()
         return said
+
+    def forget_way(self) -> None:
+        """Clear distance and angle, as each reading of them does."""
+        self._travel = [0.0, 0.0]
 
     def _text(self) -> bytes:
         said = b""

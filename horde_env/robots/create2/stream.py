@@ -78,7 +78,7 @@ class FrameParser(PacketFinder):
         n_lost = round((self.skipped_bytes - self._told) / self.size) if found else 0
         if found:
             self._told = self.skipped_bytes
-        return [self._state(decode(frame[len(HEADER) : -1]), n_lost * (i == 0)) for i, frame in enumerate(found)]
+        return [self.follow(decode(frame[len(HEADER) : -1]), n_lost * (i == 0)) for i, frame in enumerate(found)]
 
     def forget(self) -> None:
         """Begin anew: the next frame does not follow from the last one."""
@@ -97,7 +97,8 @@ class FrameParser(PacketFinder):
             self.forget()
         self._text = heard[-(max(map(len, BANNERS)) - 1) :]
 
-    def _state(self, sensors: Sensors, n_lost: int) -> CreateState:
+    def follow(self, sensors: Sensors, n_lost: int = 0) -> CreateState:
+        """Return the state of the next frame, before which `n_lost` were lost."""
         self._tick += 1 + n_lost
         left, right = sensors.encoder_left, sensors.encoder_right
         if self._history and any(
