@@ -272,7 +272,9 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
+    return make_body(
+        config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, apart=True
+    )
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
