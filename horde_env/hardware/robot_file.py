@@ -106,15 +106,15 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         raise ValueError(f"the robot file {path} is refused: {error}") from None
 
 
-def known(robot: str = ROBOT) -> RobotFile:
-    """Return what is known of a robot: nothing where it has no file.
+def known(robot: str = ROBOT, spec: RobotSpec | None = None) -> RobotFile:
+    """Return what is known of a robot: nothing where it has no file. `spec` is as for `load`.
 
     Raises:
         ValueError: If the name is none, or the file is wrong.
         BackendUnavailable: If the file cannot be read.
     """
     path = default_path(robot)
-    return load(path) if path.exists() else RobotFile()
+    return load(path, spec) if path.exists() else RobotFile()
 
 
 def save(file: RobotFile, path: Path) -> None:

@@ -96,6 +96,15 @@ class Firmware:
             self.is_asleep, self.mode = False, OFF
             self._clear()
 
+    def fall_asleep(self) -> None:
+        """Say and hear nothing until `wake`."""
+        self._enter(PASSIVE)
+        self._sleep()
+
+    def leave(self, mode: int) -> None:
+        """Change the mode in silence, as a trigger does."""
+        self._enter(mode)
+
     def reset(self) -> None:
         """Do what opcode 7 does, or a battery that was taken out: off, with the banner."""
         self.mode, self.is_asleep = OFF, False
