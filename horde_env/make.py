@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -229,6 +230,7 @@ def make_create_serial_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.hardware import robot_file
+    from horde_env.hardware.latch import EmergencyLatch, default_path
     from horde_env.hardware.settings import PortConfig
     from horde_env.robots.create2.body import CreateBody
     from horde_env.robots.create2.guarded import connect_guarded
@@ -237,7 +239,8 @@ def make_create_serial_env(
     config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, "none")
     body: dict[str, Any] = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
     if guarded:
-        body["connect"] = connect_guarded
+        watched = EmergencyLatch(default_path(robot)) if latch is None else latch
+        body["connect"] = partial(connect_guarded, emergency=str(watched.path))
     return _physical_env(CreateBody, config, robot, body, kwargs, create2())
 
 

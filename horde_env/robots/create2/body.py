@@ -14,7 +14,7 @@ from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.link import Link
 from horde_env.hardware.opening import pause
-from horde_env.hardware.port import Port
+from horde_env.hardware.port import GAP_S, Port
 from horde_env.hardware.readings import Reading
 from horde_env.hardware.safety import Supervising
 from horde_env.hardware.stream import StreamParser
@@ -191,6 +191,7 @@ class CreateBody(PhysicalBody):
         epoch, number = self._newest_frame()
         n_since = number - self._sent[1] if epoch == self._sent[0] else 0
         obeys, came_back = self.pilot.judge(self._framing.mark.newest.state, control, n_since)
+        obeys = obeys and frame.sensor_age_s <= GAP_S  # nobody knows what it has done since
         return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back)
 
     def objection(self, frame: Frame, reading: Reading) -> str:

@@ -139,8 +139,8 @@ class Machine:
         brush = (2.0 * draws[10:]).tolist()
         milliamps = 1000.0 * amps * np.copysign(1.0, self.state[world.LEFT : world.RIGHT + 1]) + 2.0 * draws[4:6]
         dropped = self.lifted_s > 0.0
-        bump_l, bump_r = self._found[world.BUMP_L] > 0.0, self._found[world.BUMP_R] > 0.0
-        over_l, over_r = (s > OVERCURRENT_S for s in self._over_s)
+        bump_l, bump_r = bool(self._found[world.BUMP_L]), bool(self._found[world.BUMP_R])
+        over_l, over_r = (bool(s > OVERCURRENT_S) for s in self._over_s)
         is_cliff = [int(signal < CLIFF_BELOW) for signal in cliffs]
         volts = self.volts - self.sag_v
         return Sensors(

@@ -63,8 +63,10 @@ class Pilot:
             return said
         if state.mode == OFF:
             return bytes([Op.START]) + STREAM_ALL if self._may_ask(t) else b""
-        if self.is_charging:
-            return b""
+        if self.is_charging:  # a new connection has ended its way there
+            is_docked = state.sensors.charging_sources & 2
+            words = [Op.START] if is_docked else [Op.START, Op.DOCK]
+            return bytes(words) if state.mode in (SAFE, FULL) and self._may_ask(t) else b""
         if state.mode == FULL:
             return self._come_off(state.sensors, t)
         self.override = None

@@ -74,11 +74,15 @@ class FrameParser(PacketFinder):
     def feed(self, data: bytes) -> list[CreateState]:
         """Take the next bytes and return the states that are now complete, in their order."""
         self._listen(data)
-        found = self.find(data)
-        n_lost = round((self.skipped_bytes - self._told) / self.size) if found else 0
-        if found:
-            self._told = self.skipped_bytes
-        return [self.follow(decode(frame[len(HEADER) : -1]), n_lost * (i == 0)) for i, frame in enumerate(found)]
+        states = []
+        while data:
+            n = self.n_wanted  # so that each call completes one frame at most, and what it skipped lay before that
+            for frame in self.find(data[:n]):
+                n_lost = round((self.skipped_bytes - self._told) / self.size)
+                self._told = self.skipped_bytes
+                states.append(self.follow(decode(frame[len(HEADER) : -1]), n_lost))
+            data = data[n:]
+        return states
 
     def forget(self) -> None:
         """Begin anew: the next frame does not follow from the last one."""

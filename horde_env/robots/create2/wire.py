@@ -148,7 +148,7 @@ def encode_packet(sensors: Sensors, number: int) -> bytes:
 def frame_of(sensors: Sensors, numbers: tuple[int, ...] = (GROUP,)) -> bytes:
     """Return the frame that streams these packets or groups."""
     body = b"".join(bytes([number]) + encode_packet(sensors, number) for number in numbers)
-    start = bytes([19, len(body)]) + body
+    start = bytes([19, len(body) % 256]) + body
     return start + bytes([-sum(start) % 256])
 
 

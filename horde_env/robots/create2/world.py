@@ -36,7 +36,7 @@ ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
 REACHED = np.array([0.0, 0.048, 0.066, 0.097, 0.116, 0.141, 0.189, 0.475])
 
 BUMP_SIDE = math.radians(25.0)  # within this of forward both switches close
-IDLE_A, DRIVE_A_S_M, HOLD_A, STALL_A, STALL_S, SMOOTHED = 0.03, 0.45, 0.45, 0.75, 1.5, 0.3
+IDLE_A, DRIVE_A_S_M, HOLD_A, SLIP_A, GRIP_A, STALL_S, SMOOTHED = 0.03, 0.45, 0.45, 0.25, 0.75, 1.5, 0.3
 
 # Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two central sensors.
 FAR_M = 0.8
@@ -120,7 +120,8 @@ def move(
         state[HELD_L + i] = state[HELD_L + i] + TICK_S if held_i > 0.5 else 0.0
         speed = state[LEFT + i]
         amps = (IDLE_A + drag + DRIVE_A_S_M * abs(speed)) if asked[i] != 0.0 or abs(speed) > 0.005 else 0.0
-        amps += held_i * (HOLD_A + STALL_A * min(state[HELD_L + i] / STALL_S, 1.0))
+        most = GRIP_A if drag > 0.0 or stuck == 1 + i else SLIP_A  # on a hard floor wheels slip before they stall
+        amps += held_i * (HOLD_A + most * min(state[HELD_L + i] / STALL_S, 1.0))
         state[AMP_L + i] += SMOOTHED * (amps - state[AMP_L + i])
         # One channel: the encoder cannot tell forward from backward, and takes the command's word for it.
         state[COUNT_L + i] += state[SIGN_L + i] * abs(speed) * TICK_S / COUNT_M
