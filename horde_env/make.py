@@ -238,6 +238,7 @@ def make_create_serial_env(
     file = robot_file.known(robot, create2())
     config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, "none")
     body: dict[str, Any] = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
+    body["swapped_encoders"] = file.swapped_encoders
     if guarded:
         watched = EmergencyLatch(default_path(robot)) if latch is None else latch
         body["connect"] = partial(connect_guarded, emergency=str(watched.path))

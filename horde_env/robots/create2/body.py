@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,8 @@ def open_create(
     Raises:
         BackendUnavailable: If there is no robot, with what is there instead. The port is closed.
     """
-    parser = FrameParser()
+    parser = dialect.parser()
+    assert isinstance(parser, FrameParser)
     port = connect(parser)
     try:
         for attempt in range(TRIES):
@@ -130,6 +132,7 @@ class CreateBody(PhysicalBody):
     return to Safe is a gap.
 
     Args:
+        swapped_encoders: True for a robot that sends the right encoder first.
         may_stand_on_dock: Begin even where the robot stands on its powered dock, and drive it off; else that is refused.
     """
 
@@ -138,8 +141,12 @@ class CreateBody(PhysicalBody):
     drives = CREATE2_DRIVES
     may_stand_on_dock = False
 
-    def __init__(self, *args: Any, may_stand_on_dock: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, may_stand_on_dock: bool = False, swapped_encoders: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        if swapped_encoders:
+            self.dialect = CREATE2._replace(parser=partial(FrameParser, swapped_encoders=True))
         self.may_stand_on_dock = may_stand_on_dock
         self.pilot = Pilot()
         self._sent: tuple[int, int] = (0, 0)  # connection and newest frame when the last command was sent

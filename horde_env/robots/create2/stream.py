@@ -49,6 +49,9 @@ class FrameParser(PacketFinder):
     Wheel speeds are differences of encoders over ticks, never over time: six frames back, or as many as there are since
     the last break, scaled to six. Frames lost to damage count as ticks, by their bytes.
 
+    Args:
+        swapped_encoders: True for a robot that sends the right one first, as some Roomba 500 do.
+
     Attributes:
         mode_offset: 1 at a robot that reports each mode one too high, else 0 (`learn_offset`).
         newest: The last state; None before the first.
@@ -57,8 +60,9 @@ class FrameParser(PacketFinder):
 
     header, size = HEADER, FRAME_SIZE
 
-    def __init__(self) -> None:
+    def __init__(self, *, swapped_encoders: bool = False) -> None:
         super().__init__()
+        self._is_swapped = swapped_encoders
         self.mode_offset = 0
         self.newest: CreateState | None = None
         self.breaks = 0
@@ -105,6 +109,8 @@ class FrameParser(PacketFinder):
         """Return the state of the next frame, before which `n_lost` were lost."""
         self._tick += 1 + n_lost
         left, right = sensors.encoder_left, sensors.encoder_right
+        if self._is_swapped:
+            left, right = right, left
         if self._history and any(
             abs(difference(new, old)) > COUNT_MOST * (self._tick - self._history[-1][0])
             for new, old in ((left, self._history[-1][1]), (right, self._history[-1][2]))

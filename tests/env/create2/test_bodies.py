@@ -92,7 +92,7 @@ def test_a_lifted_robot_is_not_applied_within_two_frames_and_comes_back_as_a_gap
     assert applied[0] == 0
     back = applied.index(1)
     assert 15 <= back <= 21
-    assert told[back]["gap"] == 1
+    assert told[back - 1]["gap"] == 1  # seen in Safe again; what it does from here on was asked
     assert all(applied[back:])
     assert sum(info["gap"] for info in told) == 1
 
@@ -267,7 +267,7 @@ def test_nothing_is_learned_across_a_fault() -> None:
         action = int(rng.integers(5))
         info = env.step(action)[4]
         firmware = body.emulator.robot.firmware
-        assert not (info["applied"] and info["sensor_age_s"] > 0.05)
+        assert not (info["applied"] and not info["stale"] and info["sensor_age_s"] > 0.05)
         is_whole = info["applied"] and not info["stale"] and not info["gap"] and info["sensor_age_s"] == 0.0
         if is_whole and firmware.mode != SAFE:
             wrong.append((k, firmware.mode))
