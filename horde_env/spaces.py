@@ -104,7 +104,9 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
         "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
-        "actions": [action.name for action in spec.actions] if action_type == "discrete" else [AXES[i] for i in spec.axes],
+        "actions": [action.name for action in spec.actions]
+        if action_type == "discrete"
+        else [AXES[i] for i in spec.axes],
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
     }

@@ -228,6 +228,7 @@ class RobotEmulator:
             sending.append((cycle_at + next(delays) / speed, said))
             k += 1
 
+
 class Emulator(RobotEmulator):
     """The Critterbot in its pen, with its faults, on any number of lines.
 

@@ -182,7 +182,9 @@ class LineFaults:
                 del self._ends[kind]
                 self.end(kind)
         if self._is_random:
-            for kind, draw, share in zip(self.kinds, self._rng.random(len(self.kinds)).tolist(), self._share, strict=True):
+            for kind, draw, share in zip(
+                self.kinds, self._rng.random(len(self.kinds)).tolist(), self._share, strict=True
+            ):
                 if draw < share:
                     self.inject(kind)
 

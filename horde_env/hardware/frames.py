@@ -8,10 +8,10 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.errors import BackendUnavailable
+from horde_env.hardware.dialect import SERIAL, Dialect
 from horde_env.hardware.link import Link
 from horde_env.hardware.port import GAP_S
 from horde_env.hardware.readings import LinkStats, Reading, aggregate
-from horde_env.hardware.dialect import SERIAL, Dialect
 from horde_env.robot import Floats, RobotSpec
 
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s

@@ -81,7 +81,8 @@ class KeepAlive:
         elif now - self._sent_t < self._repeat_s:
             return b""
         self._sent_t = now
-        return self._command if self.ramp_left_s > 0.0 else self._coast
+        is_over = self._command == self._halt and self.ramp_left_s <= 0.0
+        return self._coast if is_over else self._command
 
     def _take(self, command: bytes) -> None:
         """Make `command` the present one; a stop that goes on has begun when it began."""

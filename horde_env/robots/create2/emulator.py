@@ -1,8 +1,8 @@
 """The Create 2 without the Create 2: its program over its body in a room, on a line that a host plugs into.
 
-    with CreateEmulator(seed=0) as robot:
-        path = robot.open_pty()        # or listen()
-        robot.start()
+with CreateEmulator(seed=0) as robot:
+    path = robot.open_pty()        # or listen()
+    robot.start()
 """
 
 from __future__ import annotations

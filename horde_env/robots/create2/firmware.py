@@ -21,7 +21,18 @@ from numpy.random import Generator
 from horde_env.robots.create2.commands import FASTEST, OPERANDS, Op
 from horde_env.robots.create2.machine import Machine
 from horde_env.robots.create2.seeking import OwnDrive, is_bumped
-from horde_env.robots.create2.wire import FULL, GROUPS, OFF, PACKETS, PASSIVE, SAFE, TICK_S, Sensors, encode_packet, frame_of
+from horde_env.robots.create2.wire import (
+    FULL,
+    GROUPS,
+    OFF,
+    PACKETS,
+    PASSIVE,
+    SAFE,
+    TICK_S,
+    Sensors,
+    encode_packet,
+    frame_of,
+)
 from horde_env.robots.create2.world import BASE_M, RADIUS_M
 
 SLEEP_S = 300.0
@@ -290,9 +301,7 @@ class Firmware:
         """Tell whether Safe ends: a wheel drop, a charger that was plugged in, a cliff on the way."""
         if sensors.bumps & 12 or (self.machine.is_docked and not self._was_docked):
             return True
-        is_cliff = (
-            sensors.cliff_left or sensors.cliff_front_left or sensors.cliff_front_right or sensors.cliff_right
-        )
+        is_cliff = sensors.cliff_left or sensors.cliff_front_left or sensors.cliff_front_right or sensors.cliff_right
         right, left = self.requested
         forward, turning = 0.5 * (right + left), abs(right - left)
         is_tight = turning > 0 and abs(forward) * 1000.0 * BASE_M / turning < 1000.0 * RADIUS_M

@@ -39,7 +39,7 @@ class GuardedPort:
         self._life, theirs = socket.socketpair()
         words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
         with theirs:
-            self.process = subprocess.Popen(  # noqa: S603
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(GUARDIAN), *words],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ passes through here, and so does everything that the robot says. The guardian sa
 It stands in a session of its own, so that Ctrl-C does not reach it, and asks for real-time priority where that is
 allowed. What it cannot stop: its own SIGKILL together with the life's, and a cable that is pulled, or a computer that
 loses its power, while the wheels turn. For these a microcontroller belongs between cable and robot
-(examples/create2_watchdog.ino). If the guardian alone is killed, the life notices at once and starts another.
+(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once and starts another.
 
 Nothing but the standard library is imported, and nothing of this package: it takes some 10 MB.
 """

@@ -62,7 +62,10 @@ class Room:
         ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
         aside = np.array([-ahead[1], ahead[0]])
         face = np.array([dock.x, dock.y])
-        corners = [face + along / 2 * side * aside - back * ahead for side, back in ((1, behind), (1, 0), (-1, 0), (-1, behind))]
+        corners = [
+            face + along / 2 * side * aside - back * ahead
+            for side, back in ((1, behind), (1, 0), (-1, 0), (-1, behind))
+        ]
         rows += [[*corners[0], *corners[1], DOCK_REFLECTANCE, 0.0], [*corners[2], *corners[3], DOCK_REFLECTANCE, 0.0]]
         rows.append([*corners[1], *corners[2], DOCK_REFLECTANCE, 1.0])
         return np.array(rows)

@@ -65,8 +65,13 @@ class CreateSupervisor:
     def _judge_stall(self, is_over: bool, t: float) -> None:
         if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time begins again
             self._rest_until = float("-inf")
-        self._stalled_t = (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t) if is_over else None
+        self._stalled_t = (
+            (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t) if is_over else None
+        )
         if self._stalled_t is not None and t - self._stalled_t >= STALLED_S:
-            self._stalled, self._rest_until = "a wheel's motor draws too much; the robot rests for a second", t + RESTED_S
+            self._stalled, self._rest_until = (
+                "a wheel's motor draws too much; the robot rests for a second",
+                t + RESTED_S,
+            )
         elif t >= self._rest_until:
             self._stalled = ""

@@ -40,9 +40,7 @@ class SimulatedCreate(Backend):
 
     drives = CREATE2_DRIVES
 
-    def __init__(
-        self, spec: RobotSpec | None = None, *, room: Room | None = None, battery_scale: float = 1.0
-    ) -> None:
+    def __init__(self, spec: RobotSpec | None = None, *, room: Room | None = None, battery_scale: float = 1.0) -> None:
         self.spec = create2() if spec is None else spec
         self.room = load_room() if room is None else room
         self.period_s = self.spec.period_s

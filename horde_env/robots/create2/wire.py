@@ -253,7 +253,5 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
 
 
 _LIGHTS = slice(Sensors._fields.index("light_left"), Sensors._fields.index("light_right") + 1)
-_CLIFF_SIGNALS = slice(
-    Sensors._fields.index("cliff_signal_left"), Sensors._fields.index("cliff_signal_right") + 1
-)
+_CLIFF_SIGNALS = slice(Sensors._fields.index("cliff_signal_left"), Sensors._fields.index("cliff_signal_right") + 1)
 _CLIFFS = slice(Sensors._fields.index("cliff_left"), Sensors._fields.index("cliff_right") + 1)

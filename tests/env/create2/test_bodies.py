@@ -118,7 +118,7 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         "half a command": "80 83 8c 00 10 20", "one too high": "80 83",
     }  # fmt: skip
 
-    def left(seed: int):  # noqa: ANN202
+    def left(seed: int):
         emulator = switch_on(seed)
         emulator.robot.firmware.mode_offset = int(state == "one too high")
         emulator.robot.receive(bytes.fromhex(words[state]))
@@ -214,10 +214,10 @@ def test_steady_speeds_are_the_measured_ones() -> None:
 @pytest.mark.hardware
 def test_a_robot_on_its_dock_is_left_charging() -> None:
     """One sentence with the remedy; START and no more, so that it charges."""
+    from horde_env.emulation.lockstep import LockstepClock
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.robots.create2.body import CreateBody
     from horde_env.robots.create2.emulator import CreateEmulator
-    from horde_env.emulation.lockstep import LockstepClock
     from horde_env.robots.create2.world import RADIUS_M
 
     with CreateEmulator(seed=0) as emulator:

@@ -211,7 +211,7 @@ def test_no_frame_of_ten_million_fuzzed_bytes_is_accepted_that_was_not_sent() ->
 
 
 def test_the_fastest_parser_agrees_with_a_slow_one() -> None:
-    """Oracle: at every position of the stream, 84 bytes with the header, the sum and the ranges; then on behind them."""
+    """Oracle: at every position 84 bytes with the header, the sum and the ranges; then on behind them."""
     stream, _ = fuzzed(3, 200)
     found, at = [], 0
     while at + 84 <= len(stream):
