@@ -16,7 +16,7 @@ SHARE = {"unit": "1", "lsb": 0.001, "raw": [0, 1000], "range": [0, 1]}
 TABLE = {
     "name": "own", "period_s": 0.1, "packet_period_s": 0.1, "body": {}, "drive": {"largest_request": [0.3, 0, 0]},
     "group": [
-        {"name": "distance", "members": ["ahead", "behind"], "unit": "m", "lsb": 0.001, "raw": [0, 2000], "range": [0, 2]},
+        {"name": "distance", "members": ["ahead", "behind"], **SHARE, "unit": "m", "raw": [0, 2000], "range": [0, 2]},
         {"name": "contact", "members": [""], **SHARE},
         {"name": "last_request", "members": ["x"], "sensor": False, **SHARE, "range": [-1, 1]},
     ],
@@ -46,13 +46,14 @@ class OwnBody:
     def close(self): ...
 
 
-class TestOwnBody(BackendContract):  # pytest finds it; here it is run by hand
+class TestOwnBody(BackendContract):
+    """In a test file pytest finds it; here it is run by hand."""
+
     make_backend, make_spec = staticmethod(OwnBody), staticmethod(lambda: SPEC)
 
 
 promises = [getattr(TestOwnBody(), name)() for name in dir(TestOwnBody) if name.startswith("test_")]
-env = PenEnv(OwnBody(), spec=SPEC)
-face = Interface.of(env)
+face = Interface.of(env := PenEnv(OwnBody(), spec=SPEC))
 horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
 with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=face) as life:
     life.run(STEPS)

@@ -170,7 +170,7 @@ class RobotSpec:
         return np.array([channel.angle_rad for channel in self.channels[self.group(group)]])
 
     def shares(self, request: Floats) -> Floats:
-        """Return a request (m/s, m/s, rad/s) as shares of the largest one, shape (n_axes,): what `last_request` holds."""
+        """Return a request (m/s, m/s, rad/s) as `last_request` holds it: shares of the largest one, shape (n_axes,)."""
         return np.asarray(np.asarray(request, dtype=np.float64)[self.axes] / self.largest_request[self.axes])
 
     def to_si(self, raw: Floats) -> Floats:

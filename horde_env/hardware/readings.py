@@ -100,7 +100,7 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
     for raw, reading in zip(unwrapped, readings[-2:], strict=True):
         if reading.ir_light is not None:
             raw[spec.group("ir_light")] = reading.ir_light
-    values = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
+    values: Floats = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
     if spec.is_any.any():
         values[spec.is_any] = np.max([reading.state.raw[spec.is_any] for reading in readings], axis=0)
     return values

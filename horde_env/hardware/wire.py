@@ -99,13 +99,16 @@ class RobotState(NamedTuple):
         monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
     """
 
-    breaks = 0  # packets follow from one another as far as they can tell
-
     raw: Floats
     charge_state: int = 0
     error_flags: int = 0
     cycle_time: int = 0
     monitor: int = MONITOR_DRIVE
+
+    @property
+    def breaks(self) -> int:
+        """Return 0: packets follow from one another as far as they can tell."""
+        return 0
 
 
 def is_sound(packet: bytes) -> bool:

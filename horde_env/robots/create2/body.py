@@ -133,7 +133,7 @@ class CreateBody(PhysicalBody):
 
     Args:
         swapped_encoders: True for a robot that sends the right encoder first.
-        may_stand_on_dock: Begin even where the robot stands on its powered dock, and drive it off; else that is refused.
+        may_stand_on_dock: Begin where the robot stands on its powered dock, too, and drive it off; else refuse that.
     """
 
     dialect = CREATE2

@@ -21,9 +21,9 @@ def explain_silence(config: PortConfig, heard: bytes, counts: Counts) -> str:
     url = config.url
     if not heard:
         return (
-            f"nothing comes from {url}. Is the robot asleep or off (press its Clean button once, off the dock), is this "
-            f"its port, or is it a Create 1 or Roomba 400 (57600 baud, no such packets) or a model without the Open "
-            f"Interface (i, s, j, Create 3)?"
+            f"nothing comes from {url}. Is the robot asleep or off (press its Clean button once, off the dock), is "
+            f"this its port, or is it a Create 1 or Roomba 400 (57600 baud, no such packets) or a model without the "
+            f"Open Interface (i, s, j, Create 3)?"
         )
     text = heard[:80].decode("ascii", errors="replace")
     if any(banner in heard.decode("ascii", errors="replace") for banner in BANNERS):

@@ -285,16 +285,14 @@ class Firmware:
         said = b""
         while self._texts and self._texts[0][0] <= self.n_ticks:
             said += self._texts.popleft()[1]
-        since = self.n_ticks - self._boot_tick if self._boot_tick is not None else 0
         machine = self.machine
-        if machine.is_docked and self._boot_tick is not None and since >= round(BOOT_S / TICK_S):
-            if (since - round(BOOT_S / TICK_S)) % round(1 / TICK_S) == 0:
-                minutes, seconds = divmod(since * TICK_S, 60.0)
-                volts, amps = round(1000.0 * machine.volts), round(1000.0 * machine.amps)
-                said += (
-                    f"bat:   min {minutes:.0f}  sec {seconds:.0f}  mV {volts}  mA {amps}  "
-                    f"deg-C {machine.temperature_k - 273.15:.0f}\r\n"
-                ).encode()
+        n_up = -1 if self._boot_tick is None else self.n_ticks - self._boot_tick - round(BOOT_S / TICK_S)
+        if machine.is_docked and n_up >= 0 and n_up % round(1 / TICK_S) == 0:
+            minutes, seconds = divmod(round(n_up * TICK_S), 60)
+            volts, amps = round(1000.0 * machine.volts), round(1000.0 * machine.amps)
+            celsius = machine.temperature_k - 273.15
+            line = f"bat:   min {minutes}  sec {seconds}  mV {volts}  mA {amps}  deg-C {celsius:.0f}\r\n"
+            said += line.encode()
         return said
 
     def _is_triggered(self, sensors: Sensors) -> bool:

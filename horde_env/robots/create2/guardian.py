@@ -2,8 +2,8 @@
 
     life ── socket ── guardian ── port ── robot          python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
 
-The robot has no command timeout: killed or hung, its program leaves the wheels turning. Everything that the program says
-passes through here, and so does everything that the robot says. The guardian says the stop itself
+The robot has no command timeout: killed or hung, its program leaves the wheels turning. Everything that the program
+says passes through here, and so does everything that the robot says. The guardian says the stop itself
 
     after 0.3 s without a byte from the life        two stops, 20 ms apart; the robot stays in Safe, so that a hiccup
                                                     costs no change of mode; after 5 s also START, which lets go of it
@@ -14,7 +14,8 @@ passes through here, and so does everything that the robot says. The guardian sa
 It stands in a session of its own, so that Ctrl-C does not reach it, and asks for real-time priority where that is
 allowed. What it cannot stop: its own SIGKILL together with the life's, and a cable that is pulled, or a computer that
 loses its power, while the wheels turn. For these a microcontroller belongs between cable and robot
-(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once and starts another.
+(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once and starts
+another.
 
 Nothing but the standard library is imported, and nothing of this package: it takes some 10 MB.
 """

@@ -110,7 +110,8 @@ class Machine:
         """Let 1/64 s pass.
 
         Args:
-            left, right: What the wheels are asked for, m/s.
+            left: What the left wheel is asked for, m/s.
+            right: The same of the right one.
             may_charge: Whether the rules let the dock charge the battery.
             is_awake: Whether the robot is on.
         """
@@ -126,7 +127,7 @@ class Machine:
 
     def sensors(self, **rules: int) -> Sensors:
         """Return what all sensors say now; `rules` are the packets that the robot's program fills in."""
-        rng, room = self._rng, self.room
+        rng = self._rng
         x, y, heading = self.state[:3].tolist()
         if self._look_at != (x, y, heading):  # a robot that stands sees the same
             self._look_at = x, y, heading
@@ -303,4 +304,4 @@ class Machine:
 
 
 def _wrapped(counts: float) -> int:
-    return (int(math.floor(counts)) + 32768) % 65536 - 32768
+    return (math.floor(counts) + 32768) % 65536 - 32768

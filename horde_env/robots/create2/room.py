@@ -53,7 +53,7 @@ class Room:
     buttons_per_h: float
 
     def segments(self) -> Floats:
-        """Return all that can be hit, as x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""
+        """Return all that can be hit: x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""
         wide, deep = 0.5 * self.side_m[0], 0.5 * self.side_m[1]
         rows = _outline(-wide, -deep, wide, deep, self.reflectance)
         for x, y, size_x, size_y, reflectance in self.boxes:

@@ -123,6 +123,15 @@ _LEAST = Sensors()._replace(
 )  # fmt: skip
 
 
+def _slice(first: str, last: str) -> slice:
+    return slice(Sensors._fields.index(first), Sensors._fields.index(last) + 1)
+
+
+_LIGHTS = _slice("light_left", "light_right")
+_CLIFF_SIGNALS = _slice("cliff_signal_left", "cliff_signal_right")
+_CLIFFS = _slice("cliff_left", "cliff_right")
+
+
 def decode(data: bytes) -> Sensors:
     """Return what the 80 bytes of group 100 say."""
     return Sensors(*_LAYOUT.unpack(data))
@@ -207,11 +216,12 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
 
     Args:
         sensors: The newest frame.
-        counts_left, counts_right: What the encoders counted over the last six ticks.
+        counts_left: What the left encoder counted over the last six ticks.
+        counts_right: The same of the right one.
         mode: Packet 35, put right (`stream`).
     """
     s = sensors
-    lights = s[_LIGHTS]
+    row = tuple(s)
     return np.array(
         [
             s.voltage,
@@ -223,10 +233,10 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
             s.current_left,
             s.current_right,
             counts_right - counts_left,
-            *map(loudness, lights),
+            *map(loudness, row[_LIGHTS]),
             *[s.light_bumper >> i & 1 for i in range(6)],
-            *s[_CLIFF_SIGNALS],
-            *s[_CLIFFS],
+            *row[_CLIFF_SIGNALS],
+            *row[_CLIFFS],
             s.bumps >> 1 & 1,
             s.bumps & 1,
             s.bumps >> 3 & 1,
@@ -250,8 +260,3 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
         ],
         dtype=np.float64,
     )
-
-
-_LIGHTS = slice(Sensors._fields.index("light_left"), Sensors._fields.index("light_right") + 1)
-_CLIFF_SIGNALS = slice(Sensors._fields.index("cliff_signal_left"), Sensors._fields.index("cliff_signal_right") + 1)
-_CLIFFS = slice(Sensors._fields.index("cliff_left"), Sensors._fields.index("cliff_right") + 1)

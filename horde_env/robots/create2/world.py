@@ -87,7 +87,8 @@ def move(
 
     Args:
         state: See above; changed in place.
-        left, right: What the wheels are asked for, m/s.
+        left: What the left wheel is asked for, m/s.
+        right: The same of the right one.
         noise: Two standard normals.
         drag: Current that the floor costs each wheel, A.
         stuck: 1 where something holds the left wheel, 2 the right one, 0 neither.
@@ -174,7 +175,7 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
 def is_hidden(x: float, y: float, to_x: float, to_y: float, segments: Floats) -> bool:
     """Tell whether anything but the dock stands between two points."""
     dx, dy = to_x - x, to_y - y
-    for j in range(segments.shape[0] - 3):  # the last three are the dock
+    for j in range(segments.shape[0] - 3):  # noqa: SIM110  the last three are the dock; a kernel has no any()
         if hit(x, y, dx, dy, segments[j]) < 1.0:
             return True
     return False

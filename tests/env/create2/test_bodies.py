@@ -230,7 +230,7 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
         body = CreateBody(
             config, clock, settings=settings, monotonic=clock.monotonic, sleep=clock.sleep, connect=clock.connect
         )
-        with pytest.raises(BackendUnavailable, match="stands on its dock.*Put it on the floor"):
+        with pytest.raises(BackendUnavailable, match=r"stands on its dock.*Put it on the floor"):
             body.reset(np.random.default_rng(0))
         for _ in range(10):
             emulator.advance(speak=False)
