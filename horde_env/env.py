@@ -110,9 +110,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
+        can_be_drawn = "outline_m" in self.robot.body
+        if render_mode is not None and not can_be_drawn:
+            raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
+        modes = modes if can_be_drawn else []
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
         self._drives = drives_of(backend, self.robot)
         can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None

@@ -65,6 +65,11 @@ def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
     assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
 
 
+def test_a_robot_without_an_outline_refuses_to_be_drawn() -> None:
+    with pytest.raises(ValueError, match="the create2 cannot be drawn"):
+        PenEnv(SimulatedCreate(), spec=SPEC, render_mode="rgb_array")
+
+
 def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
     env = PenEnv(SimulatedCreate(), spec=SPEC, action_type="velocity")
     assert env.action_space.shape == (2,)
