@@ -88,7 +88,9 @@ def _send_create_stop(target: Target, latch: EmergencyLatch) -> int:
         state = send_stop(target.config, time.monotonic, time.sleep)
         failure = f"a stop was sent to {port}, but nothing answers there: is it asleep or off?"
     except (BackendUnavailable, PortLost) as error:
-        state, failure = None, f"nothing was sent to the robot: {error}"
+        # A port's loss speaks of the Critterbot's timeout, which this robot has not.
+        reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
+        state, failure = None, f"nothing was sent to the robot: {reason}"
     if state is None:
         if driver := _who_answered(latch):
             print(f"{driver}, which drives the robot, has stopped it and keeps it still")

@@ -180,7 +180,7 @@ class PhysicalBody(Backend):
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not come back in time: it stops by itself 0.5 s after its last command.
+            BackendLost: If the robot did not come back in time; what then stops it is `dialect.stops`.
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
@@ -264,7 +264,8 @@ class PhysicalBody(Backend):
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
             n_packets, refusal = link.stats.packets, link.refusal
             self.close()
-            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal)
+            stops = self.dialect.stops
+            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops)
 
     def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from horde_env.errors import STOPS_BY_ITSELF
 from horde_env.hardware.control import COAST, FILL, HALT, WAKE, encode_control
 from horde_env.hardware.drops import DataSource, StateDropParser, encode_control_drop
 from horde_env.hardware.ir_light import IrLightContinuity
@@ -53,6 +54,7 @@ class Dialect(NamedTuple):
         is_free: Tells from a reading whether the robot lets its motors turn.
         continuity: Makes what only the sequence of packets can tell, from the parser.
         opening: Begins a connection; `opening.open_port` when None.
+        stops: What stops the wheels of a robot that is out of reach, in a sentence.
     """
 
     encode: Callable[[Any], bytes]
@@ -68,6 +70,7 @@ class Dialect(NamedTuple):
     is_free: Callable[[Reading], bool] = is_free
     continuity: Callable[[StreamParser], Continuity] = lambda _: IrLightContinuity()
     opening: Callable[..., Generator[None, None, Port]] | None = None
+    stops: str = STOPS_BY_ITSELF
 
 
 SERIAL = Dialect(encode_control, StateParser, WAKE, FILL, 0.03)

@@ -122,6 +122,7 @@ CREATE2 = Dialect(
     is_free=lambda reading: reading.state.mode == SAFE,
     continuity=FrameContinuity,  # type: ignore[arg-type]
     opening=open_create,
+    stops="It has no timeout of its own: if its wheels turn, lift it or press its Clean button.",
 )
 
 

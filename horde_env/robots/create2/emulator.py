@@ -121,7 +121,7 @@ class CreateFaults(LineFaults):
             firmware.fall_asleep()
         elif kind == "mode" and firmware.mode == SAFE:
             firmware.leave(PASSIVE)
-        elif kind == "text":
+        elif kind == "text" and not firmware.is_asleep:
             robot.extra = TEXT
 
     def end(self, kind: str) -> None:
@@ -137,7 +137,7 @@ class CreateFaults(LineFaults):
         elif kind == "cliff":
             machine.cliff_s = 0.0
         elif kind == "sleep":
-            robot.firmware.wake()
+            robot.firmware.rouse()
 
 
 class CreateEmulator(RobotEmulator):

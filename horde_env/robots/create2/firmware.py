@@ -103,7 +103,12 @@ class Firmware:
     def wake(self) -> None:
         """Pulse BRC: a sleeping robot off its dock wakes up, in Off."""
         self._idle_s = 0.0
-        if self.is_asleep and not self.machine.is_docked:
+        if not self.machine.is_docked:
+            self.rouse()
+
+    def rouse(self) -> None:
+        """Press a button: a sleeping robot wakes up, on its dock too, in Off."""
+        if self.is_asleep:
             self.is_asleep, self.mode = False, OFF
             self._clear()
 

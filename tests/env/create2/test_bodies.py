@@ -70,6 +70,17 @@ def test_a_robot_without_an_outline_refuses_to_be_drawn() -> None:
         PenEnv(SimulatedCreate(), spec=SPEC, render_mode="rgb_array")
 
 
+def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
+    """The Critterbot does, 0.5 s after its last command; this one drives on."""
+    from horde_env.errors import BackendLost
+    from horde_env.robots.create2.body import CreateBody
+
+    lost = str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7, stops=CreateBody.dialect.stops))
+    assert "no timeout of its own" in lost
+    assert "stops by itself" not in lost
+    assert "stops by itself 0.5 s" in str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7))
+
+
 def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
     env = PenEnv(SimulatedCreate(), spec=SPEC, action_type="velocity")
     assert env.action_space.shape == (2,)
