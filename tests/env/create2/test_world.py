@@ -73,7 +73,7 @@ def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     state, found = np.zeros(world.N_STATE), np.zeros(4)
     speeds = []
     for _ in range(64):
-        world.move(state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + [10, 0, 10, 0, 0, 0], found)
+        world.move(state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + np.array([10, 0, 10, 0, 0, 0]), found)
         speeds.append(state[world.LEFT])
     assert speeds[5] == pytest.approx(6 * 2.0 / 64, abs=1e-9)
     assert speeds[6] == pytest.approx(0.189)
