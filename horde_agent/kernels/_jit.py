@@ -102,6 +102,22 @@ def _kept(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any],
 _HAS_CACHE = choose_cache()
 
 
+def _or_nothing(load: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that loads a list of cached kernels, or an empty one where it cannot be read.
+
+    It names the types that kernels were compiled for, some of which may be a caller's own that is not installed here,
+    or of a version before; or it is torn.
+    """
+
+    def load_or_nothing() -> Any:
+        try:
+            return load()
+        except Exception:
+            return {}
+
+    return load_or_nothing
+
+
 def _njit(**options: Any) -> Any:
     """Return numba's decorator for kernels whose cache is void after a change in any file of this folder.
 
@@ -114,6 +130,7 @@ def _njit(**options: Any) -> Any:
         file = getattr(cache, "_cache_file", None)
         if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
             file._source_stamp = file._source_stamp, _SOURCES
+            file._load_index = _or_nothing(file._load_index)
             cache.save_overload = _kept(cache.save_overload, cache.cache_path)
         return compiled
 
