@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -117,21 +118,21 @@ class EmulatedRobot(Backend):
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def switch_on(self, seed: int) -> RobotEmulator:
         """Return a new emulated robot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def connect(self, url: str, **time_of: Any) -> PhysicalBody:
         """Return the host's side; `time_of` is what `PhysicalBody` takes of clocks."""
-        raise NotImplementedError
 
     def open_line(self, emulator: RobotEmulator) -> str:
         """Open a line and return its url."""
         return emulator.open_pty()
 
+    @abstractmethod
     def pose(self) -> tuple[float, float, float]:
         """Return where the robot is: metres, and a heading in radians."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -62,29 +63,29 @@ class PhysicalBody(Backend):
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def make_spec(self) -> RobotSpec:
         """Return the robot of this kind."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_supervisor(self) -> Supervising:
         """Return what judges its frames."""
-        raise NotImplementedError
 
+    @abstractmethod
     def control(self, command: Floats) -> Any:
         """Return what the dialect encodes for a request (m/s, m/s, rad/s).
 
         Raises:
             ValueError: If it is not three finite numbers.
         """
-        raise NotImplementedError
 
     def steer(self, control: Any) -> Any:
         """Return what is sent in place of a control that was asked for: itself, unless the robot must do otherwise."""
         return control
 
+    @abstractmethod
     def is_at_rest(self, reading: Reading) -> bool:
         """Tell whether its wheels stand still."""
-        raise NotImplementedError
 
     def attend(self, link: Link) -> None:
         """Say what the robot's state calls for, beside the command that was just sent."""
@@ -93,9 +94,9 @@ class PhysicalBody(Backend):
         """Return a frame with what the robot's own state tells of it; `control` is what was sent."""
         return frame
 
+    @abstractmethod
     def objection(self, frame: Frame, reading: Reading) -> str:
         """Return why the robot must not move, by its newest frame; "" where it may."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------------------
 
