@@ -273,7 +273,9 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, in_process=True)
+    return make_body(
+        config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, in_process=True
+    )
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

@@ -14,8 +14,8 @@ from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Floats, Frame, Observation, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
-from horde_env.drives.manoeuvre import CentringDrive
+from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable
+from horde_env.drives.kinds import Stay, drives_of
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import RobotSpec, critterbot
@@ -56,7 +56,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     A step sends its request at once, lets one period pass, and takes the newest frame. Observations are Box(0, 1)
     float32 of shape (n_channels,), scaled by the robot's specified ranges; readings outside are clipped and counted.
     Actions are Discrete(5) by name, or with `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request
-    (forward, left, counter-clockwise).
+    (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
     (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, where the robot
@@ -110,11 +110,17 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
+        can_be_drawn = "outline_m" in self.robot.body
+        if render_mode is not None and not can_be_drawn:
+            raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
+        modes = modes if can_be_drawn else []
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
-        can_do = [name for name in MANOEUVRES if name != "dock" or isinstance(backend, Chargeable)]
+        self._drives = drives_of(backend, self.robot)
+        can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
+        can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
@@ -124,7 +130,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.fault: BackendLost | None = None
         self._gauge = BatteryGauge(self.robot)
         self._obedience = Obedience(self.robot, is_asked=getattr(backend, "takes_requests", True))
-        self._stay: DockStay | None = None
+        self._stay: Stay | None = None
         self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
@@ -250,7 +256,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._gauge.forget()
         self._obedience.forget()
         # The first of each compiles, or makes a table: not within a period.
-        CentringDrive(self.robot, self.pen.side_m)
+        if self._drives.centring is not None:
+            self._drives.centring(self.robot, self.pen.side_m)
         self.robot.scale(self.robot.low)
         self.clock.start()
         frame = self.backend.reset(self.np_random)
@@ -259,7 +266,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
         """Drive to the middle; return the last arrival and what info tells of the drive."""
-        drive = CentringDrive(self.robot, self.pen.side_m)
+        if self._drives.centring is None:
+            return arrival, {"manoeuvre_steps": 0}
+        drive = self._drives.centring(self.robot, self.pen.side_m)
         while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
             if self._is_asked_to_end:
                 break
@@ -270,7 +279,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _dock(self, arrival: Arrival, charge_s: float) -> tuple[Arrival, dict[str, int]]:
         """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
-        stay = self._stay = DockStay(self.robot, self.backend, charge_s)
+        assert self._drives.stay is not None
+        stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
         thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
         _log.warning("the robot drives to its dock: %s", self._gauge.finding)
         try:

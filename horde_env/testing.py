@@ -107,7 +107,7 @@ class BackendContract(ABC):
                 assert np.array_equal(request, asked)
                 if self.obeys:
                     share = frame.values[spec.group("last_request")]
-                    assert np.allclose(share, asked / spec.largest_request, atol=0.05)
+                    assert np.allclose(share, spec.shares(asked), atol=0.05)
 
     def test_the_same_seed_gives_the_same_frames(self) -> None:
         """On two bodies, and on one body reset twice."""

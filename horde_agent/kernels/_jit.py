@@ -106,7 +106,8 @@ def notice_sources(compiled: Any) -> None:
     """Let what numba compiled be void in its cache after a change in any file of this folder.
 
     Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
-    So is a list of what is in the cache that cannot be read: of a version before whose types have other names, or torn.
+    So is a list of what is in the cache that cannot be read: it names types of a version before, or a caller's own that
+    are not installed here, or is torn.
     """
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)

@@ -17,11 +17,14 @@ ONE_AT_A_TIME = ("serial", "drops")
 """Backends behind which there is one robot."""
 
 _NAMES = {
-    "simulator": "CritterbotPen",
-    "emulated": "CritterbotEmulated",
-    "replay": "CritterbotReplay",
-    "serial": "CritterbotSerial",
-    "drops": "CritterbotDrops",
+    ("critterbot", "simulator"): "CritterbotPen",
+    ("critterbot", "emulated"): "CritterbotEmulated",
+    ("critterbot", "replay"): "CritterbotReplay",
+    ("critterbot", "serial"): "CritterbotSerial",
+    ("critterbot", "drops"): "CritterbotDrops",
+    ("create2", "simulator"): "CreatePen",
+    ("create2", "emulated"): "CreateEmulated",
+    ("create2", "serial"): "CreateSerial",
 }
 
 
@@ -29,6 +32,7 @@ def make_body(
     backend: str,
     port: str | None = None,
     *,
+    robot: str = "critterbot",
     log: Path | None = None,
     realtime: bool = False,
     lamp_moves: Sequence[LampMove] = (),
@@ -39,17 +43,20 @@ def make_body(
     Args:
         backend: As in `horde learn --backend`.
         port: Of a real robot.
+        robot: As in `horde learn --robot`.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
         lamp_moves: Changes of the pen during the life.
         in_process: Let the simulator move in a process of its own, where that gains something.
 
     Raises:
-        ValueError: If the program cannot move this body's lamp.
+        ValueError: If the program cannot move this body's lamp, or the robot has no such body.
     """
-    if lamp_moves and backend != "simulator":
-        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r}")
-    name = f"horde_env:{_NAMES[backend]}-v0"
+    if lamp_moves and (robot, backend) != ("critterbot", "simulator"):
+        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r} of {robot}")
+    if (robot, backend) not in _NAMES:
+        raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
+    name = f"horde_env:{_NAMES[robot, backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     if backend in ONE_AT_A_TIME:
         return gymnasium.make(name, port=port, **settings)

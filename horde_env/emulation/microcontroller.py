@@ -110,6 +110,10 @@ class Microcontroller:
         self.machine.power.charging_enabled = False
         self._start(awake=False)
 
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self.machine.close()
+
     def _start(self, awake: bool | None = None) -> None:
         self.in_mi = self._awake if awake is None else awake
         self.errors = 0

@@ -104,6 +104,11 @@ class RobotState(NamedTuple):
     cycle_time: int = 0
     monitor: int = MONITOR_DRIVE
 
+    @property
+    def breaks(self) -> int:
+        """Return 0: packets follow from one another as far as they can tell."""
+        return 0
+
 
 def is_sound(packet: bytes) -> bool:
     """Tell whether 83 bytes that start with the header are a state packet that the robot sent.
