@@ -22,7 +22,7 @@ import numpy as np
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learning.roster import NEWCOMER
+from horde_agent.learning.layout import NEWCOMER
 from horde_agent.life.docking import DockingConfig, Dockings
 from horde_agent.life.excursions import Choice, ExcursionConfig, Excursions
 from horde_agent.life.flags import flags_of, is_broken, is_unfit

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.roster import Roster
+from horde_agent.learning.layout import Roster
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.types import Floats, Tiles
 
@@ -34,8 +34,13 @@ class RUPEE:
     size. So a second engine learns them, from the TD errors as its cumulants and with theta standing still at 0, where
     its own TD errors are these very cumulants. It goes as fast as any engine, and needs three more numbers per weight.
 
+        rupee = horde.new_rupee(beta0)
+        horde.begin(observation, tiles); rupee.begin(tiles)
+        horde.learn(...); rupee.learn(tiles, horde.signals, horde.td_error)
+
     Args:
         engine: A fresh engine for the same demons, with alpha = 0, alpha_w = alpha_h, and `rupee_config`'s rules.
+        config: These rules.
 
     Source: White (2015), chapter 7; he takes alpha_h = 5 alpha, and beta0 as in `rupee_beta0`.
     """
@@ -45,20 +50,20 @@ class RUPEE:
         self._n_steps = np.zeros(engine.latest.size)
         self._copied_from: Signals | None = None
 
-    def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> None:
-        """Clear the traces, as `Engine.begin`: `tiles` of shape (n_active,), `gamma` and `lam` of shape (n_groups,)."""
-        self._engine.begin(tiles, gamma, lam)
+    def begin(self, tiles: Tiles) -> None:
+        """Clear the traces, as `Engine.begin`; `tiles` of shape (n_active,)."""
+        self._engine.begin(tiles)
 
-    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
-        """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,).
+    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:
+        """Take in a transition to `tiles`: what the demons were told, and the TD errors that they made, (n_demons,).
 
-        It is NaN for whom the step is a gap.
+        One that is NaN is a gap. `is_last` says that the stream ends there.
         """
         if signals is not self._copied_from:  # a Horde's are the same arrays on each step, and so are these
             self._copied_from = signals
             self._signals = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
         self._signals.c_tp1[:] = td_error
-        self._engine.learn(tiles, self._signals)
+        self._engine.learn(tiles, self._signals, is_last=is_last)
         self._n_steps += 1
 
     def newly_broken(self) -> dict[int, str]:
