@@ -1,17 +1,23 @@
 """The stream of a life as fixed-size binary records: what was seen, done and with what probability.
 
 Row i is the observation after i steps together with the action taken *from* it. A file is one JSON line, padded with
-spaces to a multiple of 64 bytes, followed by the rows; any prefix of it is readable, so a life that was cut off loses
-nothing but its last buffer. The JSON line names every field, its type and its place:
+spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of it is readable. The JSON line names
+every field, its type and its place:
 
     header = json.loads(open("life.rec", "rb").readline())
     rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
     (a field's shape is a list in JSON; `read` below turns it into a tuple)
+
+After an hour of the robot's time, or 64 MB, a life goes on in "life-2.rec" and so on. Each row ends with the CRC-32 of
+the bytes before it. A kill costs at most a second of rows, a loss of power ten.
 """
 
 from __future__ import annotations
 
-import json
+import logging
+import os
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -22,14 +28,36 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.segments import (
+    CRC,
+    CRC_BYTES,
+    FORMAT_VERSION,
+    RecordLost,
+    append,
+    cut,
+    encode_header,
+    part,
+    read_segment,
+    read_segments,
+    sealed,
+    sync_folder,
+)
+
+__all__ = ["FORMAT", "Flag", "Phase", "RecordLost", "Recorder", "Row", "Stream", "read", "read_rows", "row_dtype"]
+
 Observation = NDArray[np.float32]
 
 FORMAT = "horde-life"
-FORMAT_VERSION = 1
 NO_ACTION = -1
 NO_POLICY = 0
 _ROWS_IN_BUFFER = 1024
-_ALIGNMENT = 64
+_OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # what the line of a further file says anew
+
+FLUSH_S, SYNC_S = 1.0, 10.0  # what a kill, and what a loss of power may cost, in seconds
+SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
+MOST_WAITING_BYTES = 64_000_000  # of rows that wait for room on the disk: six hours at 10 Hz
+
+_log = logging.getLogger(__name__)
 
 
 class Phase(IntEnum):
@@ -105,11 +133,12 @@ def row_dtype(n_inputs: int) -> np.dtype[Any]:
             ("b", "<f8"),
             ("observation", "<f4", (n_inputs,)),
             ("pose", "<f4", (3,)),
-            ("step", "<u4"),
+            ("step", "<i8"),
             ("policy", "<u4"),
             ("action", "<i2"),
             ("phase", "u1"),
             ("flags", "u1"),
+            (CRC, "<u4"),
         ]
     )
 
@@ -121,17 +150,19 @@ class Stream:
     Attributes:
         rows: Structured array of `row_dtype`, shape (n_rows,).
         header: What the file says of itself and of the body (channels, actions, period_s, ...).
+        faults: A sentence for each thing that is not sound in the files: what was torn off, what is damaged.
     """
 
     rows: NDArray[Any]
     header: dict[str, Any] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, span: slice) -> Stream:
         """Return a part of the stream; the rows are shared, not copied."""
-        return Stream(self.rows[span], self.header)
+        return Stream(self.rows[span], self.header, self.faults)
 
     @property
     def policies(self) -> NDArray[np.uint32]:
@@ -146,66 +177,316 @@ class Stream:
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
 
 
-class RecordLost(OSError):
-    """A file of records takes no more, as where the disk is full; whole records alone are in it.
-
-    Attributes:
-        errno, strerror, filename: As of any OSError.
-    """
-
-
 class Recorder:
-    """Writes rows to a file as they come, or keeps them in memory.
+    """Writes rows to files as they come, or keeps them in memory.
+
+    A thread of its own writes: what it was given `flush_s` ago is in the file, and what it was given `sync_s` ago on
+    the disk. Where the disk is full, or a file may not grow, recording pauses with a warning, rows wait in memory, and
+    it goes on by itself where there is room again.
 
     Args:
         n_inputs: Length of an observation.
         path: File to write (its folder must exist, the file must not); None keeps the rows in memory.
         header: Further facts for the header; JSON types only.
+        segment_s: A further file is begun when the newest one holds so many seconds, by `period_s` of the header ...
+        segment_bytes: ... or so many bytes.
+        flush_s, sync_s: As above, in seconds.
+
+    Attributes:
+        n_rows: Rows so far.
+        n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
+        differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
 
     Raises:
         FileExistsError: If there is such a file already.
-        RecordLost: If the file cannot be written; so do `write`, `flush` and `close`, once: then rows are dropped.
+        RecordLost: If the file cannot be made; so does `close`, if not all rows are in it.
     """
 
-    def __init__(self, n_inputs: int, path: Path | None = None, header: dict[str, Any] | None = None) -> None:
-        dtype = row_dtype(n_inputs)
-        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
+    def __init__(
+        self,
+        n_inputs: int,
+        path: Path | None = None,
+        header: dict[str, Any] | None = None,
+        *,
+        segment_s: float = SEGMENT_S,
+        segment_bytes: int = SEGMENT_BYTES,
+        flush_s: float = FLUSH_S,
+        sync_s: float = SYNC_S,
+    ) -> None:
+        self._begin(row_dtype(n_inputs), dict(header or {}), segment_s, segment_bytes, flush_s, sync_s)
+        if path is not None:
+            self._path = path
+            self._begin_part()
+
+    def _begin(
+        self,
+        dtype: np.dtype[Any],
+        header: dict[str, Any],
+        segment_s: float = SEGMENT_S,
+        segment_bytes: int = SEGMENT_BYTES,
+        flush_s: float = FLUSH_S,
+        sync_s: float = SYNC_S,
+    ) -> None:
+        """Begin with no row and no file."""
+        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **header}
         self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
         # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
         self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
         self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
         self._used = 0
-        self._kept: list[NDArray[Any]] = []
+        self.n_rows, self.n_lost, self.differs_at = 0, 0, None
+        self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
+        self._is_after_loss = self._is_paused = False
+        self._lost: RecordLost | None = None
+        self._ahead, self._n_ahead = self._buffer[:0], 0
+        self._path: Path | None = None
         self._file: BinaryIO | None = None
-        self._is_lost = False
-        if path is not None:
-            self._file = path.open("xb", buffering=0)
-            append(self._file, encode_header(self.header), 1)
+        self._n_parts = self._n_written = self._first_step = 0
+        self._rows_of_part = 0
+        period_s = (
+            float(header.get("period_s") or 0.1) if isinstance(header.get("period_s", 0.1), (int, float)) else 0.1
+        )
+        self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
+        self._flush_s, self._sync_s, self._synced_at = flush_s, sync_s, time.monotonic()
+        self._lock, self._writing = threading.Lock(), threading.RLock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @classmethod
+    def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
+        """Return a recorder that goes on with a record, whose torn end is cut off.
+
+        Args:
+            path: The first file.
+            after: Rows that are known already.
+            is_redone: Whether the further rows there are lived once more, and only compared. Then a row that says that
+                the life ended is cut off too, for the life goes on; and from the first row that differs on, what there
+                is is cut off and recorded anew (`differs_at`).
+
+        Raises:
+            FileNotFoundError: If there is no such record.
+            ValueError: If it is of the first version, damaged after those rows, or holds fewer.
+        """
+        recorder = cls.__new__(cls)
+        segments = list(read_segments(path, FORMAT))
+        last = segments[-1]
+        if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
+            raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
+        n_before = sum(len(segment.records) for segment in segments[:-1])
+        for segment in segments:
+            known = after - int(segment.header.get("first", 0))
+            if not segment.is_sound[max(known, 0) : segment.n_whole].all():
+                raise ValueError(segment.faults(is_last=segment is last)[0])
+        rows = np.concatenate([*(segment.records for segment in segments[:-1]), last.records[: last.n_whole]])
+        if len(rows) < after:
+            raise ValueError(
+                f"{path} holds {len(rows):,} rows, though {after:,} of them are known to have been written"
+            )
+        for fault in last.faults(is_last=True):
+            _log.warning("%s", fault)
+        if is_redone and len(rows) > after and rows["phase"][-1] == Phase.END:
+            rows = rows[:-1]
+        recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
+        recorder._path, recorder._n_parts = path, len(segments)
+        recorder._rows_of_part = len(rows) - n_before
+        recorder._first_step = int(rows["step"][n_before]) if recorder._rows_of_part else 0
+        cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)
+        recorder._file = last.path.open("rb+", buffering=0)
+        recorder._file.seek(0, 2)
+        recorder._n_written = len(rows)
+        recorder.n_rows = after if is_redone else len(rows)
+        recorder._ahead = rows[after:] if is_redone else rows[:0]
+        return recorder
 
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""
-        i = self._used
-        t, b, observation, pose, step, policy, action = self._columns
-        t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
-        step[i], policy[i], action[i] = row.step, row.policy, row.action
-        self._phase[i], self._flags[i] = row.phase, row.flags
-        self._used += 1
+        with self._lock:
+            i = self._used
+            t, b, observation, pose, step, policy, action = self._columns
+            t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
+            step[i], policy[i], action[i] = row.step, row.policy, row.action
+            self._phase[i], self._flags[i] = row.phase, row.flags
+            self.n_rows += 1
+            if self._n_ahead < len(self._ahead) and self._is_as_before(i):
+                return
+            self._used += 1
+            if self._used < _ROWS_IN_BUFFER and self._thread is not None:
+                return
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """See to it that somebody writes: at once, where there is no room for another row."""
+        if self._path is None:
+            if self._used == _ROWS_IN_BUFFER:
+                self.flush()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
+            self._thread.start()
         if self._used == _ROWS_IN_BUFFER:
             self.flush()
 
+    def _is_as_before(self, i: int) -> bool:
+        """Compare a row that is lived once more with the recorded one; where they differ, cut the record off there."""
+        end = -CRC_BYTES
+        if self._buffer[i : i + 1].tobytes()[:end] == self._ahead[self._n_ahead : self._n_ahead + 1].tobytes()[:end]:
+            self._n_ahead += 1
+            return True
+        self.differs_at = int(self._buffer["step"][i])
+        self._ahead, self._n_ahead = self._ahead[:0], 0
+        self._cut_to(self.n_rows - 1)
+        return False
+
+    def _cut_to(self, n_rows: int) -> None:
+        """Leave so many rows in the files."""
+        assert self._path is not None
+        if self._file is not None:
+            self._file.close()
+        for number in range(self._n_parts, 0, -1):
+            segment = read_segment(part(self._path, number), FORMAT)
+            first = int(segment.header.get("first", 0))
+            if first <= n_rows:
+                break
+            segment.path.unlink()
+        self._n_parts, self._rows_of_part, self._n_written = number, n_rows - first, n_rows
+        cut(segment.path, int(segment.header["offset"]) + self._rows_of_part * segment.records.itemsize)
+        sync_folder(self._path.parent)
+        self._file = segment.path.open("rb+", buffering=0)
+        self._file.seek(0, 2)
+
+    def _keep_writing(self) -> None:
+        """Run in a thread: write what there is every so often."""
+        while not self._wake.wait(self._flush_s):
+            self.flush()
+            self._sync()
+
     def flush(self) -> None:
-        """Hand the buffered rows to the file, or put them with the kept ones."""
-        rows, self._used = self._buffer[: self._used], 0
-        if not len(rows) or self._is_lost:
+        """Hand the buffered rows to the file, or put them with the kept ones; where the disk is full they wait."""
+        with self._writing:
+            with self._lock:
+                if self._used:
+                    self._keep(self._buffer[: self._used].copy())
+                    self._used = 0
+            if self._path is None:
+                return
+            try:
+                while self._kept:
+                    self._put(self._kept[0])
+            except RecordLost as error:
+                self._pause(error)
+            else:
+                if self._is_paused:
+                    self._is_paused, self._lost = False, None
+                    lost = f"{self.n_lost:,} rows are missing in it" if self.n_lost else "nothing of it is missing"
+                    _log.warning("there is room again: the record of the life goes on, and %s", lost)
+
+    def _keep(self, rows: NDArray[Any]) -> None:
+        """Put rows with those that wait; where too many do, they are lost, and the next one is told as a gap."""
+        n_bytes = sum(kept.nbytes for kept in self._kept)
+        if self._path is not None and n_bytes + rows.nbytes > MOST_WAITING_BYTES:
+            self.n_lost += len(rows)
+            self._is_after_loss = True
             return
-        if self._file is None:
-            self._kept.append(rows.copy())
-            return
+        if self._is_after_loss:
+            rows["flags"][0] |= np.uint8(Flag.GAP)
+            self._is_after_loss = False
+        self._kept.append(rows)
+
+    def _put(self, rows: NDArray[Any]) -> None:
+        """Write the first of the rows that wait, as many as the newest file takes; where it is full, begin a further one.
+
+        Raises:
+            RecordLost: If not all could be written; those that were wait no more.
+        """
+        if self._is_full(int(rows["step"][0])):
+            self._begin_part()
+        assert self._file is not None, "a part was begun"
+        if not self._rows_of_part:
+            self._first_step = int(rows["step"][0])
+        ends = int(np.searchsorted(rows["step"], self._first_step + self._segment_steps))
+        fits = min(max(self._segment_bytes // rows.itemsize - self._rows_of_part, 1), max(ends, 1))
+        now, before = rows[:fits], self._file.tell()
         try:
-            append(self._file, rows.tobytes(), rows.itemsize)
-        except RecordLost:
-            self._is_lost = True
+            append(self._file, sealed(now), rows.itemsize)
+        finally:
+            n = (self._file.tell() - before) // rows.itemsize
+            self._rows_of_part += n
+            self._n_written += n
+            self._kept[:1] = [rows[n:]] if n < len(rows) else []
+
+    def _is_full(self, step: int) -> bool:
+        """Say whether a further file is to be begun for a row of this step."""
+        if self._file is None:
+            return True
+        is_long = step - self._first_step >= self._segment_steps
+        return bool(self._rows_of_part) and (
+            is_long or (self._rows_of_part + 1) * self._buffer.itemsize > self._segment_bytes
+        )
+
+    def _begin_part(self) -> None:
+        """Begin a file, the first or a further one; the one before it is complete, and on the disk.
+
+        Raises:
+            FileExistsError: If there is such a file already.
+            RecordLost: If it cannot be written.
+        """
+        assert self._path is not None
+        path = part(self._path, self._n_parts + 1)
+        header = {**self.header, "first": self._n_written}
+        try:
+            file = path.open("xb", buffering=0)
+        except FileExistsError:
             raise
+        except OSError as error:
+            raise RecordLost(error.errno, error.strerror, str(path)) from error
+        try:
+            append(file, encode_header(header), 1 << 62)
+        except RecordLost:
+            file.close()
+            path.unlink()
+            raise
+        if self._file is not None:
+            _sync_data(self._file)
+            self._file.close()
+            sync_folder(self._path.parent)
+        self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
+
+    def _pause(self, error: RecordLost) -> None:
+        """Take note that the disk takes no more for now, and say so once."""
+        self._lost = error
+        if not self._is_paused:
+            self._is_paused = True
+            _log.warning(
+                "%s cannot be written (%s): the record pauses, the life goes on; make room, and it goes on by itself. "
+                "Until then up to %d MB of rows wait in memory",
+                error.filename,
+                error.strerror,
+                MOST_WAITING_BYTES // 1_000_000,
+            )
+
+    def _sync(self) -> None:
+        """Have the disk keep what was written, where that was not done for a while."""
+        now = time.monotonic()
+        if now - self._synced_at < self._sync_s or self._file is None:
+            return
+        self._synced_at = now
+        try:
+            _sync_data(self._file)
+        except (OSError, ValueError) as error:  # ValueError: closed meanwhile
+            _log.warning("the record cannot be kept on the disk: %s", error)
+
+    def sync(self) -> None:
+        """Write what is buffered, and have the disk keep it now."""
+        self.flush()
+        with self._writing:
+            if self._file is not None and not self._file.closed:
+                _sync_data(self._file)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether rows wait for room on the disk."""
+        return self._is_paused
 
     def stream(self) -> Stream:
         """Return what was recorded so far, in memory.
@@ -213,18 +494,32 @@ class Recorder:
         Raises:
             ValueError: If the rows went to a file: `read` it.
         """
-        if self._file is not None:
+        if self._path is not None:
             raise ValueError("this recorder writes to a file; use horde_agent.record.read on it")
         self.flush()
+        for rows in self._kept:
+            sealed(rows)
         return Stream(np.concatenate([self._buffer[:0], *self._kept]), self.header)
 
     def close(self) -> None:
-        """Write what is buffered and close the file. Closing twice does nothing."""
-        try:
-            self.flush()
-        finally:
-            if self._file is not None and not self._file.closed:
-                self._file.close()
+        """Write what is buffered and close the file. Closing twice does nothing.
+
+        Raises:
+            RecordLost: If not all rows could be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+        if self._file is not None:
+            with suppress(OSError):
+                _sync_data(self._file)
+            self._file.close()
+        if self._lost is not None:
+            raise self._lost
 
     def __enter__(self) -> Recorder:
         return self
@@ -235,52 +530,13 @@ class Recorder:
         self.close()
 
 
-def append(file: BinaryIO, data: bytes, size: int) -> None:
-    """Append records to an unbuffered file; where not all fit, those that do stay, and none in part.
-
-    Args:
-        file: Where to; it stands at its end.
-        data: The records.
-        size: Of one, in bytes.
-
-    Raises:
-        RecordLost: If not all were written.
-    """
-    begin, left = file.tell(), memoryview(data)
-    try:
-        while left:
-            left = left[file.write(left) :]
-    except OSError as error:
-        with suppress(OSError):
-            file.truncate(begin + (len(data) - len(left)) // size * size)
-        raise RecordLost(error.errno, error.strerror, str(file.name)) from error
-
-
-def append_to(path: Path, data: bytes, size: int) -> None:
-    """Append records to a file that is there, as `append` does.
-
-    Raises:
-        RecordLost: If not all were written, or the file is gone.
-    """
-    try:
-        file = path.open("rb+", buffering=0)
-    except OSError as error:
-        raise RecordLost(error.errno, error.strerror, str(path)) from error
-    with file:
-        file.seek(0, 2)
-        append(file, data, size)
-
-
-def encode_header(header: dict[str, Any]) -> bytes:
-    """Return the header as one JSON line, padded so that the rows begin at `header["offset"]`, a multiple of 64."""
-    length = len(json.dumps({**header, "offset": 1 << 20}).encode()) + 1
-    offset = -(-length // _ALIGNMENT) * _ALIGNMENT
-    line = json.dumps({**header, "offset": offset}).encode()
-    return line.ljust(offset - 1) + b"\n"
+def _sync_data(file: BinaryIO) -> None:
+    """Have the disk keep a file's data."""
+    getattr(os, "fdatasync", os.fsync)(file.fileno())
 
 
 def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Read a file of records, whatever they hold; an unfinished last record is left out.
+    """Read one file of records, whatever they hold; what was torn off or is damaged is left out: see `segments`.
 
     Args:
         path: The file.
@@ -293,34 +549,34 @@ def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no such records.
     """
-    with path.open("rb") as file:
-        header = _decode_header(file.readline(1 << 20))
-        if header.get("format") != kind or header.get("version") != FORMAT_VERSION:
-            raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
-        fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
-        dtype = np.dtype(fields)
-        n_rows = (file.seek(0, 2) - header["offset"]) // dtype.itemsize
-        file.seek(header["offset"])
-        return np.fromfile(file, dtype=dtype, count=n_rows), header
+    segment = read_segment(path, kind)
+    return segment.records[segment.is_sound], segment.header
 
 
 def read(path: Path) -> Stream:
-    """Read a recorded life; an unfinished last row is left out.
+    """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
+
+    The row after one that is damaged is given as a gap: it does not follow from the one before it.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not a recorded life.
+        ValueError: If a file is not a recorded life.
     """
-    rows, header = read_rows(path, FORMAT)
-    if missing := set(row_dtype(1).names or ()) - set(rows.dtype.names or ()):
-        raise ValueError(f"the rows of {path} lack {', '.join(sorted(missing))}")
-    return Stream(rows, header)
-
-
-def _decode_header(line: bytes) -> dict[str, Any]:
-    """Return the header in a file's first line; empty where there is none."""
-    try:
-        header = json.loads(line)
-    except ValueError:
-        return {}
-    return header if isinstance(header, dict) else {}
+    segments = list(read_segments(path, FORMAT))
+    kept: list[NDArray[Any]] = []
+    faults: list[str] = []
+    is_broken = False
+    for segment in segments:
+        rows = segment.records
+        if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
+            raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
+        faults += segment.faults(is_last=segment is segments[-1])
+        sound = rows[segment.is_sound]
+        follows = np.concatenate([[not is_broken], segment.is_sound[:-1]])[: len(rows)][segment.is_sound]
+        sound["flags"][~follows] |= np.uint8(Flag.GAP)
+        is_broken = bool(segment.n_torn) or (len(rows) > 0 and not segment.is_sound[-1])
+        kept.append(sound)
+    if len({rows.dtype for rows in kept}) > 1:
+        raise ValueError(f"the files of {path} hold rows of several kinds")
+    rows = kept[0] if len(kept) == 1 else np.concatenate(kept)
+    return Stream(rows, segments[0].header, tuple(faults))

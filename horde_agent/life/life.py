@@ -424,8 +424,11 @@ class Life:
         finally:
             if self._worker is not None:
                 self._worker.close()
-            if self.recorder is not None:
-                self.recorder.close()
+            try:
+                if self.recorder is not None:
+                    self.recorder.close()
+            finally:
+                self.student.errors.close()
 
     def __enter__(self) -> Life:
         return self

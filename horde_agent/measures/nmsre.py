@@ -13,6 +13,7 @@ Source: White, Modayil & Sutton (2012), section 4.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.life.excursions import PolicyUnderTest, TestExcursion, name_of_action
-from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
+from horde_agent.record import read_rows
+from horde_agent.segments import CRC, FORMAT_VERSION, RecordLost, append, append_to, encode_header, part, sealed
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -31,6 +33,8 @@ NO_VARIANCE = 1e-12
 FORMAT = "horde-excursions"
 GONE = -1
 """In the place of a demon that is no more."""
+
+_log = logging.getLogger(__name__)
 
 
 def error_trace(errors: Floats) -> Floats:
@@ -165,6 +169,8 @@ class ReturnErrors:
         self._done: list[Done] = []
         self._path: Path | None = None
         self._n_parts = 0
+        self._unwritten: list[bytes] = []  # records that wait for room on the disk
+        self._lost: RecordLost | None = None
 
     def record_to(self, path: Path) -> None:
         """Append every further complete excursion to a new file of records (read by `read_excursions`).
@@ -173,7 +179,7 @@ class ReturnErrors:
 
         Raises:
             FileExistsError: If there is such a file already.
-            RecordLost: If it cannot be written; so does `add`.
+            RecordLost: If it cannot be written; so does `close`, where excursions still wait for room.
         """
         self._path, self._n_parts = path, 0
         self._begin_part(None)
@@ -223,7 +229,34 @@ class ReturnErrors:
         self.steps.append(test.step)
         self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
-            append_to(part(self._path, self._n_parts), self._record(done).tobytes(), self._dtype.itemsize)
+            self._unwritten.append(sealed(self._record(done)))
+            self._write()
+
+    def _write(self) -> None:
+        """Append what is not written yet; where the disk is full it waits, and the life goes on."""
+        assert self._path is not None
+        path = part(self._path, self._n_parts)
+        try:
+            while self._unwritten:
+                append_to(path, self._unwritten[0], self._dtype.itemsize)
+                del self._unwritten[0]
+        except RecordLost as error:
+            if self._lost is None:
+                _log.warning("%s cannot be written (%s): excursions wait in memory", path, error.strerror)
+            self._lost = error
+        else:
+            self._lost = None
+
+    def close(self) -> None:
+        """Write what waits.
+
+        Raises:
+            RecordLost: If it cannot be written.
+        """
+        if self._path is not None:
+            self._write()
+            if self._lost is not None:
+                raise self._lost
 
     def online_mean(self, diverged: Collection[int] = ()) -> float:
         """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""
@@ -262,11 +295,6 @@ def final_nmsre(tests: Iterator[Outcomes] | Sequence[Outcomes], n_demons: int) -
 
 
 # ---- on a disk -------------------------------------------------------------------------------------------------------
-
-
-def part(path: Path, number: int) -> Path:
-    """Return where the excursions are recorded from the change of demons on that precedes this part; the first is 1."""
-    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
@@ -316,11 +344,12 @@ def _done(row: Any, policies: Sequence[PolicyUnderTest]) -> Done:
 def _dtype(n_tested: int) -> np.dtype[Any]:
     return np.dtype(
         [
-            ("step", "<u4"),
+            ("step", "<i8"),
             ("policy", "<i4"),
             ("action", "<i4"),
             ("prediction", "<f8", (n_tested,)),
             ("return", "<f8", (n_tested,)),
+            (CRC, "<u4"),
         ]
     )
 

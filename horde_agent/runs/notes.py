@@ -60,8 +60,7 @@ class Notes:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
             if isinstance(steps, int) and last < steps:
                 self.said.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
-            elif torn := _torn_bytes(folder.life, stream):
-                self.said.append(f"{folder.life.name} is cut off: {torn} bytes of a row are left out.")
+            self.said += [f"{fault}." for fault in stream.faults]
         found = None if tests is None else sum(len(test.step) for test in tests)
         if isinstance(n_tests, int) and found is not None and found < n_tests:
             self.said.append(f"{folder.excursions.name} is cut off: it holds {found:,} of {n_tests:,} excursions.")
@@ -111,10 +110,6 @@ def lines(file: Path) -> list[dict[str, str]]:
                 return found[:-1]
             raise ValueError(f"line {number} does not fit its head")
     return found
-
-
-def _torn_bytes(file: Path, stream: Stream) -> int:
-    return int((file.stat().st_size - stream.header["offset"]) % stream.rows.itemsize)
 
 
 def _short(error: Exception) -> str:
