@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from horde_env.saving import State
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +44,17 @@ class Frame:
     last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
     beacon: Floats | None = None
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A body whose future can be saved and gone on from, bit for bit: a simulated one."""
+
+    def save(self) -> State:
+        """Return what its future depends on beside the generator that it was given."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned; the body was reset before."""
 
 
 COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")  # of extras: what one step counted

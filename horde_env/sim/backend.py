@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from horde_env.backend import Backend, Frame
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.saving import State, inner, nested
 from horde_env.sim import bullet, firmware, motors
 from horde_env.sim.machine import N_RAW, Machine, look_back
 from horde_env.sim.pen import Pen, load_pen
@@ -33,6 +35,12 @@ class Sensing(Protocol):
 
     def reset(self, rng: Generator) -> None:
         """Begin a life."""
+
+    def save(self) -> State:
+        """Return what the next reading depends on."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned."""
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write the channels from acceleration to thermal into `out`."""
@@ -97,6 +105,7 @@ class SimulatedBody(Backend):
         if self._machine is None:
             scale, window = self._battery_scale, self._window
             self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
+            self._machine.body.is_remembering = True
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
@@ -128,6 +137,23 @@ class SimulatedBody(Backend):
         self.machine.reset(0.0, 0.0, 0.0)
         self.senses.reset(rng)
         self.exchange(np.zeros(3))
+
+    def save(self) -> State:
+        """Return what the body's future depends on beside the generator that it was given.
+
+        Raises:
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        return nested(machine=self.machine.save(), senses=self.senses.save())
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned, bit for bit; the generator is its owner's to restore.
+
+        Raises:
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        self.machine.restore(inner(state, "machine"))
+        self.senses.restore(inner(state, "senses"))
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env.robot import RobotSpec
+from horde_env.saving import State
 from horde_env.sim.pen import Pen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
@@ -65,6 +66,16 @@ class ChangingSenses(Senses):
         self._n_moved = 0
         self.pen = self._pens[0]
         super().reset(rng)
+
+    def save(self) -> State:
+        """Return what `Senses` do, and how many lamps were moved."""
+        return super().save() | {"n_moved": np.array(self._n_moved)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned, in the pen of then."""
+        self._n_moved = int(state["n_moved"])
+        self.pen = self._pens[self._n_moved]
+        super().restore(state)
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Move what is due, then read as `Senses` do; the same draws of `rng` with moves and without."""

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -14,11 +16,12 @@ from numpy.typing import NDArray
 
 from horde_env._jit import kernel_over
 from horde_env.robot import RobotSpec
+from horde_env.saving import State, attributes, inner, nested, put_back
 from horde_env.sim import firmware, motors, tick
 from horde_env.sim.bullet import Joints, PlanarBody, motion_of
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
-from horde_env.sim.power import PowerSupply
+from horde_env.sim.power import POWER_STATE, PowerSupply
 from horde_env.sim.state import BodyState
 
 Floats = NDArray[np.float64]
@@ -139,6 +142,23 @@ class Machine:
         speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[firmware.DUTY] * _PER_DUTY
         contact_n_s = self.body.contact_impulse() if touch and self.n_ticks else 0.0
         return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
+
+    def save(self) -> State:
+        """Return what the robot's future depends on."""
+        return nested(
+            own=attributes(self, "motion", "n_ticks", "stuck"),
+            firmware=attributes(self.firmware, "arm", "wheels"),
+            power=attributes(self.power, *POWER_STATE),
+            body=self.body.save(),
+        )
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned."""
+        put_back(self, inner(state, "own"), "motion", "n_ticks", "stuck")
+        put_back(self.firmware, inner(state, "firmware"), "arm", "wheels")
+        put_back(self.power, inner(state, "power"), *POWER_STATE)
+        self.body.restore(inner(state, "body"))
+        self._see_power()
 
     def on_dock(self) -> bool:
         """Whether the robot's nose touches the dock's contacts."""

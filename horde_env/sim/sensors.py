@@ -7,6 +7,7 @@ The noise of each group is that of the real robot at rest (log of 5 October 2010
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env.robot import RobotSpec
+from horde_env.saving import State, attributes, inner, nested, put_back
 from horde_env.sim import inertial, packet
 from horde_env.sim.pen import Pen
 from horde_env.sim.state import BodyState
@@ -25,6 +27,8 @@ BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecon
 THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
 THERMAL_LAG_S = 0.3
 THERMAL_DRIFT_S = 1.5
+
+_OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
 
 # The groups that look through the air, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
@@ -91,6 +95,17 @@ class Senses:
         self._drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(self._drift.size)
         self._zones[:] = 0.0
         self._last_s = self._zone_s = -math.inf
+
+    def save(self) -> State:
+        """Return all that lags, and this life's beacon."""
+        memory = {f"{i}": array.copy() for i, array in enumerate(self._memory)}
+        return nested(memory=memory, own=attributes(self, *_OWN_STATE))
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `save` returned."""
+        for i, array in enumerate(self._memory):
+            array[...] = state[f"memory/{i}"]
+        put_back(self, inner(state, "own"), *_OWN_STATE)
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write acceleration .. thermal of the packet at `t_s` into `out`, quantised, SI units.
