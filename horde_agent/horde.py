@@ -37,6 +37,7 @@ from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import SpanGTD
 from horde_agent.learning.telling import Telling
 from horde_agent.measures.rupee import RUPEE, rupee_config
+from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
@@ -45,6 +46,8 @@ Mode = Literal["eager", "deferred"]
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
 
+# Of `checks.Told`, what outlives a step.
+_TOLD = ("ratios", "rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "seen", "totals")
 _RUPEE_STEP = 5.0  # alpha_h over alpha; White (2015)
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
@@ -336,6 +339,51 @@ class Horde(Answers):
         if self._held is not None:
             self._engine.latest = self._engine.predict(self._held[1])
 
+    # ---- stopping, and going on from there ------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return all that the future of this Horde depends on, as copies of arrays, by stable names.
+
+        Steps that were only noted so far stay so: nothing is learned sooner or later for having been asked.
+        """
+        held = {} if self._held is None else {"observation": self._held[0], "tiles": self._held[1]}
+        rupee = {} if self._rupee is None else self._rupee.state()
+        table = {} if self._table is None else self._table.state()
+        own = attributes(self, "_totals_carried", "_totals_before", "_n_steps", "_n_sound")
+        told = {name: np.array(getattr(self._told, name)) for name in _TOLD}
+        return nested(
+            engine=self._engine.state(),
+            soundness=self._soundness.state(),
+            policies=self._policies.state(),
+            held=held,
+            rupee=rupee,
+            table=table,
+            told=told,
+            own={**own, "unasked": text([q.name for q in self._unasked])},
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on, bit for bit, from what `state` returned.
+
+        This Horde must have been made, and its demons have come and gone, as those of the one that was asked.
+        """
+        if self._table is not None and not inner(state, "table"):
+            self._give_policies_back()
+        put_back(self, inner(state, "own"), "_totals_carried", "_totals_before", "_n_steps", "_n_sound")
+        for name in _TOLD:
+            getattr(self._told, name)[...] = state[f"told/{name}"]
+        self._policies.restore(inner(state, "policies"))
+        if self._table is not None:
+            self._table.restore(inner(state, "table"))
+        self._soundness.restore(inner(state, "soundness"))
+        unasked = set(untext(state["own/unasked"]))
+        self._unasked = tuple(q for q in self.questions if q.name in unasked)
+        held = inner(state, "held")
+        self._held = (held["observation"], held["tiles"]) if held else None
+        self._engine.restore(inner(state, "engine"))
+        if self._rupee is not None:
+            self._rupee.restore(inner(state, "rupee"))
+
     # ---- demons that come and go ----------------------------------------------------------------------------------
 
     def add(self, questions: Sequence[GVF]) -> None:
@@ -476,13 +524,18 @@ class Horde(Answers):
     def _answer_alarm(self) -> None:
         """Take back the policies that the engine cannot ask any more, and set aside the demons that it flagged."""
         if self._engine.alarm & TOO_OFTEN and self._table is not None:
-            self._engine.dismiss()
-            self._totals_before, ratios = self._totals, self._ratios
-            self._policies.take_back(self._table)
-            self._table = None
-            self._tell_anew(self._told.largest, self._told.bound, self._told.longest, ratios)
+            self._give_policies_back()
         for demon, ailment in self._engine.newly_broken().items():
             self._set_aside(demon, ailment, self._soundness.n_steps)
+
+    def _give_policies_back(self) -> None:
+        """Ask the policies here again that the engine asked itself."""
+        assert self._table is not None, "the engine has some"
+        self._engine.dismiss()
+        self._totals_before, ratios = self._totals, self._ratios
+        self._policies.take_back(self._table)
+        self._table = None
+        self._tell_anew(self._told.largest, self._told.bound, self._told.longest, ratios)
 
     def _set_aside(self, demon: int, why: str, step: int) -> None:
         """Freeze a demon's weights at zero and note why and when; one that was set aside before keeps its reason."""

@@ -14,6 +14,7 @@ from horde_agent.kernels import policies as kernels
 from horde_agent.kernels.entry import Holder, entry_of, hands_here
 from horde_agent.kernels.held import hold
 from horde_agent.policies import Gibbs
+from horde_agent.saving import State
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -102,6 +103,19 @@ class GibbsTable(Holder):
         is_shared = len(self._policies) >= _SMALLEST_SHARED
         self._n_hands = int(numba.config.NUMBA_NUM_THREADS) if is_shared else 1  # type: ignore[attr-defined]
         self._held = None
+
+    def state(self) -> State:
+        """Return what was handed out; logits depend on the present tiles alone, and are made anew."""
+        kept = {name: getattr(self._state, name).copy() for name in ("ratios", "totals", "asked")}
+        return {"in_floats": np.array(self.in_floats), **kept}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        if bool(state["in_floats"]) and not self.in_floats:
+            self.become_floats()
+        self._restart(0)
+        for name in ("ratios", "totals", "asked"):
+            getattr(self._state, name)[...] = state[name]
 
     def _hold(self) -> Any:
         """Hold index and state in native form."""

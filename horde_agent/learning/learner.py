@@ -32,6 +32,7 @@ from horde_agent.learning.memory import touch
 from horde_agent.learning.roster import Roster
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.telling import Telling
+from horde_agent.saving import State, gathered, scattered
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -80,6 +81,17 @@ class GTDLambda(Holder):
         self._tiles = np.zeros(0, dtype=np.int64)
         self._m_scale, self._next_row = 1.0, 0
         self.latest: Floats = np.zeros(self.n_demons)
+
+    def state(self) -> State:
+        """Return all that this engine's future depends on."""
+        return gathered(self, (*self.NATIVE, "_places", "_cap", "_drop_below"))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
+        if not np.array_equal(self._is_alone, state["_is_alone"]):
+            self._lay_out(self._group, state["_is_alone"])
+        scattered(self, state)
+        self._held = self._entry = None
 
     def _lay_out(self, group: NDArray[np.int64], is_alone: NDArray[np.bool_]) -> None:
         """Give each demon a lane, and make the arrays; who is alone shares no trace with its group."""

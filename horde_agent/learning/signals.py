@@ -17,6 +17,7 @@ from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
+from horde_agent.saving import State, inner
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -82,6 +83,20 @@ class PolicyTable:
         table.become_floats()
         self._tables.append(table)
         self.constant_action[table.position] = checks.UNKNOWN
+
+    def state(self) -> State:
+        """Return what the coming answers depend on beside the policies."""
+        others = np.array([i for i, _ in self._others], dtype=np.int64)
+        tables = {f"table{k}/{name}": value for k, t in enumerate(self._tables) for name, value in t.state().items()}
+        return {"n_asked": np.array(self._n_asked), "others": others, **tables}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned: policies that were forgotten are asked no more."""
+        others = set(state["others"].tolist())
+        self._others = [(i, policy) for i, policy in self._others if i in others]
+        self._n_asked = int(state["n_asked"])
+        for k, table in enumerate(self._tables):
+            table.restore(inner(state, f"table{k}"))
 
     def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
         """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); see `write_ratios`."""

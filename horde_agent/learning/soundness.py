@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.learning.roster import NEWCOMER
+from horde_agent.saving import State, attributes, put_back, text, untext
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -56,6 +57,16 @@ class Soundness:
         self.is_aside, self.is_skipping = (~is_new & who[stays] for who in (self.is_aside, self.is_skipping))
         self.n_skipped = np.where(is_new, 0, self.n_skipped[stays])
         self.names = names
+
+    def state(self) -> State:
+        """Return what is known."""
+        own = attributes(self, "n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
+        return own | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
+
+    def restore(self, state: State) -> None:
+        """Know what `state` returned, of the same demons."""
+        put_back(self, state, "n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
+        self.reasons, self._first_skips = untext(state["reasons"]), untext(state["first_skips"])
 
     def begin_step(self) -> None:
         """Forget for whom the step before was a gap."""

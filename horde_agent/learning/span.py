@@ -39,6 +39,7 @@ from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_arrays import Size, allocate, most_threads, with_paper
 from horde_agent.learning.span_reading import Readable
 from horde_agent.learning.telling import Telling, nothing_told
+from horde_agent.saving import State, gathered, inner, nested, scattered
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]
@@ -49,6 +50,11 @@ _MANY, _WIDEST_OF_MANY = 8_192, 512  # demons whose weights come from memory: lo
 _WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
 _PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
 _NO_POLICIES = nobody()
+# Scratch paper, which threads have each their own of; what others own; and what follows from how an engine is made.
+_NOT_SAVED = (
+    *("scratch", "table", "paper", "runs", "masks", "listed", "bases", "turns"),
+    *("history", "layout", "_completed", "_table", "_rules", "_widest", "_policy", "_cumulant"),
+)
 
 
 def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
@@ -134,6 +140,19 @@ class SpanGTD(Readable):
         self._n_places = 0  # of carried traces in use
         self.n_waiting = 0  # steps noted and not yet taken
         self.latest: Floats = np.zeros(self.n_demons)
+
+    def state(self) -> State:
+        """Return all that this engine's future depends on: noted steps, too; none is taken for its sake."""
+        history = gathered(self.history, ())
+        return nested(own=gathered(self, (*self.NATIVE, *_NOT_SAVED)), history=history)
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
+        scattered(self.history, inner(state, "history"))
+        scattered(self, inner(state, "own"))
+        self._span = with_paper(self._span, self.history, self._size)
+        self._span.work.listed[:] = -1
+        self._held = self._entry = self._told = self._told_from = None
 
     def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
         """Give each demon a lane."""

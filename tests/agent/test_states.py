@@ -1,0 +1,155 @@
+"""A Horde that is saved at any step and gone on from elsewhere learns the same: bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+
+N_FEATURES, N_ACTIVE, N_CHANNELS, N_ACTIONS = 60, 6, 4, 3
+
+
+def sees(observation: Any, _tiles: Any) -> list[float]:
+    p = 0.2 + 0.6 * float(observation[0] > 0.5)
+    return [p, (1 - p) / 2, (1 - p) / 2]
+
+
+def family(n_gibbs: int = 5, *, functions: bool = True) -> list[GVF]:
+    rng = np.random.default_rng(1)
+    policies: list[Any] = [ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)]
+    policies += [Uniform(N_ACTIONS), Behaviour()]
+    policies += [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9) for _ in range(n_gibbs)]
+    policies += [PolicyFunction(sees, N_ACTIONS)] if functions else []
+    out = [
+        GVF(f"{i}/{c}/{g}", p, Channel(c), g)
+        for i, p in enumerate(policies)
+        for c in range(N_CHANNELS)
+        for g in (0.0, 0.8, 0.97)
+    ]
+    if functions:
+        ends = GVF("ends", policies[0], lambda o, _: float(o[1] > 0.3), lambda o, _: 0.9 * float(o[2] < 0.8), outcome=1.0)
+        out += [ends, GVF("of another", policies[1], Prediction("0/0/0.8"), 0.5)]
+    return out
+
+
+def stream(n: int) -> list[tuple[int, float, np.ndarray, np.ndarray, bool]]:
+    rng = np.random.default_rng(2)
+    return [
+        (
+            int(rng.integers(N_ACTIONS)),
+            float(rng.choice([0.2, 0.6])),
+            rng.random(N_CHANNELS),
+            np.sort(rng.choice(N_FEATURES, N_ACTIVE, replace=False)),
+            bool(rng.random() < 0.02),
+        )
+        for _ in range(n)
+    ]
+
+
+def live(horde: Horde, steps: Sequence[Any], *, begins: bool) -> None:
+    for action, b, observation, tiles, is_last in steps:
+        if begins:
+            horde.begin(observation, tiles)
+        else:
+            horde.learn(action, b, observation, tiles, terminated=is_last)
+        begins = not begins and is_last
+
+
+def answers(horde: Horde) -> list[Any]:
+    rupee = [horde.rupee()] if horde.config.rupee_beta0 else []
+    found = [*horde.weights(), horde.predictions, horde.mspbe_scalar, horde.mspbe_vector(), horde.max_traces, horde.rho]
+    found += [horde.ratio_totals(), horde.n_skipped, *rupee]
+    return [array.tobytes() for array in found] + [horde.set_aside_because, horde.skipped_because, horde.n_updated]
+
+
+KINDS: dict[str, tuple[list[GVF], LearnerConfig, Mode]] = {
+    "span": (family(functions=False), LearnerConfig(), "eager"),
+    "span, functions": (family(), LearnerConfig(), "eager"),
+    "span, deferred": (family(functions=False), LearnerConfig(), "deferred"),
+    "span, many policies": (family(200, functions=False), LearnerConfig(), "deferred"),
+    "span, plain trace": (family(), LearnerConfig(trace_rule="plain"), "deferred"),
+    "span, rupee": (family(functions=False), LearnerConfig(rupee_beta0=0.01), "deferred"),
+    "plain": (family(), LearnerConfig(engine="plain"), "eager"),
+    "plain, capped": (family(), LearnerConfig(trace_rule="capped"), "eager"),
+    "span, float64": (family(functions=False), LearnerConfig(dtype="float64"), "deferred"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_horde_goes_on_from_any_step_with_the_same_bits(kind: str) -> None:
+    """Steps that wait in a batch wait on: to take them for the sake of a state would cut the batches elsewhere."""
+    questions, config, mode = KINDS[kind]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
+
+    steps, cuts, n = stream(1500), (0, 1, 2, 40, 131, 700, 1001), 1500
+    whole, states, begins = new(), {}, True
+    for k in range(n):
+        if k in cuts:
+            states[k] = whole.state(), begins
+        live(whole, steps[k : k + 1], begins=begins)
+        begins = not begins and steps[k][-1]
+    for k, (state, was) in states.items():
+        again = new()
+        if k % 2:
+            live(again, stream(90)[::-1], begins=True)  # what it was before is forgotten
+        again.restore(state)
+        live(again, steps[k:], begins=was)
+        assert answers(again) == answers(whole), k
+
+
+def test_to_ask_for_a_state_changes_nothing() -> None:
+    questions, config, mode = KINDS["span, deferred"]
+    one, other = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode) for _ in "12")
+    begins = True
+    for step in stream(400):
+        other.state()
+        for horde in (one, other):
+            live(horde, [step], begins=begins)
+        begins = not begins and step[-1]
+    assert answers(one) == answers(other)
+
+
+@pytest.mark.parametrize("kind", ["span, deferred", "plain"])
+def test_demons_that_came_and_went_go_on_too(kind: str) -> None:
+    questions, config, mode = KINDS[kind]
+    more = [GVF(f"more {g}", ConstantAction(1, N_ACTIONS), Channel(2), g) for g in (0.0, 0.5, 0.9)]
+    gone = [q.name for q in questions[5:40:3] if q.name != "0/0/0.8"]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
+
+    whole, again, steps = new(), new(), stream(600)
+    steps = [(*step[:4], False) for step in steps]
+    live(whole, steps[:200], begins=True)
+    for horde in (whole, again):
+        horde.add(more)
+        horde.remove(gone)
+    live(whole, steps[200:333], begins=False)
+    again.restore(whole.state())
+    for horde in (whole, again):
+        live(horde, steps[333:], begins=False)
+    assert answers(again) == answers(whole)
+
+
+def test_who_was_set_aside_stays_so() -> None:
+    def broken(observation: Any, _tiles: Any) -> float:
+        return 1e300 if observation[0] > 0.9 else np.nan if observation[1] > 0.9 else 1.0
+
+    questions = [*family(), GVF("lost", ConstantAction(0, N_ACTIONS), broken, 0.9)]
+    whole, again = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE) for _ in "12")
+    steps = [(*step[:4], False) for step in stream(500)]
+    live(whole, steps[:250], begins=True)
+    assert list(whole.diverged) == ["lost"]
+    again.restore(whole.state())
+    for horde in (whole, again):
+        live(horde, steps[250:], begins=False)
+    assert answers(again) == answers(whole)
+    assert "lost" in again.set_aside_because
