@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -306,6 +306,15 @@ class StickyRandom:
         if last is None:
             return action, self._fresh
         return action, self._other + self.repeat * (action == last)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what the next draw depends on beside the generator."""
+        return {"last_action": np.array(-1 if self.last_action is None else self.last_action)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        last = int(state["last_action"])
+        self.last_action = None if last < 0 else last
 
     def forget(self) -> None:
         """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""

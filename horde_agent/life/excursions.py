@@ -31,6 +31,7 @@ from horde_agent.policies import (
     whole_number,
 )
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
+from horde_agent.saving import State, attributes, put_back
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -38,6 +39,7 @@ Tiles = NDArray[np.int64]
 PredictOne = Callable[[str, Tiles], float]
 
 NO_CHANNEL = -1
+_TEST_STATE = ("step", "demons", "predictions", "returns", "n_terms", "_discount", "_channel", "_gamma")
 
 __all__ = ["BehaviourPolicy", "Choice", "ExcursionConfig", "Excursions", "PolicyUnderTest", "TestExcursion"]
 
@@ -183,6 +185,18 @@ class Excursions:
         self._n_taken += 1
         return Choice(Phase.EXCURSION, *policy.draw(rng, observation, tiles), policy.tag)
 
+    def state(self) -> State:
+        """Return where the machine stands."""
+        followed = "" if self._followed is None else self._followed.name
+        return attributes(self, "_n_taken") | {"phase": np.array(int(self.phase)), "followed": np.array(followed)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, with the same policies."""
+        put_back(self, state, "_n_taken")
+        self.phase = Phase(int(state["phase"]))
+        by_name = {policy.name: policy for policy in self.policies}
+        self._followed = by_name[str(state["followed"])] if str(state["followed"]) else None
+
     def cancel(self) -> None:
         """Go back to behaving: the environment was reset, so there is nowhere to drive back from."""
         self.phase, self._followed = Phase.BEHAVE, None
@@ -312,6 +326,29 @@ class TestExcursion:
         self.returns += self._discount * terms
         self._discount *= gamma
         self.n_terms = self.horizon if terminated else self.n_terms + 1
+
+    def state(self) -> State:
+        """Return what was predicted and what came in so far."""
+        return attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy.name)}
+
+    @classmethod
+    def restored(
+        cls, state: State, policies: Sequence[PolicyUnderTest], questions: Sequence[GVF], horizon: int
+    ) -> TestExcursion:
+        """Return the excursion that `state` told of.
+
+        Args:
+            state: What `state` returned.
+            policies: Those under test.
+            questions: Of the Horde, in its order.
+            horizon: Terms of the return.
+        """
+        policy = next(policy for policy in policies if policy.name == str(state["policy"]))
+        test = cls(policy, np.zeros(len(questions)), 0, horizon)
+        put_back(test, state, *_TEST_STATE)
+        others = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
+        test._others = tuple((k, questions[test.demons[k]]) for k in others)
+        return test
 
     @property
     def is_complete(self) -> bool:

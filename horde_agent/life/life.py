@@ -32,11 +32,24 @@ from horde_agent.life.telemetry import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.saving import (
+    State,
+    attributes,
+    generator_state,
+    inner,
+    nested,
+    put_back,
+    restore_generator,
+)
 
 __all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
 
 PATIENCE_S = 60.0  # with a body that does nothing of what it is asked
 
+_STATE = (
+    *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_kept"),
+    *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_seen"),
+)
 _NOWHERE = (np.nan, np.nan, np.nan)
 
 _log = logging.getLogger(__name__)
@@ -97,6 +110,8 @@ class Life:
             empty where the body does not tell them.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
+        keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
+        at_end: Called likewise when a run is over, before the last observation is learned from.
 
     Raises:
         ValueError: If an argument is not what it must be, or the Horde, the behaviour and the body do not fit.
@@ -138,6 +153,8 @@ class Life:
         can_dock = "dock" in env.unwrapped.metadata.get("manoeuvres", ())
         self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=can_dock)
         self.recorder, self.observers = recorder, list(observers)
+        self.keeper: Callable[[Life], None] | None = None
+        self.at_end: Callable[[Life], None] | None = None
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_kept = 0  # in all, and in a row
@@ -155,6 +172,56 @@ class Life:
         self._is_left = False  # the current observation has its row, and no next one has come
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
+
+    @property
+    def can_live_again(self) -> bool:
+        """Whether the body can be put back to where it was, as a simulated one can."""
+        return bool(self.env.unwrapped.metadata.get("restorable"))
+
+    def state(self) -> State:
+        """Return all that this life's future depends on: between two steps, or from `keeper`.
+
+        Of a body that cannot be put back nothing is kept: there a life goes on after a gap.
+        """
+        body: Any = self.env.unwrapped
+        behaviour = getattr(self.behaviour, "state", dict)()
+        now = {
+            "observation": self._observation.copy(),
+            "pose": np.array(self._pose),
+            "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
+        }
+        return nested(
+            student=self.student.state(),
+            excursions=self.excursions.state(),
+            dockings=self.dockings.state(),
+            behaviour=behaviour,
+            now=now,
+            own=attributes(self, *_STATE),
+            world=body.save_state() if self.can_live_again and self._has_begun else {},
+            rng=generator_state(self.rng),
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, in a life that was made alike and has not begun.
+
+        A body that can be put back is opened, and put back; any other goes on with a gap, after `begin`.
+        """
+        assert not self._has_begun, "a life that has begun goes its own way"
+        self.student.restore(inner(state, "student"))
+        self.excursions.restore(inner(state, "excursions"))
+        self.dockings.restore(inner(state, "dockings"))
+        restore_behaviour = getattr(self.behaviour, "restore", None)
+        if restore_behaviour is not None:
+            restore_behaviour(inner(state, "behaviour"))
+        put_back(self, inner(state, "own"), *_STATE)
+        now, world = inner(state, "now"), inner(state, "world")
+        self._observation, self._pose = now["observation"], tuple(now["pose"].tolist())
+        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"]
+        if world:
+            self.env.reset(seed=0)  # opens the body; where it then stands does not matter
+            body: Any = self.env.unwrapped
+            body.restore_state(world)
+        restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
 
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""
@@ -234,11 +301,15 @@ class Life:
         self._end = self.steps + steps
         with one_core_spared() if self._apart else nullcontext():
             self._live()
+        if self.at_end is not None:
+            self.at_end(self)
         self._see()
 
     def _live(self) -> None:
         """Live until the end of the run, or until somebody asks for it."""
         while self.steps < self._end and not self._is_stopped:
+            if self.keeper is not None:
+                self.keeper(self)
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
                 self._dock()
                 continue

@@ -23,11 +23,25 @@ from numpy.typing import NDArray
 
 from horde_agent.life.excursions import PolicyUnderTest, TestExcursion, name_of_action
 from horde_agent.record import read_rows
-from horde_agent.segments import CRC, FORMAT_VERSION, RecordLost, append, append_to, encode_header, part, sealed
+from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
+from horde_agent.segments import (
+    CRC,
+    FORMAT_VERSION,
+    RecordLost,
+    append,
+    append_to,
+    cut,
+    encode_header,
+    part,
+    parts,
+    read_segment,
+    sealed,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
+_STATE = ("n_discarded", "n_tests", "steps", "online_means", "_mean", "_m2", "_trace", "_n_parts")
 TAU = 10.0
 NO_VARIANCE = 1e-12
 FORMAT = "horde-excursions"
@@ -168,7 +182,7 @@ class ReturnErrors:
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
         self._done: list[Done] = []
         self._path: Path | None = None
-        self._n_parts = 0
+        self._n_parts = self._n_in_part = 0
         self._unwritten: list[bytes] = []  # records that wait for room on the disk
         self._lost: RecordLost | None = None
 
@@ -184,9 +198,64 @@ class ReturnErrors:
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
+    def go_on_in(self, path: Path) -> None:
+        """Go on with a file of records that is there; `restore` says up to where it counts."""
+        self._path = path
+
+    def state(self) -> State:
+        """Return the scores so far; the excursions themselves only where they are in no file."""
+        own = attributes(self, *_STATE)
+        if self._path is not None:
+            waiting = np.frombuffer(b"".join(self._unwritten), dtype=np.uint8)
+            return own | {"n_in_part": np.array(self._n_in_part), "waiting": waiting}
+        done = {
+            "policy": text([test.policy for test in self._done]),
+            "step": np.array([test.step for test in self._done], dtype=np.int64),
+            "n": np.array([len(test.demons) for test in self._done], dtype=np.int64),
+        }
+        for name in ("demons", "predictions", "returns"):
+            empty = np.zeros(0, dtype=np.int64 if name == "demons" else np.float64)
+            done[name] = np.concatenate([empty, *(getattr(test, name) for test in self._done)])
+        return nested(own=own, done=done)
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned; a file that holds later excursions is cut off.
+
+        Raises:
+            ValueError: If that file holds fewer, or damaged ones.
+        """
+        own = state if self._path is not None else inner(state, "own")
+        put_back(self, own, *_STATE)
+        self.steps, self.online_means = own["steps"].tolist(), own["online_means"].tolist()
+        if self._path is not None:
+            self._restore_file(int(state["n_in_part"]), state["waiting"].tobytes())
+            return
+        done = inner(state, "done")
+        ends = np.cumsum(done["n"])[:-1]
+        columns = (np.split(done[name], ends) for name in ("demons", "predictions", "returns"))
+        names, steps = untext(done["policy"]), done["step"].tolist()
+        self._done = [Done(*test) for test in zip(names, steps, *columns, strict=False)] if steps else []
+
+    def _restore_file(self, n_in_part: int, waiting: bytes) -> None:
+        """Cut the files off after the excursions that are known, and read these."""
+        assert self._path is not None
+        for later in parts(self._path)[self._n_parts :]:
+            later.unlink()
+        segment = read_segment(part(self._path, self._n_parts), FORMAT)
+        self._dtype = segment.records.dtype
+        n_written = n_in_part - len(waiting) // self._dtype.itemsize
+        if len(segment.records) < n_written or not segment.is_sound[:n_written].all():
+            found = int(segment.is_sound.sum())
+            raise ValueError(f"{segment.path} holds {found} sound excursions, though {n_written} were written")
+        cut(segment.path, int(segment.header["offset"]) + n_written * self._dtype.itemsize)
+        self._n_in_part, self._unwritten = n_in_part, [waiting] if waiting else []
+        self._done = _read_done(self._path)[0]
+        self._done += [_done(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
+
     def _begin_part(self, stays: Indices | None) -> None:
         assert self._path is not None
         self._n_parts += 1
+        self._n_in_part = 0
         self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
         with part(self._path, self._n_parts).open("xb", buffering=0) as file:
             append(file, encode_header(_header(self.policies, self.n_demons, self._dtype, stays)), 1)
@@ -230,6 +299,7 @@ class ReturnErrors:
         self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
             self._unwritten.append(sealed(self._record(done)))
+            self._n_in_part += 1
             self._write()
 
     def _write(self) -> None:
@@ -308,12 +378,18 @@ def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no excursions.
     """
+    done, policies, n_demons = _read_done(path)
+    return list(outcomes_of(policies, done, n_demons)), n_demons
+
+
+def _read_done(path: Path) -> tuple[list[Done], list[PolicyUnderTest], int]:
+    """Return the excursions of a run in their order, the policies, and the number of demons, of the end."""
     done: list[Done] = []
     policies: list[PolicyUnderTest] = []
     n_demons = 0
     for number in itertools.count(1):
         if number > 1 and not part(path, number).exists():
-            return list(outcomes_of(policies, done, n_demons)), n_demons
+            return done, policies, n_demons
         rows, header = read_rows(part(path, number), FORMAT)
         if number > 1:
             place = places(np.array(header["stays"], dtype=np.int64), n_demons)
