@@ -195,6 +195,7 @@ class Recorder:
     Attributes:
         n_rows: Rows so far.
         n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
+        since: The rows after those that were known, as `resume` found them.
         differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
 
     Raises:
@@ -239,6 +240,7 @@ class Recorder:
         self._is_after_loss = self._is_paused = False
         self._lost: RecordLost | None = None
         self._ahead, self._n_ahead = self._buffer[:0], 0
+        self.since = Stream(self._ahead)
         self._path: Path | None = None
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
@@ -297,6 +299,7 @@ class Recorder:
         recorder._n_written = len(rows)
         recorder.n_rows = after if is_redone else len(rows)
         recorder._ahead = rows[after:] if is_redone else rows[:0]
+        recorder.since = Stream(rows[after:], last.header)
         return recorder
 
     def write(self, row: Row) -> None:
@@ -482,6 +485,11 @@ class Recorder:
         with self._writing:
             if self._file is not None and not self._file.closed:
                 _sync_data(self._file)
+
+    @property
+    def is_redoing(self) -> bool:
+        """Whether rows that were recorded before are being lived once more."""
+        return self._n_ahead < len(self._ahead)
 
     @property
     def is_paused(self) -> bool:

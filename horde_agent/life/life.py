@@ -214,6 +214,9 @@ class Life:
         if restore_behaviour is not None:
             restore_behaviour(inner(state, "behaviour"))
         put_back(self, inner(state, "own"), *_STATE)
+        if not inner(state, "world"):
+            self.excursions.cancel()
+            self._has_begun = False
         now, world = inner(state, "now"), inner(state, "world")
         self._observation, self._pose = now["observation"], tuple(now["pose"].tolist())
         self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"]
@@ -222,6 +225,16 @@ class Life:
             body: Any = self.env.unwrapped
             body.restore_state(world)
         restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the student has seen the current observation."""
+        return self._is_seen
+
+    def stand_at(self, step: int, n_gaps: int) -> None:
+        """Count what was lived since the state was kept, as a record tells it, of a body that went its own way."""
+        self.steps, self._is_seen = step, True
+        self.gaps += n_gaps
 
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""

@@ -200,7 +200,7 @@ class ReturnErrors:
 
     def go_on_in(self, path: Path) -> None:
         """Go on with a file of records that is there; `restore` says up to where it counts."""
-        self._path = path
+        self._path, self._n_parts = path, max(self._n_parts, 1)
 
     def state(self) -> State:
         """Return the scores so far; the excursions themselves only where they are in no file."""

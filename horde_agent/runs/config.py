@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -49,6 +50,24 @@ def whole(text: str) -> int:
     raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
 
 
+def seconds(text: str) -> float | None:
+    """Return the duration that a text says, in seconds; None for "never".
+
+    Raises:
+        BadInput: If it says none.
+
+    Example:
+        >>> seconds("10min"), seconds("1.5 h"), seconds("never")
+        (600.0, 5400.0, None)
+    """
+    if text == "never":
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
+    if found is None or not float(found[1]):
+        raise BadInput(f"--snapshot-every {text} is no duration; write 30s, 10min, 2h or never")
+    return float(found[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
+
+
 WHOLE = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
     metavar="N",
@@ -85,6 +104,8 @@ class LearnConfig:
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Replay: how often to learn from the first 70 % of the log.
         realtime: Keep 100 ms between two steps, as the real robot does.
+        snapshot_every: Time between two snapshots of the life, from which `horde resume` goes on: `30s`, `10min`, `2h`;
+            `never` keeps the one in the end alone. Learning waits for none of them.
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -104,6 +125,7 @@ class LearnConfig:
     horizon: Annotated[int, WHOLE] = 50
     passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
+    snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -118,6 +140,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_text(config)
     _check_body(config)
     _check_numbers(config)
+    seconds(config.snapshot_every)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")

@@ -16,6 +16,8 @@ from horde_agent.runs.run_folder import RunFolder, read_csv
 
 T = TypeVar("T")
 
+_LATER = ("snapshot_every",)  # settings that older runs did not have
+
 
 class Notes:
     """Collects sentences while files are read and sections drawn.
@@ -79,7 +81,8 @@ def missing_settings(file: Path) -> list[str]:
     """Return what a run's config.toml ought to hold and does not: it is written whole, with its versions last."""
     text = file.read_text(encoding="utf-8")
     there = {*tomllib.loads(text), *(line.split()[1] for line in text.splitlines() if line.startswith("# "))}
-    return [name for name in (*(field.name for field in fields(LearnConfig)), "versions") if name not in there]
+    asked = [field.name for field in fields(LearnConfig) if field.name not in _LATER]
+    return [name for name in (*asked, "versions") if name not in there]
 
 
 def table(file: Path) -> dict[str, Any]:
