@@ -168,7 +168,7 @@ class Excursions:
             The choice; phase CENTRE asks for the drive back to the centre, after which `choose` is called again.
         """
         if self._followed is not None:
-            if broken or self._n_taken == self.config.horizon:
+            if self.is_over(broken=broken):
                 self.phase, self._followed = Phase.CENTRE, None
                 return Choice(Phase.CENTRE, NO_ACTION, np.nan)
             return self._follow(self._followed, rng, observation, tiles)
@@ -180,6 +180,10 @@ class Excursions:
             self._followed = self.policies[int(rng.integers(len(self.policies)))]
             return self._follow(self._followed, rng, observation, tiles)
         return Choice(Phase.BEHAVE, *behaviour.draw(rng, observation, tiles))
+
+    def is_over(self, *, broken: bool) -> bool:
+        """Whether an excursion that is under way ends now, by a drive back to the centre."""
+        return self._followed is not None and (broken or self._n_taken == self.config.horizon)
 
     def _follow(self, policy: PolicyUnderTest, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> Choice:
         self._n_taken += 1

@@ -50,6 +50,7 @@ _STATE = (
     *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_kept"),
     *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_seen"),
 )
+_LONGEST_DRIVE = 40  # steps to the middle, by far
 _NOWHERE = (np.nan, np.nan, np.nan)
 
 _log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class Life:
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
         keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
+        is_cut: Whether the latest drive was cut short, by the end of the run or by who stopped it.
         at_end: Called likewise when a run is over, before the last observation is learned from.
 
     Raises:
@@ -163,7 +165,7 @@ class Life:
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._apart = env if isinstance(env, Apart) else None
         self._worker = None if self._apart else worker or Worker()
-        self._has_begun = self._is_closed = self._is_stopped = False
+        self._has_begun = self._is_closed = self._is_stopped = self.is_cut = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
@@ -225,6 +227,16 @@ class Life:
             body: Any = self.env.unwrapped
             body.restore_state(world)
         restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a drive begins now that the end of the run may cut short."""
+        is_near = self._end - self.steps <= _LONGEST_DRIVE
+        is_in_excursion = self.excursions.phase is Phase.EXCURSION
+        return is_near and (
+            self.excursions.is_over(broken=is_broken(self._flags))
+            or self.dockings.is_due(self.steps, in_excursion=is_in_excursion)
+        )
 
     @property
     def is_seen(self) -> bool:
@@ -436,7 +448,11 @@ class Life:
         info = self._reset(seed, options)
         body: Any = self.env.unwrapped
         frames = getattr(body, "manoeuvre_frames", [])
-        self.steps = min(self._end, before + info.get("manoeuvre_steps", len(frames)))
+        reached = before + info.get("manoeuvre_steps", len(frames))
+        self.steps = min(self._end, reached)
+        self.is_cut = reached > self._end or (self._is_stopped and options is not None)
+        if self._is_stopped and self.can_live_again:
+            return  # it may have been ended early, and is driven anew where the life goes on
         observations = getattr(body, "manoeuvre_observations", [])
         at = getattr(body, "manoeuvre_at", range(1, len(frames) + 1))
         for k, frame in enumerate(frames[:-1]):

@@ -143,6 +143,11 @@ class Student:
         self.errors.rearrange(stays, self._policies_under_test())
         self._know_demons()
 
+    @property
+    def phase(self) -> Phase:
+        """What is done from the observation that was seen last."""
+        return self._phase
+
     def state(self) -> State:
         """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
         test = {} if self._test is None else self._test.state()

@@ -266,6 +266,7 @@ def live(job: Job) -> dict[str, Any]:
     life.observers.append(progress)
     life.keeper, life.at_end = job.keeper, job.keeper.at_end
     progress.start()
+    job.keeper.start()
     began = time.perf_counter()
     fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
     wall_s = time.perf_counter() - began + job.keeper.lived_before_s

@@ -33,7 +33,9 @@ def family(n_gibbs: int = 5, *, functions: bool = True) -> list[GVF]:
         for g in (0.0, 0.8, 0.97)
     ]
     if functions:
-        ends = GVF("ends", policies[0], lambda o, _: float(o[1] > 0.3), lambda o, _: 0.9 * float(o[2] < 0.8), outcome=1.0)
+        ends = GVF(
+            "ends", policies[0], lambda o, _: float(o[1] > 0.3), lambda o, _: 0.9 * float(o[2] < 0.8), outcome=1.0
+        )
         out += [ends, GVF("of another", policies[1], Prediction("0/0/0.8"), 0.5)]
     return out
 

@@ -13,7 +13,6 @@ from horde_env.saving import State, generator_state, restore_generator
 pytestmark = pytest.mark.sim
 
 
-
 def make(**settings: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("horde_env:CritterbotPen-v0", disable_env_checker=True, **settings)
 
@@ -106,5 +105,7 @@ def test_a_generator_goes_on_from_its_text(kind: Any) -> None:
     state = generator_state(rng)
     other = np.random.Generator(kind(6))
     restore_generator(other, state)
-    assert rng.integers(2**31, size=9, dtype=np.uint32).tolist() == other.integers(2**31, size=9, dtype=np.uint32).tolist()
+    assert (
+        rng.integers(2**31, size=9, dtype=np.uint32).tolist() == other.integers(2**31, size=9, dtype=np.uint32).tolist()
+    )
     assert rng.standard_normal(9).tolist() == other.standard_normal(9).tolist()
