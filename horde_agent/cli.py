@@ -1,4 +1,6 @@
-"""The command `horde`: learn, resume, report, reproduce, warm, bench. Bad input is answered by one sentence, exit code 2.
+"""The command `horde`: learn, resume, report, reproduce, warm, bench.
+
+Bad input is answered by one sentence, exit code 2.
 
 Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; 128 + the signal
 (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it, also where it ended in good order, with its report.

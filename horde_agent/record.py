@@ -203,6 +203,8 @@ class Recorder:
         RecordLost: If the file cannot be made; so does `close`, if not all rows are in it.
     """
 
+    _path: Path | None
+
     def __init__(
         self,
         n_inputs: int,
@@ -215,8 +217,8 @@ class Recorder:
         sync_s: float = SYNC_S,
     ) -> None:
         self._begin(row_dtype(n_inputs), dict(header or {}), segment_s, segment_bytes, flush_s, sync_s)
+        self._path = path
         if path is not None:
-            self._path = path
             self._begin_part()
 
     def _begin(
@@ -235,13 +237,13 @@ class Recorder:
         self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
         self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
         self._used = 0
-        self.n_rows, self.n_lost, self.differs_at = 0, 0, None
+        self.n_rows = self.n_lost = 0
+        self.differs_at: int | None = None
         self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
         self._is_after_loss = self._is_paused = False
         self._lost: RecordLost | None = None
         self._ahead, self._n_ahead = self._buffer[:0], 0
         self.since = Stream(self._ahead)
-        self._path: Path | None = None
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
         self._rows_of_part = 0
@@ -397,7 +399,7 @@ class Recorder:
         self._kept.append(rows)
 
     def _put(self, rows: NDArray[Any]) -> None:
-        """Write the first of the rows that wait, as many as the newest file takes; where it is full, begin a further one.
+        """Write the first of the rows that wait, as many as the newest file takes; a full one is followed by another.
 
         Raises:
             RecordLost: If not all could be written; those that were wait no more.

@@ -24,7 +24,7 @@ def attributes(thing: object, *names: str) -> State:
 
 
 def put_back(thing: object, state: Mapping[str, NDArray[Any]], *names: str) -> None:
-    """Write what `attributes` returned back: into arrays and lists that are there, in the place of numbers and texts."""
+    """Write what `attributes` returned back: into arrays and lists that are there, else in the attribute's place."""
     for name in names:
         there, value = getattr(thing, name), state[name]
         if isinstance(there, np.ndarray):

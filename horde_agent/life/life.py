@@ -186,7 +186,7 @@ class Life:
         Of a body that cannot be put back nothing is kept: there a life goes on after a gap.
         """
         body: Any = self.env.unwrapped
-        behaviour = getattr(self.behaviour, "state", dict)()
+        behaviour: State = getattr(self.behaviour, "state", dict)()
         now = {
             "observation": self._observation.copy(),
             "pose": np.array(self._pose),

@@ -267,17 +267,17 @@ def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.Captu
     assert "no question's name matches" in capsys.readouterr().err
 
 
-# ---- a robot that goes on meanwhile ------------------------------------------------------------------------------------
+# ---- a robot that goes on meanwhile ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     def live(words: str, **settings: Any) -> int:
         monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
         return horde(words)
 
     monkeypatch.chdir(tmp_path)
-    yield live
+    return live
 
 
 def test_a_robot_learns_from_its_record_and_goes_on_after_a_gap(toy: Callable[..., int]) -> None:
@@ -356,12 +356,12 @@ def test_a_second_signal_in_the_middle_of_a_snapshot_leaves_nothing_corrupt(
     assert differences(run, whole) == []
 
 
-# ---- kills -------------------------------------------------------------------------------------------------------------
+# ---- kills -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_life_that_is_killed_three_times_is_the_life_that_was_not(own: Path, tmp_path: Path) -> None:
     """SIGKILL at random moments, to the agent or to the environment's process: see tests/bench/crashes.py."""
-    words = LIFE.format(questions=own).replace("never", "1s").split()[1:] + ["--steps", "3000"]
+    words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", "3000"]
     killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=3, span_s=1.0)
     assert killed.n_kills >= 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0

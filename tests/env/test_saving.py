@@ -34,7 +34,7 @@ def actions(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def saved() -> tuple[list[Any], dict[int, State], dict[int, int]]:
-    """A life of 800 steps: what it brought, its states at some steps, and ticks since its last moment without contact."""
+    """A life of 800 steps: what it brought, its states at some steps, and ticks since it last touched nothing."""
     env, seen, states, pushed = make(), [], {}, {}
     env.reset(seed=3)
     acts = actions(900)
