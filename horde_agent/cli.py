@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, reproduce, warm, bench.
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench.
 
 Bad input is answered by one sentence, exit code 2.
 
@@ -32,9 +32,11 @@ from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs import compiling
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, is_life, read_config, resolve
+from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
+from horde_agent.runs.reliving import as_lived, relive
 from horde_agent.runs.report import NMSRE_IS, write_report
 from horde_agent.runs.resuming import Resumption, resumption, settings
 from horde_agent.runs.run import make_run
@@ -76,6 +78,32 @@ class ResumeConfig:
     add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
     remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
     learn_from_record: bool = False
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Read every file of a run, say what is sound and name what is not, and mend what can be mended.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Write the record of a life in a format that other programs read.
+
+    Attributes:
+        run: The run's folder.
+        to: `parquet` (a file a day, for DuckDB, polars and pandas) or `mcap` (for robots' own viewers).
+        out: Folder or file to write; `export` in the run's folder when None.
+    """
+
+    run: tyro.conf.Positional[Path]
+    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
 
 
 @dataclass(frozen=True)
@@ -127,8 +155,33 @@ def _do(words: list[str], signals: Signals) -> None:
             _warm()
         case ResumeConfig():
             _resume(command, signals)
+        case DoctorConfig():
+            _doctor(command)
+        case ExportConfig():
+            _export(command)
+        case LearnConfig(backend="replay") if is_life(command.log):
+            asked, lived = as_lived(command)
+            _relive(resolve(asked), lived)
         case _:
             _learn(resolve(command), signals)
+
+
+def _doctor(command: DoctorConfig) -> None:
+    """Say what is found of a run; what is damaged and cannot be mended is a fault."""
+    found = examine(command.run)
+    for finding in found:
+        print(finding)
+    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_mended)]
+    if damaged:
+        raise Fault(f"damaged, and nothing knows better: {', '.join(damaged)}.")
+
+
+def _export(command: ExportConfig) -> None:
+    """Write a record in another format; the libraries that do it are imported for this command alone."""
+    from horde_agent.runs.export import export
+
+    with answered():
+        print(export(command.run, command.to, command.out))
 
 
 def _bench(config: BenchConfig) -> None:
@@ -164,14 +217,28 @@ def _warm() -> None:
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
+Command = (
+    LearnConfig
+    | ResumeConfig
+    | ReportConfig
+    | DoctorConfig
+    | ExportConfig
+    | BenchConfig
+    | ReproduceConfig
+    | WarmConfig
+)
+
+
 def _parse(
     words: list[str],
-) -> LearnConfig | ResumeConfig | ReportConfig | BenchConfig | ReproduceConfig | WarmConfig:
+) -> Command:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
         default = replace(read_config(file), config=file)
     errors = io.StringIO()
+    doctor = Annotated[DoctorConfig, tyro.conf.subcommand("doctor")]
+    export = Annotated[ExportConfig, tyro.conf.subcommand("export")]
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
     resume = Annotated[ResumeConfig, tyro.conf.subcommand("resume")]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
@@ -181,7 +248,7 @@ def _parse(
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | resume | report | bench | reproduce | warm,
+                learn | resume | report | doctor | export | bench | reproduce | warm,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
@@ -228,6 +295,19 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
             folder.give_back()
             raise
         _say(job.console, summary, _drawn(folder))
+
+
+def _relive(config: LearnConfig, lived: LearnConfig) -> None:
+    """Learn from the record of a life, in a folder of its own."""
+    console, folder = Console(stderr=True), RunFolder.create(config)
+    with folder.locked():
+        try:
+            with answered():
+                summary = relive(replace(config, out=folder.path), lived, folder, console)
+        except BadInput:
+            folder.give_back()
+            raise
+        _say(console, summary, _drawn(folder))
 
 
 def _finished(job: Job) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class LearnConfig:
             on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
-        log: The log to replay.
+        log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
+            probabilities that it recorded.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
@@ -144,7 +145,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
-    _check_questions(questions, config.backend)
+    _check_questions(questions, "a life" if is_life(config.log) else config.backend)
     _check_folder(config.out)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps)
@@ -210,6 +211,11 @@ def _toml_value(value: object) -> str:
     return f'"{text}"'
 
 
+def is_life(path: Path | None) -> bool:
+    """Return whether there is a run's folder with the record of a life."""
+    return path is not None and is_file(path / "log" / "life.rec")
+
+
 def is_file(path: Path) -> bool:
     """Return whether there is such a file; of a name that no file can have, as one of 300 letters, False."""
     try:
@@ -236,7 +242,7 @@ def _check_body(config: LearnConfig) -> None:
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")
-        if not is_file(config.log):
+        if not is_file(config.log) and not is_life(config.log):
             raise BadInput(f"there is no log {config.log}")
     elif config.log is not None:
         raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")

@@ -34,7 +34,7 @@ from horde_agent.life.life import Life
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.runs.run import Run, described
-from horde_agent.runs.run_folder import unwritable
+from horde_agent.runs.run_folder import lived_steps, unwritable
 from horde_agent.saving import inner
 from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
@@ -167,9 +167,10 @@ class Job:
         self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
         self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
         steps = self.run.config.steps
-        if steps is not None and life.steps >= steps:
+        lived = lived_steps(self.run.folder) or 0  # its tables are written
+        if steps is not None and (life.steps > steps or lived >= steps):
             raise BadInput(
-                f"{self.run.folder.path} has lived {life.steps:,} steps, and was asked for {steps:,} in all: name more "
+                f"{self.run.folder.path} has lived {max(life.steps, lived):,} steps, and was asked for {steps:,} in all: name more "
                 "by --steps"
             )
 

@@ -188,7 +188,7 @@ class RunFolder:
 
     def give_back(self) -> None:
         """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
-        for file in (self.life, self.excursions, self.question_file, self.config, self.events, self.lock):
+        for file in (*parts(self.life), self.excursions, self.question_file, self.config, self.events, self.lock):
             file.unlink(missing_ok=True)
         with suppress(OSError):
             self.log.rmdir()
@@ -304,6 +304,15 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def lived_steps(folder: RunFolder) -> int | None:
+    """Return how many steps the summary of a run tells of; None where there is none, or it tells nothing."""
+    try:
+        steps = json.loads(folder.summary.read_text(encoding="utf-8"))["steps"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return steps if isinstance(steps, int) else None
 
 
 def own_version() -> str:

@@ -225,7 +225,15 @@ def test_settings_that_were_changed_since_are_refused(run: Path, capsys: pytest.
 
 def test_a_life_that_has_lived_all_its_steps_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert horde(f"resume {run} --steps 230") == 2
-    assert "has lived 489 steps, and was asked for 230 in all: name more by --steps" in capsys.readouterr().err
+    assert "has lived 500 steps, and was asked for 230 in all: name more by --steps" in capsys.readouterr().err
+
+
+def test_a_life_that_was_killed_when_it_was_over_writes_its_tables(run: Path, whole: Path) -> None:
+    """The last snapshot is there, the tables are those of before, or none."""
+    assert horde(f"resume {run} --steps 900") == 0
+    no_tables(run)
+    assert horde(f"resume {run}") == 0
+    assert differences(run, whole) == []
 
 
 @pytest.mark.parametrize("missing", ["config.toml", "log/life.rec"])
@@ -366,3 +374,29 @@ def test_a_life_that_is_killed_three_times_is_the_life_that_was_not(own: Path, t
     assert killed.n_kills >= 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
+
+
+# ---- learning from a life again ----------------------------------------------------------------------------------------
+
+
+def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp_path: Path) -> None:
+    """Off-policy, with the recorded probabilities; the questions are the life's own unless others are asked."""
+    run = tmp_path / "again"
+    assert horde(f"learn --backend replay --log {whole} --out {run}") == 0
+    assert differences(run, whole) == []
+
+
+def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:
+    """They learn what the same questions learn in the same life, lived anew: behaviour does not depend on them."""
+    more = tmp_path / "more.toml"
+    more.write_text(MORE)
+    assert horde(f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}") == 0
+    summary = json.loads((tmp_path / "again" / "summary.json").read_text())
+    assert (summary["n_questions"], summary["steps"]) == (4, 400)
+    assert 0.1 < summary["n_updated_per_step"] / 4 < 0.3, "one of five actions"
+    assert max(abs(float(line.split(",")[4])) for line in (tmp_path / "again/questions.csv").read_text().splitlines()[1:]) > 0
+
+
+def test_a_folder_without_a_record_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert horde(f"learn --backend replay --log {tmp_path} --out {tmp_path / 'a'}") == 2
+    assert "there is no log" in capsys.readouterr().err
