@@ -248,7 +248,7 @@ def _parse(
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | resume | report | doctor | export | bench | reproduce | warm,
+                learn | report | resume | doctor | export | bench | reproduce | warm,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "

@@ -6,6 +6,8 @@ import difflib
 import math
 import os
 import re
+import shlex
+import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -107,6 +109,8 @@ class LearnConfig:
         realtime: Keep 100 ms between two steps, as the real robot does.
         snapshot_every: Time between two snapshots of the life, from which `horde resume` goes on: `30s`, `10min`, `2h`;
             `never` keeps the one in the end alone. Learning waits for none of them.
+        on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
+            `deadline`, `disk`, `silent` (docs/LONG_LIVES.md).
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -127,6 +131,7 @@ class LearnConfig:
     passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
+    on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -142,6 +147,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_body(config)
     _check_numbers(config)
     seconds(config.snapshot_every)
+    _check_alarm(config.on_alarm)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
@@ -262,6 +268,18 @@ def _check_numbers(config: LearnConfig) -> None:
         raise BadInput(f"--repeat must be in [0, 1), got {config.repeat}")
     if not 0.0 <= config.excursion_probability <= 1.0:
         raise BadInput(f"--excursion-probability must be in [0, 1], got {config.excursion_probability}")
+
+
+def _check_alarm(command: str | None) -> None:
+    """Refuse a command that cannot be called, now and not when it is needed."""
+    if command is None:
+        return
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"--on-alarm {command!r} is no command line: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise BadInput(f"--on-alarm {command!r}: there is no such command")
 
 
 def _check_questions(questions: str, backend: str) -> None:

@@ -22,6 +22,7 @@ from rich.console import Console
 from horde_agent.runs import compiling
 from horde_agent.runs import holdout
 from horde_agent.runs import results
+from horde_agent.runs.alarms import Alarms
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
@@ -103,6 +104,9 @@ class Job:
         self.life = Life(env, run.horde, behaviour, rng, interface=interface, excursions=excursions)
         self.sampler = Sampler()
         self.life.observers += [run.watch, self.sampler]
+        if config.on_alarm is not None:
+            names = [channel.name for channel in interface.channels]
+            self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
         self.recorder = self._recorder() if resumed is None else self._known_recorder(resumed)
         every_s = seconds(config.snapshot_every)
         changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
