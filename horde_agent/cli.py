@@ -218,14 +218,7 @@ def _warm() -> None:
 
 
 Command = (
-    LearnConfig
-    | ResumeConfig
-    | ReportConfig
-    | DoctorConfig
-    | ExportConfig
-    | BenchConfig
-    | ReproduceConfig
-    | WarmConfig
+    LearnConfig | ResumeConfig | ReportConfig | DoctorConfig | ExportConfig | BenchConfig | ReproduceConfig | WarmConfig
 )
 
 

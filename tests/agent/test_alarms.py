@@ -30,7 +30,9 @@ def alarms(tmp_path: Path) -> Alarms:
 
 def test_each_alarm_is_told_once_an_hour(alarms: Alarms) -> None:
     for step in range(0, 200, 10):
-        look(alarms, step, [step / 200, 1.0], deadlines_missed=3, horde=SimpleNamespace(n_waiting=0, diverged=["a", "b"]))
+        look(
+            alarms, step, [step / 200, 1.0], deadlines_missed=3, horde=SimpleNamespace(n_waiting=0, diverged=["a", "b"])
+        )
     assert [name for name, _ in alarms.raised] == ["overheating", "deadline", "diverged"]
     assert alarms.raised[2][1] == "step 0: 2 demons are set aside, the last one b"
 

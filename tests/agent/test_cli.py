@@ -55,7 +55,9 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert out == ""
     assert len(err.splitlines()) == 1, err
     assert {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()} == before
-    assert {path for path in Path.cwd().rglob("*") if path.is_dir()} <= {path.parent for path in before}
+    assert {path for path in Path.cwd().rglob("*") if path.is_dir()} <= {
+        folder for path in before for folder in path.parents
+    }
     return err
 
 

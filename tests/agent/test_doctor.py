@@ -43,7 +43,9 @@ def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFix
     assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000000400"} <= names
 
 
-def test_a_flipped_bit_in_any_part_of_record_or_snapshot_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_any_part_of_record_or_snapshot_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(3)
     path = next(snapshots.found(run / "checkpoint"))
     for file in [run / "log/life.rec", run / "log/excursions.rec", *path.iterdir()]:

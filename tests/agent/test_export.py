@@ -37,7 +37,9 @@ def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     pytest.importorskip("pyarrow")
     assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
-    asked = f"select action, count(*), avg(saw) from '{tmp_path}/table/*/*.parquet' where phase = 0 group by 1 order by 1"
+    asked = (
+        f"select action, count(*), avg(saw) from '{tmp_path}/table/*/*.parquet' where phase = 0 group by 1 order by 1"
+    )
     found = duckdb.sql(asked).fetchall()
     rows = read(run / "log" / "life.rec").rows
     lived = rows[rows["phase"] == 0]
@@ -49,7 +51,9 @@ def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:
     assert cli.main(["export", str(run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")]) == 0
     rows = read(run / "log" / "life.rec").rows
     with (tmp_path / "life.mcap").open("rb") as file:
-        messages = [(message.log_time, json.loads(message.data)) for _, _, message in reader.make_reader(file).iter_messages()]
+        messages = [
+            (message.log_time, json.loads(message.data)) for _, _, message in reader.make_reader(file).iter_messages()
+        ]
     assert [told["step"] for _, told in messages] == rows["step"].tolist()
     assert [told["saw"] for _, told in messages] == rows["observation"][:, 1].tolist()
     assert messages[10][0] == round(int(rows["step"][10]) * 0.1 * 1e9)

@@ -376,7 +376,7 @@ def test_a_life_that_is_killed_three_times_is_the_life_that_was_not(own: Path, t
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 
 
-# ---- learning from a life again ----------------------------------------------------------------------------------------
+# ---- learning from a life again ---------------------------------------------------------------------------------------
 
 
 def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp_path: Path) -> None:
@@ -394,7 +394,10 @@ def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path)
     summary = json.loads((tmp_path / "again" / "summary.json").read_text())
     assert (summary["n_questions"], summary["steps"]) == (4, 400)
     assert 0.1 < summary["n_updated_per_step"] / 4 < 0.3, "one of five actions"
-    assert max(abs(float(line.split(",")[4])) for line in (tmp_path / "again/questions.csv").read_text().splitlines()[1:]) > 0
+    assert (
+        max(abs(float(line.split(",")[4])) for line in (tmp_path / "again/questions.csv").read_text().splitlines()[1:])
+        > 0
+    )
 
 
 def test_a_folder_without_a_record_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
