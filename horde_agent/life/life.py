@@ -112,6 +112,7 @@ class Life:
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
         keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
+        before_learning: Called once, when the next action has left and before anything more is learned.
         is_cut: Whether the latest drive was cut short, by the end of the run or by who stopped it.
         at_end: Called likewise when a run is over, before the last observation is learned from.
 
@@ -157,6 +158,7 @@ class Life:
         self.recorder, self.observers = recorder, list(observers)
         self.keeper: Callable[[Life], None] | None = None
         self.at_end: Callable[[Life], None] | None = None
+        self.before_learning: Callable[[], None] | None = None
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_kept = 0  # in all, and in a row
@@ -180,10 +182,13 @@ class Life:
         """Whether the body can be put back to where it was, as a simulated one can."""
         return bool(self.env.unwrapped.metadata.get("restorable"))
 
-    def state(self) -> State:
+    def state(self, *, has_horde: bool = True) -> State:
         """Return all that this life's future depends on: between two steps, or from `keeper`.
 
         Of a body that cannot be put back nothing is kept: there a life goes on after a gap.
+
+        Args:
+            has_horde: False leaves the Horde's own state out, which is large: `horde_state` may be asked for later.
         """
         body: Any = self.env.unwrapped
         behaviour: State = getattr(self.behaviour, "state", dict)()
@@ -193,7 +198,7 @@ class Life:
             "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
         }
         return nested(
-            student=self.student.state(),
+            student=self.student.state(has_horde=has_horde),
             excursions=self.excursions.state(),
             dockings=self.dockings.state(),
             behaviour=behaviour,
@@ -202,6 +207,10 @@ class Life:
             world=body.save_state() if self.can_live_again and self._has_begun else {},
             rng=generator_state(self.rng),
         )
+
+    def horde_state(self) -> State:
+        """Return what `state` left out, if nothing was learned since: `before_learning` is the place."""
+        return nested(student=nested(horde=self.horde.state()))
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, in a life that was made alike and has not begun.
@@ -361,6 +370,7 @@ class Life:
         observation, flags, tiles, is_seen = self._observation, self._flags, self._tiles, self._is_seen
 
         def learn() -> None:
+            self._prepare_learning()
             if not is_seen:
                 self.student.see(observation, flags, tiles)
             self.student.act(choice.phase, choice.action, choice.b, row.step, choice.policy)
@@ -490,8 +500,15 @@ class Life:
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""
         if not self._is_seen:
+            self._prepare_learning()
             self.student.see(self._observation, self._flags, self._look())
             self._is_seen = True
+
+    def _prepare_learning(self) -> None:
+        """Do what is to be done before anything more is learned."""
+        if self.before_learning is not None:
+            prepare, self.before_learning = self.before_learning, None
+            prepare()
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""

@@ -148,11 +148,11 @@ class Student:
         """What is done from the observation that was seen last."""
         return self._phase
 
-    def state(self) -> State:
+    def state(self, *, has_horde: bool = True) -> State:
         """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
         test = {} if self._test is None else self._test.state()
         own = attributes(self, *_STATE) | {"phase": np.array(int(self._phase))}
-        return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, own=own)
+        return nested(horde=self.horde.state() if has_horde else {}, errors=self.errors.state(), test=test, own=own)
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, with a Horde that was made, and whose demons came and went, alike."""

@@ -376,7 +376,7 @@ def test_a_life_that_is_killed_three_times_is_the_life_that_was_not(own: Path, t
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 
 
-# ---- learning from a life again ---------------------------------------------------------------------------------------
+# ---- learning from a life again --------------------------------------------------------------------------------------
 
 
 def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp_path: Path) -> None:
