@@ -38,7 +38,7 @@ from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.reliving import as_lived, relive
 from horde_agent.runs.report import NMSRE_IS, write_report
-from horde_agent.runs.resuming import Resumption, resumption, settings
+from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
@@ -320,6 +320,7 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         resumed = resumption(folder)
         if command.steps is None and resumed.facts.get("steps") is not None:
             config = replace(config, steps=resumed.facts["steps"])
+        refuse_over(folder, resumed, config.steps)
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
             job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)

@@ -35,7 +35,7 @@ from horde_agent.life.life import Life
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.runs.run import Run, described
-from horde_agent.runs.run_folder import lived_steps, unwritable
+from horde_agent.runs.run_folder import unwritable
 from horde_agent.saving import inner
 from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
@@ -170,13 +170,6 @@ class Job:
         what = "lived once more" if life.can_live_again else "learned from again"
         self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
         self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
-        steps = self.run.config.steps
-        lived = lived_steps(self.run.folder) or 0  # its tables are written
-        if steps is not None and (life.steps > steps or lived >= steps):
-            raise BadInput(
-                f"{self.run.folder.path} has lived {max(life.steps, lived):,} steps, and was asked for {steps:,} in all: name more "
-                "by --steps"
-            )
 
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.

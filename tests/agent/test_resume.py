@@ -224,7 +224,9 @@ def test_settings_that_were_changed_since_are_refused(run: Path, capsys: pytest.
 
 
 def test_a_life_that_has_lived_all_its_steps_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = (run / "log" / "life.rec").read_bytes()
     assert horde(f"resume {run} --steps 230") == 2
+    assert (run / "log" / "life.rec").read_bytes() == record, "its last row says that it ended"
     assert "has lived 500 steps, and was asked for 230 in all: name more by --steps" in capsys.readouterr().err
 
 
