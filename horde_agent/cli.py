@@ -309,7 +309,7 @@ def _finished(job: Job) -> dict[str, Any]:
         return _done(job)
     finally:
         job.stop_body()
-        job.heed_second_ctrl_c()
+        job.obey_second_ctrl_c()
 
 
 def _resume(command: ResumeConfig, signals: Signals) -> None:
@@ -330,18 +330,19 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
+    kernels = compiling.Compiling(console)
     with answered():
         env = _make_env(config)
         try:
             try_port(env, config)
-            with compiling.shown(console):
+            with kernels.shown():
                 own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
                 run = make_run(env, config, folder, own)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals, resumed)
+            job = Job(run, env, console, signals, kernels, resumed)
         except BaseException:
             env.close()
             raise
@@ -399,7 +400,9 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
+    return make_body(
+        config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, in_process=True
+    )
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

@@ -9,9 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.saving import State
-
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Observation = NDArray[np.float32]
+"""The kinds of arrays, named once; their shapes stand in docstrings."""
+State = dict[str, NDArray[Any]]
+"""What a thing's future depends on, as arrays with names: see `sim/saving.py`."""
 
 
 @dataclass(frozen=True, slots=True)

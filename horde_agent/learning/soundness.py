@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.learning.roster import NEWCOMER
+from horde_agent.learning.layout import NEWCOMER
 from horde_agent.saving import State, attributes, put_back, text, untext
+from horde_agent.types import Bools, Floats, Integers
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+_STATE = ("n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
 
 
 class Soundness:
@@ -60,12 +58,11 @@ class Soundness:
 
     def state(self) -> State:
         """Return what is known."""
-        own = attributes(self, "n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
-        return own | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
+        return attributes(self, *_STATE) | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
 
     def restore(self, state: State) -> None:
         """Know what `state` returned, of the same demons."""
-        put_back(self, state, "n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
+        put_back(self, state, *_STATE)
         self.reasons, self._first_skips = untext(state["reasons"]), untext(state["first_skips"])
 
     def begin_step(self) -> None:

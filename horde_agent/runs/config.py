@@ -16,6 +16,11 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
+ROBOTS = {
+    "critterbot": ("simulator", "serial", "drops", "replay", "emulated"),
+    "create2": ("simulator", "serial", "emulated"),
+}
+"""Robots by name, and the backends that each has."""
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated")
 WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
@@ -89,7 +94,8 @@ class LearnConfig:
     """Live, or read a recorded life, and learn predictions from it; the results go to a folder of their own.
 
     Attributes:
-        backend: The body: `simulator` (the Critterbot in its pen), `serial` (the robot), `drops` (the robot over its
+        robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
+        backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
@@ -116,6 +122,7 @@ class LearnConfig:
         out: New folder for the results.
     """
 
+    robot: Annotated[str, _shown("NAME")] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
@@ -242,7 +249,11 @@ def _check_text(config: LearnConfig) -> None:
 
 
 def _check_body(config: LearnConfig) -> None:
+    _one_of("robot", config.robot, tuple(ROBOTS))
     _one_of("backend", config.backend, BACKENDS)
+    if config.backend not in ROBOTS[config.robot]:
+        has = ", ".join(ROBOTS[config.robot])
+        raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.backend == "replay":

@@ -19,35 +19,35 @@ import gymnasium
 import numpy as np
 from rich.console import Console
 
-from horde_agent.runs import compiling
-from horde_agent.runs import holdout
-from horde_agent.runs import results
-from horde_agent.runs.alarms import Alarms
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.student import Student, encoder
+from horde_agent.life.timing import Durations
+from horde_agent.policies import StickyRandom
+from horde_agent.record import Recorder, Stream, read, row_dtype
+from horde_agent.runs import holdout, results
+from horde_agent.runs.alarms import Alarms
+from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.keeping import Keeper
 from horde_agent.runs.resuming import Resumption, change, learn_from_record, new_changes, redo
-from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
-from horde_agent.life.life import Life
-from horde_agent.policies import StickyRandom
-from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
-from horde_agent.saving import inner
-from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.saving import inner
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about
 
 
 _DIFFERS = (
-    "what was sensed at step %d differs from what was recorded there before the life was resumed: the record goes on from "
-    "that step with what was sensed now"
+    "what was sensed at step %d differs from what was recorded there before the life was resumed: the record goes on "
+    "from that step with what was sensed now"
 )
 _log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class Job:
         env: The robot.
         console: Where progress is shown.
         signals: What to do when somebody asks for the end.
+        kernels: Shows on the console what is compiled.
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
@@ -90,9 +91,10 @@ class Job:
         env: gymnasium.Env[Any, Any],
         console: Console,
         signals: Signals,
+        kernels: Compiling,
         resumed: Resumption | None = None,
     ) -> None:
-        self.run, self.env, self.console, self.signals = run, env, console, signals
+        self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
         self._resumed = resumed
         config, interface = run.config, run.interface
         self.is_stopped = self._is_stopped_for_good = False
@@ -145,7 +147,9 @@ class Job:
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.can_live_again)
             life.student.errors.go_on_in(folder.excursions)
         except ValueError as error:
-            raise BadInput(f"{folder.path} cannot be resumed: {error}; `horde doctor {folder.path}` tells more") from None
+            raise BadInput(
+                f"{folder.path} cannot be resumed: {error}; `horde doctor {folder.path}` tells more"
+            ) from None
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
@@ -177,7 +181,7 @@ class Job:
         In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
         signal that comes while it drives asks it to end.
         """
-        with compiling.shown(self.console):
+        with self._kernels.shown():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
         self.signals.ask_first(self.stop)
         if self.run.config.backend == "replay":
@@ -193,7 +197,7 @@ class Job:
         Args:
             add: File of further questions.
             remove: Shell pattern of names of those that go.
-            learns: Let the further ones learn from the record so far: their theta, from nothing; w and traces begin now.
+            learns: Let the further ones learn from the record so far: their theta, from nothing; w and traces begin.
 
         Raises:
             BadInput: If the file is wrong, or no question has such a name.
@@ -229,11 +233,11 @@ class Job:
         Doing it twice does nothing more.
         """
         self.signals.only_note()
-        self.heed_second_ctrl_c()
+        self.obey_second_ctrl_c()
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
 
-    def heed_second_ctrl_c(self) -> None:
+    def obey_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return

@@ -8,7 +8,7 @@ questions.csv        a line per question
 learning_curve.csv   a line per test excursion
 mspbe_curve.csv      a line per 1000 steps
 traces.csv           predictions of a few questions beside what then happened
-log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of robot time each
+log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
 log/events.jsonl     a line per event: snapshots, questions that came or went, how often it was resumed
 checkpoint/          the newest snapshots of the life's state (horde_agent.runs.snapshots), from which it can be resumed
@@ -31,13 +31,13 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from horde_agent.record.segments import parts
 from horde_agent.runs.config import BadInput, LearnConfig, to_toml
-from horde_agent.segments import parts
 
 try:
     import fcntl
@@ -165,7 +165,9 @@ class RunFolder:
                 except OSError:
                     file.seek(0)
                     who = file.read(20).strip() or "unknown"
-                    raise BadInput(f"{self.path} is in use: the process {who} lives in it; stop that one first") from None
+                    raise BadInput(
+                        f"{self.path} is in use: the process {who} lives in it; stop that one first"
+                    ) from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -176,7 +178,7 @@ class RunFolder:
 
         Attributes of each: `step` of the life, `event` (what it is), `time` (UTC), and what belongs to it.
         """
-        line = json.dumps({**event, "time": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+        line = json.dumps({**event, "time": datetime.now(UTC).isoformat(timespec="seconds")})
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from horde_env.commands.verdicts import Line, Verdict
+from horde_env.commands.anatomy import Line, Verdict
 
 OK, WARN, FAIL, SKIP = Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.SKIP
 GOOD_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock")

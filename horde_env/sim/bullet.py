@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset
-from horde_env.saving import State
 
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)

@@ -15,17 +15,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env._jit import kernel_over
+from horde_env.backend import Floats, Ints, State
 from horde_env.robot import RobotSpec
-from horde_env.saving import State, attributes, inner, nested, put_back
 from horde_env.sim import firmware, motors, tick
 from horde_env.sim.bullet import Joints, PlanarBody, motion_of
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
 from horde_env.sim.power import POWER_STATE, PowerSupply
+from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
-from horde_env.saving import State, attributes, inner, nested, put_back
 from horde_env.sim import inertial, packet
 from horde_env.sim.pen import Pen
+from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
 
 BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
 

@@ -13,8 +13,8 @@ from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
+from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.process_env import Apart
-from horde_agent.life.telemetry import MspbeWatch, Sampler
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder
 from horde_agent.saving import State

@@ -176,7 +176,7 @@ def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pyte
     stream = read(path)
     rows = stream.rows.copy()
     rows["observation"][400, 20] += 0.25
-    from horde_agent.segments import sealed
+    from horde_agent.record.segments import sealed
 
     path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
     assert horde(f"resume {run} --steps 900") == 0

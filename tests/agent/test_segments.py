@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, row_dtype
-from horde_agent.segments import encode_header, parts, read_segment
+from horde_agent.record.segments import encode_header, parts, read_segment
 
 N_INPUTS = 4
 
@@ -192,7 +192,7 @@ def test_where_the_disk_is_full_recording_pauses_and_goes_on_by_itself(
 def test_what_waits_for_room_too_long_is_lost_and_the_row_after_it_is_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horde_agent.record.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
+    monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
     path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
     recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.life.telemetry import Sampler
+from horde_agent.life.observers import Sampler
 from horde_agent.record import Phase, read
-from horde_agent.segments import encode_header, sealed
+from horde_agent.record.segments import encode_header, sealed
 from tests.agent.doubles import ToyBody
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}

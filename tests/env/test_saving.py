@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_env.saving import State, generator_state, restore_generator
+from horde_env.backend import State
+from horde_env.sim.saving import generator_state, restore_generator
 
 pytestmark = pytest.mark.sim
 

@@ -1,0 +1,110 @@
+"""The record of a life in formats that other programs read: Parquet tables, and MCAP.
+
+Parquet: a table of one row per step, zstd, in folders `day=00000` of the robot's own time, which unlike a wall-clock is
+the same when a life is lived again; DuckDB, polars and pandas read the whole folder as one table. Columns are those of
+`record`, and one for each channel, by its name. `NAME-events.parquet` beside them has a line per event.
+
+MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record import FORMAT
+from horde_agent.record.segments import Segment, read_segments
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.run_folder import RunFolder
+
+FORMATS = ("parquet", "mcap")
+DAY_S = 86_400.0
+_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy")
+
+
+def export(run: Path, to: str, out: Path | None = None) -> Path:
+    """Write the record of a run's life, and return where it is.
+
+    Args:
+        run: The run's folder.
+        to: "parquet" or "mcap".
+        out: Folder for Parquet, file for MCAP; in `export` of the run's folder when None.
+
+    Raises:
+        BadInput: If there is no such format, no record, or the library that writes it is missing.
+        ValueError: If the record cannot be read.
+    """
+    folder = RunFolder(run)
+    if to not in FORMATS:
+        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}")
+    if not folder.life.is_file():
+        raise BadInput(f"{run} holds no record of a life: there is no {folder.life.name} in its log")
+    place = out or run / "export"
+    return _to_parquet(folder, place) if to == "parquet" else _to_mcap(folder, place)
+
+
+def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
+    """Return the sound rows of a file as columns, by name."""
+    rows = segment.records[segment.is_sound]
+    names = [channel["name"] for channel in segment.header.get("channels", [])]
+    n_inputs = rows["observation"].shape[1]
+    names = names if len(names) == n_inputs else [f"obs_{i}" for i in range(n_inputs)]
+    pose = {name: rows["pose"][:, i] for i, name in enumerate(("x_m", "y_m", "heading_rad"))}
+    kept = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
+    return {**kept, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
+
+
+def _to_parquet(folder: RunFolder, out: Path) -> Path:
+    """Write each file of the record into the folders of its days."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise BadInput("Parquet needs pyarrow: pip install 'horde-gvf[log]'") from None
+    out.mkdir(parents=True, exist_ok=True)
+    for segment in read_segments(folder.life, FORMAT):
+        columns = columns_of(segment)
+        period_s = float(segment.header.get("period_s", 0.1))
+        days = (columns["step"].astype(np.int64) * period_s // DAY_S).astype(np.int64)
+        for day in np.unique(days).tolist():
+            table = pa.table({name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()})
+            into = out / f"day={day:05d}"
+            into.mkdir(exist_ok=True)
+            pq.write_table(table, into / f"{segment.path.stem}.parquet", compression="zstd")
+    if folder.events.is_file():
+        events = [json.loads(line) for line in folder.events.read_text(encoding="utf-8").splitlines()]
+        told = {name: [event.get(name) for event in events] for name in ("step", "event", "row", "time")}
+        pq.write_table(pa.table(told), out.parent / f"{out.name}-events.parquet")
+    return out
+
+
+def _to_mcap(folder: RunFolder, out: Path) -> Path:
+    """Write the record as one MCAP file of JSON messages."""
+    try:
+        from mcap.writer import Writer
+    except ImportError:
+        raise BadInput("MCAP needs the package mcap: pip install mcap") from None
+    path = out if out.suffix == ".mcap" else out / "life.mcap"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        writer, channel = Writer(file), None
+        writer.start(profile="", library="horde-gvf")
+        for segment in read_segments(folder.life, FORMAT):
+            columns = {name: values.tolist() for name, values in columns_of(segment).items()}
+            period_s = float(segment.header.get("period_s", 0.1))
+            if channel is None:
+                properties = {name: {"type": "number"} for name in columns}
+                schema = json.dumps({"type": "object", "title": "life", "properties": properties}).encode()
+                schema_id = writer.register_schema("life", "jsonschema", schema)
+                channel = writer.register_channel("life", "json", schema_id)
+            for row in zip(*columns.values(), strict=True):
+                told = dict(zip(columns, row, strict=True))
+                at = round(told["step"] * period_s * 1e9)
+                said = {name: value if np.isfinite(value) else None for name, value in told.items()}
+                writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(said).encode())
+        writer.finish()  # type: ignore[no-untyped-call,unused-ignore]
+    return path
