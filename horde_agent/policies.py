@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import numbers
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.kernels.policies import gibbs_probabilities
+from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
@@ -306,11 +307,11 @@ class StickyRandom:
             return action, self._fresh
         return action, self._other + self.repeat * (action == last)
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> State:
         """Return what the next draw depends on beside the generator."""
         return {"last_action": np.array(-1 if self.last_action is None else self.last_action)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         last = int(state["last_action"])
         self.last_action = None if last < 0 else last

@@ -25,7 +25,7 @@ def attributes(thing: object, *names: str) -> State:
     return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
 
 
-def put_back(thing: object, state: Mapping[str, NDArray[Any]], *names: str) -> None:
+def put_back(thing: object, state: State, *names: str) -> None:
     """Write what `attributes` returned back: arrays as such, anything else as Python's own numbers and texts."""
     for name in names:
         value = state[name]
@@ -35,12 +35,12 @@ def put_back(thing: object, state: Mapping[str, NDArray[Any]], *names: str) -> N
             setattr(thing, name, None if value.shape == (0,) else value.tolist())
 
 
-def nested(**parts: Mapping[str, NDArray[Any]]) -> State:
+def nested(**parts: State) -> State:
     """Return the states of several things as one."""
     return {f"{name}/{key}": value for name, part in parts.items() for key, value in part.items()}
 
 
-def inner(state: Mapping[str, NDArray[Any]], name: str) -> State:
+def inner(state: State, name: str) -> State:
     """Return the state of one of the things that `nested` joined."""
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
 
@@ -51,7 +51,7 @@ def text(value: Any) -> NDArray[Any]:
 
 
 def untext(array: NDArray[Any]) -> Any:
-    """Return what `text` was given; the keys of tables are texts."""
+    """Return what `text` was given, as its array of shape (); the keys of tables are texts."""
     return json.loads(str(array))
 
 
@@ -60,7 +60,7 @@ def generator_state(rng: Generator) -> State:
     return {"text": text(rng.bit_generator.state)}
 
 
-def restore_generator(rng: Generator, state: Mapping[str, NDArray[Any]]) -> None:
+def restore_generator(rng: Generator, state: State) -> None:
     """Have a generator go on from there.
 
     Raises:
@@ -96,7 +96,7 @@ def _gather(values: Mapping[str, Any], path: str, out: State, without: frozenset
             out[path + name] = np.asarray(value)
 
 
-def scattered(thing: object, state: Mapping[str, NDArray[Any]]) -> None:
+def scattered(thing: object, state: State) -> None:
     """Write what `gathered` returned back into a thing that was made in the same way.
 
     Arrays of the same shape are written in place, so that whoever shares them goes on sharing them.
@@ -108,7 +108,7 @@ def scattered(thing: object, state: Mapping[str, NDArray[Any]]) -> None:
             setattr(thing, name, _written(value, state[name]))
 
 
-def _scattered(values: Any, path: str, state: Mapping[str, NDArray[Any]]) -> Any:
+def _scattered(values: Any, path: str, state: State) -> Any:
     """Return a named tuple with what the state has for it."""
     changed = {}
     for name, value in values._asdict().items():
@@ -120,6 +120,7 @@ def _scattered(values: Any, path: str, state: Mapping[str, NDArray[Any]]) -> Any
 
 
 def _written(there: Any, value: NDArray[Any]) -> Any:
+    """Return `value`, of any shape, as what was there: in the same array, if it fits."""
     if not isinstance(there, np.ndarray):
         return value.tolist()
     if there.shape == value.shape and there.dtype == value.dtype:

@@ -56,7 +56,7 @@ class Restorable(Protocol):
     def save(self) -> State:
         """Return what its future depends on beside the generator that it was given."""
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned; the body was reset before."""
 
 

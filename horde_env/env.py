@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
 
 from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, State, counted_with
 from horde_env.clock import Clock, SimulatedClock
@@ -205,7 +203,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             rng=generator_state(self.np_random),
         )
 
-    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, state: State) -> None:
         """Go on from what `save_state` returned, here or in another process: the same steps bring the same bits.
 
         Raises:

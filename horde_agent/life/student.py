@@ -25,7 +25,7 @@ from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, 
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
-_STATE = ("learning_steps", "n_updated", "_n_unpaid", "_action", "_b", "_made")
+_STATE = ("learning_steps", "n_updated", "_n_untimed", "_action", "_b", "_made")
 
 Predictions = NDArray[np.floating]
 

@@ -179,6 +179,8 @@ def places(stays: Integers, n_before: int) -> Integers:
 class ReturnErrors:
     """Collects excursions; knows the NMSRE online, for progress, and in two passes, for reports.
 
+    Where they are recorded to a file, none is kept in memory: for reports they are read back.
+
     Args:
         policies: The tested policies.
         n_demons: Number of demons of the Horde.
@@ -198,7 +200,7 @@ class ReturnErrors:
         self.steps: list[int] = []
         self.online_means: list[float] = []
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
-        self._done: list[Done] = []
+        self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
         self._n_parts = self._n_in_part = 0
         self._unwritten: list[bytes] = []  # records that wait for room on the disk
@@ -255,7 +257,7 @@ class ReturnErrors:
         self._done = [Done(*test) for test in zip(names, steps, *columns, strict=False)] if steps else []
 
     def _restore_file(self, n_in_part: int, waiting: bytes) -> None:
-        """Cut the files off after the excursions that are known, and read these."""
+        """Cut the files off after the excursions that are known; those that waited for room wait on."""
         assert self._path is not None
         for later in parts(self._path)[self._n_parts :]:
             later.unlink()
@@ -267,8 +269,7 @@ class ReturnErrors:
             raise ValueError(f"{segment.path} holds {found} sound excursions, though {n_written} were written")
         cut(segment.path, int(segment.header["offset"]) + n_written * self._dtype.itemsize)
         self._n_in_part, self._unwritten = n_in_part, [waiting] if waiting else []
-        self._done = _read_done(self._path)[0]
-        self._done += [_done(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
+        self._done = [_done(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
 
     def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
@@ -289,7 +290,11 @@ class ReturnErrors:
         Args:
             stays: Which former demon each one was, negative where it is new, shape (n_demons,).
             policies: The policies that are tested now, with the demons where they are now.
+
+        Raises:
+            RecordLost: If excursions still wait for room on the disk; nothing has changed.
         """
+        self.close()
         place, is_old = places(stays, self.n_demons), stays >= 0
         self.n_demons, self.policies = len(stays), list(policies)
         self.n_tests = np.where(is_old, self.n_tests[stays], 0)
@@ -327,7 +332,8 @@ class ReturnErrors:
         try:
             while self._unwritten:
                 append_to(path, self._unwritten[0], self._dtype.itemsize)
-                del self._unwritten[0]
+                n_written = len(self._unwritten.pop(0)) // self._dtype.itemsize
+                del self._done[:n_written]
         except RecordLost as error:
             if self._lost is None:
                 _log.warning("%s cannot be written (%s): excursions wait in memory", path, error.strerror)
@@ -356,7 +362,8 @@ class ReturnErrors:
 
     def outcomes(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""
-        return outcomes_of(self.policies, self._done, self.n_demons)
+        done = [] if self._path is None else _read_done(self._path)[0]
+        return outcomes_of(self.policies, [*done, *self._done], self.n_demons)
 
     def nmsre(self) -> Floats:
         """Return the final two-pass NMSRE, shape (n_demons,); nan for a demon tested fewer than two times."""

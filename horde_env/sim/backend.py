@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import BackendUnavailable
@@ -37,7 +35,7 @@ class Sensing(Protocol):
     def save(self) -> State:
         """Return what the next reading depends on."""
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned."""
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
@@ -144,7 +142,7 @@ class SimulatedBody(Backend):
         """
         return nested(machine=self.machine.save(), senses=self.senses.save())
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned, bit for bit; the generator is its owner's to restore.
 
         Raises:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
@@ -117,7 +116,7 @@ class PlanarBody:
             "forces": np.array(self._forces, dtype=np.float64).reshape(-1, 3),
         }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned, here or in another process."""
         self._p.restoreState(self._fresh, physicsClientId=self._client)
         free = [(float(position), float(velocity)) for position, velocity in state["free"]]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
@@ -69,7 +68,7 @@ class ChangingSenses(Senses):
         """Return what `Senses` do, and how many lamps were moved."""
         return super().save() | {"n_moved": np.array(self._n_moved)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned, in the pen of then."""
         self._n_moved = int(state["n_moved"])
         self.pen = self._pens[self._n_moved]

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel_over
 from horde_env.backend import Floats, Ints, State
@@ -150,7 +147,7 @@ class Machine:
             body=self.body.save(),
         )
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned."""
         put_back(self, inner(state, "own"), "motion", "n_ticks", "stuck")
         put_back(self.firmware, inner(state, "firmware"), "arm", "wheels")

@@ -7,12 +7,9 @@ texts and arrays of them are all that there is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env.backend import State
 
@@ -23,7 +20,7 @@ def attributes(thing: object, *names: str) -> State:
     return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
 
 
-def put_back(thing: object, state: Mapping[str, NDArray[Any]], *names: str) -> None:
+def put_back(thing: object, state: State, *names: str) -> None:
     """Write what `attributes` returned back: into arrays and lists that are there, else in the attribute's place."""
     for name in names:
         there, value = getattr(thing, name), state[name]
@@ -35,12 +32,12 @@ def put_back(thing: object, state: Mapping[str, NDArray[Any]], *names: str) -> N
             setattr(thing, name, None if value.shape == (0,) else value.tolist())
 
 
-def nested(**parts: Mapping[str, NDArray[Any]]) -> State:
+def nested(**parts: State) -> State:
     """Return the states of several things as one."""
     return {f"{name}/{key}": value for name, part in parts.items() for key, value in part.items()}
 
 
-def inner(state: Mapping[str, NDArray[Any]], name: str) -> State:
+def inner(state: State, name: str) -> State:
     """Return the state of one of the things that `nested` joined."""
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
 
@@ -50,7 +47,7 @@ def generator_state(rng: Generator) -> State:
     return {"text": np.array(json.dumps(rng.bit_generator.state, default=lambda array: array.tolist()))}
 
 
-def restore_generator(rng: Generator, state: Mapping[str, NDArray[Any]]) -> None:
+def restore_generator(rng: Generator, state: State) -> None:
     """Have a generator go on from there.
 
     Raises:

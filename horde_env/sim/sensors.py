@@ -7,12 +7,10 @@ The noise of each group is that of the real robot at rest (log of 5 October 2010
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
@@ -100,7 +98,7 @@ class Senses:
         memory = {f"{i}": array.copy() for i, array in enumerate(self._memory)}
         return nested(memory=memory, own=attributes(self, *_OWN_STATE))
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what `save` returned."""
         for i, array in enumerate(self._memory):
             array[...] = state[f"memory/{i}"]

@@ -14,7 +14,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
-from horde_agent.life.process_env import Apart
+from horde_agent.life.process_env import ProcessEnv
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder
 from horde_agent.saving import State
@@ -83,7 +83,7 @@ def test_a_life_goes_on_from_any_step_with_the_same_bits(apart: bool) -> None:
     phases = {str(state["excursions/phase"]) for state, *_ in kept.values()}
     assert len(phases) > 1, "no state was kept in an excursion"
     for step, (state, n_rows, observed) in list(kept.items())[:: 3 if apart else 1]:
-        again = life_in(Apart(PEN, **settings) if apart else gymnasium.make(PEN, **settings))
+        again = life_in(ProcessEnv(PEN, **settings) if apart else gymnasium.make(PEN, **settings))
         again.restore(state)
         for observer, known in zip(again.observers, observed, strict=True):
             observer.restore(known)  # type: ignore[attr-defined]

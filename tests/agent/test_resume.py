@@ -118,7 +118,11 @@ def half_a_snapshot(run: Path) -> None:
     path.rename(path.with_name(".unfinished-000000000700"))
 
 
-@pytest.mark.parametrize("what", [later_excursions, no_snapshot, no_tables, half_a_snapshot])
+OFTEN = [later_excursions, no_snapshot]
+SELDOM = [pytest.param(what, marks=pytest.mark.slow) for what in (no_tables, half_a_snapshot)]
+
+
+@pytest.mark.parametrize("what", OFTEN + SELDOM)
 def test_whatever_a_stop_left_behind_the_life_is_the_same(what: Callable[[Path], None], run: Path, whole: Path) -> None:
     what(run)
     assert horde(f"resume {run} --steps 900") == 0
@@ -253,7 +257,7 @@ channels = ["light_0", "light_1", "light_2", "light_3"]
 """
 
 
-@pytest.mark.parametrize("learns", ["", "--learn-from-record"])
+@pytest.mark.parametrize("learns", [pytest.param("", marks=pytest.mark.slow), "--learn-from-record"])
 def test_questions_come_and_go_where_a_life_is_resumed_and_it_can_be_resumed_again(
     learns: str, run: Path, tmp_path: Path
 ) -> None:
@@ -369,11 +373,17 @@ def test_a_second_signal_in_the_middle_of_a_snapshot_leaves_nothing_corrupt(
 # ---- kills -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_life_that_is_killed_three_times_is_the_life_that_was_not(own: Path, tmp_path: Path) -> None:
+KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
+def test_a_life_that_is_killed_is_the_life_that_was_not(
+    kills: int, steps: int, span_s: float, own: Path, tmp_path: Path
+) -> None:
     """SIGKILL at random moments, to the agent or to the environment's process: see tests/bench/crashes.py."""
-    words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", "3000"]
-    killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=3, span_s=1.0)
-    assert killed.n_kills >= 2
+    words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
+    killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s)
+    assert killed.n_kills >= (kills + 1) // 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 
