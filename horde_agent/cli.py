@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -287,7 +288,7 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
         except BadInput:
             folder.give_back()
             raise
-        _say(job.console, summary, _drawn(folder))
+        _say(job.console, summary, _drawn(folder, signals))
 
 
 def _relive(config: LearnConfig, lived: LearnConfig) -> None:
@@ -324,7 +325,7 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
             job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)
-        _say(job.console, _finished(job), _drawn(folder))
+        _say(job.console, _finished(job), _drawn(folder, signals))
 
 
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
@@ -386,12 +387,17 @@ def _sentence(error: BaseException) -> str:
     return said if said.endswith(".") else f"{said}."
 
 
-def _drawn(folder: RunFolder) -> Path:
+def _drawn(folder: RunFolder, signals: Signals | None = None) -> Path:
     """Draw the report of a run whose tables were just written, and return its path.
+
+    Whoever sent SIGTERM, as an init system does, waits for an end, and for no pictures, which take longer than all the
+    rest: then the folder is returned, and `horde report` draws them.
 
     Raises:
         Fault: If it cannot be drawn.
     """
+    if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
+        return folder.path
     try:
         return write_report(folder.path)
     except BadInput as error:

@@ -20,6 +20,8 @@ from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
 from horde_agent.saving import State, nested
 
+_LARGE_BYTES = 500_000_000  # of a snapshot whose writing takes longer than anybody expects
+
 _log = logging.getLogger(__name__)
 
 
@@ -112,6 +114,8 @@ class Keeper:
             self._thread.join()
         if self._last is not None:
             last, self._last = self._last, None
+            if (n_bytes := sum(array.nbytes for array in last[1].values())) > _LARGE_BYTES:
+                _log.warning("writing a snapshot of %.1f GB, which takes a while; the body stands", n_bytes / 1e9)
             self._write(*last)
 
     def _copied(self, life: Life, *, has_horde: bool = True) -> tuple[int, State, dict[str, Any]]:

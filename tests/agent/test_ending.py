@@ -85,8 +85,21 @@ def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypat
     """Its progress, the words of the handler, the last lines: all of them go nowhere."""
     monkeypatch.setattr(sys, "stderr", Broken(error))
     monkeypatch.setattr(sys, "stdout", Broken(error))
+    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 128 + signal.SIGINT
+    assert summary()["steps"] == 301
+    assert Path("a/report.html").is_file()
+
+
+def test_who_ends_a_service_waits_for_no_pictures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An init system kills what has not ended in time: snapshot and tables are written, the report can be drawn later."""
     assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM))) == 128 + signal.SIGTERM
     assert summary()["steps"] == 301
+    assert [path.name for path in Path("a/checkpoint").iterdir()] == ["000000000301"]
+    assert not Path("a/report.html").exists()
+    assert capsys.readouterr().out.strip() == "a"
+    assert cli.main(["report", "a"]) == 0
     assert Path("a/report.html").is_file()
 
 
@@ -221,7 +234,7 @@ def test_a_signal_in_the_first_reset_ends_the_life_in_good_order(
     assert told == ["end"]
     assert body.actions == []
     assert (summary()["steps"], summary()["stopped_early"]) == (0, True)
-    assert Path("a/report.html").is_file()
+    assert Path("a/report.html").is_file() == (number != signal.SIGTERM)
 
 
 def test_ctrl_c_twice_leaves_summary_and_report(
@@ -260,7 +273,7 @@ def test_the_emergency_stop_is_set_by_a_second_ctrl_c_though_the_body_stands_alr
         words = [*WORDS[:-1], number.name]
         assert live(monkeypatch, Robot(on_step=at(300, number)), words) == 128 + number
         assert told == expected
-        assert Path(number.name, "report.html").is_file()
+        assert Path(number.name, "summary.json").is_file()
 
 
 def test_who_presses_on_leaves_the_tables_unwritten_and_the_log_whole(
