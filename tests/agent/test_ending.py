@@ -93,7 +93,7 @@ def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypat
 def test_who_ends_a_service_waits_for_no_pictures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An init system kills what has not ended in time: snapshot and tables are written, the report can be drawn later."""
+    """An init system kills what has not ended in time: the report can be drawn later."""
     assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM))) == 128 + signal.SIGTERM
     assert summary()["steps"] == 301
     assert [path.name for path in Path("a/checkpoint").iterdir()] == ["000000000301"]
