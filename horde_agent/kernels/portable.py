@@ -8,6 +8,7 @@ with a numba that it does not know. It learns the same but for rounding: `multip
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
 def hold(parts: Any) -> Any:
     """Return what a kernel is given so that it can read a named tuple of arrays and numbers: here, the tuple."""
     return parts
+
+
+def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:  # noqa: ARG001
+    """Return a kernel whose first arguments are given, and whose others have the types of `like`."""
+    return functools.partial(function, *given)
 
 
 @inner_kernel
@@ -35,8 +41,8 @@ def wide_zeros(array: NDArray[Any]) -> Any:
 
 
 @inner_kernel
-def row_zeros(array: NDArray[Any]) -> Any:
-    """Return a vector of zeros for sums of rows."""
+def wider_zeros(array: NDArray[Any]) -> Any:
+    """Return a vector of zeros that is wider by a narrow one."""
     return array.dtype.type(0)
 
 

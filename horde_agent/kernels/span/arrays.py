@@ -9,12 +9,13 @@ Time is counted in feature vectors, phi_0, phi_1, ...; what belongs to one lies 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inner_kernel, made_kernel
+from horde_agent.kernels.vectors import lanes_of, narrow_zeros, wide_zeros, wider_zeros
 from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
@@ -152,3 +153,27 @@ N_CLOCKS = 5
 def row_at(r: int, first: int, width: int, stride: int) -> int:
     """Return where row `r` begins of a block of `width` lanes, its rows beginning at `first`, chunks `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width
+
+
+def over_block(work: Any) -> Any:
+    """Return a kernel (span, b, how) that does `work(span, b, lane, how, zero)` for all lanes of block b.
+
+    `zero` says how many lanes from `lane` on: 64, but 80 where otherwise fewer than 64 would be left for the last.
+    """
+
+    @made_kernel
+    def each(span: SpanArrays, b: int, how: Any) -> None:
+        wider, wide, narrow = wider_zeros(span.theta), wide_zeros(span.theta), narrow_zeros(span.theta)
+        lane, end = span.start[b], span.start[b + 1]
+        while lane < end:
+            if end - lane >= lanes_of(wider) and (end - lane) % lanes_of(wide) != 0:
+                work(span, b, lane, how, wider)
+                lane += lanes_of(wider)
+            elif end - lane >= lanes_of(wide):
+                work(span, b, lane, how, wide)
+                lane += lanes_of(wide)
+            else:
+                work(span, b, lane, how, narrow)
+                lane += lanes_of(narrow)
+
+    return each

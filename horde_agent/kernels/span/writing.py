@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import BATCH, CHUNK, DECAYS, FLUSH, LEARNS, SpanArrays, row_at
+from horde_agent.kernels.span.arrays import BATCH, CHUNK, DECAYS, FLUSH, LEARNS, SpanArrays, over_block, row_at
 from horde_agent.kernels.span.step import flag, tail_needed
 from horde_agent.kernels.vectors import (
     absolute,
@@ -24,12 +24,9 @@ from horde_agent.kernels.vectors import (
     lanes_of,
     load,
     multiply_add,
-    narrow_zeros,
     prefetch,
     prefetch_far,
-    row_zeros,
     store,
-    wide_zeros,
 )
 from horde_agent.types import Integers, Reals
 
@@ -59,8 +56,12 @@ def add_rows(
 
 
 @inner_kernel
-def move_lanes(span: SpanArrays, rows: Reals, b: int, lane: int, time: int, out: Reals, zero: Any) -> None:
-    """Move the sum over a block's active rows from those at `time` - 1 to those at `time`, or sum afresh if shorter."""
+def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals], zero: Any) -> None:
+    """Move sums over lanes' active rows from those at time - 1 to those at time, or sum afresh if shorter.
+
+    `how`: the rows, the time, and the sums.
+    """
+    rows, time, out = how
     slot, now = time & 1, time % span.active.shape[0]
     n_gained, n_lost = span.n_changed[slot, 0], span.n_changed[slot, 1]
     if n_gained + n_lost < span.n_active:
@@ -72,41 +73,13 @@ def move_lanes(span: SpanArrays, rows: Reals, b: int, lane: int, time: int, out:
 
 
 @inner_kernel
-def sum_lanes(span: SpanArrays, rows: Reals, b: int, lane: int, active: Integers, out: Reals, zero: Any) -> None:
-    """Write the sum over some rows of a block."""
+def sum_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, Reals], zero: Any) -> None:
+    """Write sums over some rows of lanes; `how`: all rows, those to be added, and the sums."""
+    rows, active, out = how
     store(out, lane, add_rows(span, rows, b, lane, active, active.shape[0], 1.0, zero))
 
 
-@inner_kernel
-def move_base(span: SpanArrays, rows: Reals, b: int, time: int, out: Reals) -> None:
-    """Do `move_lanes` for a whole block."""
-    longest, wide, narrow = row_zeros(rows), wide_zeros(rows), narrow_zeros(rows)
-    lane, end = span.start[b], span.start[b + 1]
-    while lane + lanes_of(longest) <= end:
-        move_lanes(span, rows, b, lane, time, out, longest)
-        lane += lanes_of(longest)
-    while lane + lanes_of(wide) <= end:
-        move_lanes(span, rows, b, lane, time, out, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        move_lanes(span, rows, b, lane, time, out, narrow)
-        lane += lanes_of(narrow)
-
-
-@inner_kernel
-def sum_base(span: SpanArrays, rows: Reals, b: int, active: Integers, out: Reals) -> None:
-    """Do `sum_lanes` for a whole block."""
-    longest, wide, narrow = row_zeros(rows), wide_zeros(rows), narrow_zeros(rows)
-    lane, end = span.start[b], span.start[b + 1]
-    while lane + lanes_of(longest) <= end:
-        sum_lanes(span, rows, b, lane, active, out, longest)
-        lane += lanes_of(longest)
-    while lane + lanes_of(wide) <= end:
-        sum_lanes(span, rows, b, lane, active, out, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        sum_lanes(span, rows, b, lane, active, out, narrow)
-        lane += lanes_of(narrow)
+move_base, sum_base = over_block(move_lanes), over_block(sum_lanes)
 
 
 @inner_kernel
@@ -227,8 +200,9 @@ def write_runs(
 
 
 @inner_kernel
-def flush_lanes(span: SpanArrays, b: int, lane: int, now: int, thread: int, zero: Any) -> None:
-    """Write what is pending of some lanes, and add up anew from here on."""
+def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
+    """Write what is pending of some lanes, and add up anew from here on; `how`: the present, and whose scratch paper."""
+    now, thread = how
     table = span.table[thread]
     tabulate(span, b, lane, now, table, zero)
     write_runs(span, b, lane, table, (span.theta, span.w, span.m), CHUNK * span.start[b], stride_of(span), zero)
@@ -238,19 +212,15 @@ def flush_lanes(span: SpanArrays, b: int, lane: int, now: int, thread: int, zero
     span.tail_needed[b] = max(span.tail_needed[b], tail_needed(span, b, lane, now, table, zero))
 
 
+flush_all_lanes = over_block(flush_lanes)
+
+
 @inner_kernel
 def flush_block(span: SpanArrays, b: int, now: int, thread: int) -> None:
     """Write what is pending of a block up to `now`, and sum its base there afresh, so that no rounding adds up."""
     span.tail_needed[b] = 0
-    wide, narrow = wide_zeros(span.theta), narrow_zeros(span.theta)
-    lane, end = span.start[b], span.start[b + 1]
-    while lane + lanes_of(wide) <= end:
-        flush_lanes(span, b, lane, now, thread, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        flush_lanes(span, b, lane, now, thread, narrow)
-        lane += lanes_of(narrow)
+    flush_all_lanes(span, b, (now, thread))
     active = span.active[now % span.active.shape[0]]
-    sum_base(span, span.theta, b, active, span.base)
-    sum_base(span, span.w, b, active, span.base_w)
+    sum_base(span, b, (span.theta, active, span.base))
+    sum_base(span, b, (span.w, active, span.base_w))
     span.w_at[b] = now
