@@ -33,7 +33,7 @@ from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs import compiling
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, is_life, read_config, resolve
+from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, is_life, read_config, resolve, run_of
 from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
@@ -160,8 +160,8 @@ def _do(words: list[str], signals: Signals) -> None:
             _doctor(command)
         case ExportConfig():
             _export(command)
-        case LearnConfig(backend="replay") if is_life(command.log):
-            asked, lived = as_lived(command)
+        case LearnConfig(backend="replay") if is_life(run_of(command.log)):
+            asked, lived = as_lived(replace(command, log=run_of(command.log)))
             _relive(resolve(asked), lived)
         case _:
             _learn(resolve(command), signals)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,8 +198,7 @@ class ReturnErrors:
         self.n_demons = n_demons
         self.n_discarded = 0
         self.n_tests = np.zeros(n_demons, dtype=np.int64)
-        self.steps: list[int] = []
-        self.online_means: list[float] = []
+        self.steps, self.online_means = array("q"), array("d")  # of a year, 50 MB
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
         self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
@@ -246,7 +246,7 @@ class ReturnErrors:
         """
         own = state if self._path is not None else inner(state, "own")
         put_back(self, own, *_STATE)
-        self.steps, self.online_means = own["steps"].tolist(), own["online_means"].tolist()
+        self.steps, self.online_means = array("q", own["steps"].tolist()), array("d", own["online_means"].tolist())
         if self._path is not None:
             self._restore_file(int(state["n_in_part"]), state["waiting"].tobytes())
             return

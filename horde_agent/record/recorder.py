@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +62,7 @@ class Recorder:
     Attributes:
         n_rows: Rows so far.
         n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
+        on_closed: Called with each file that is complete, for a further one is begun; no step waits long for it.
         since: The rows after those that were known, as `resume` found them.
         differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
 
@@ -105,6 +107,7 @@ class Recorder:
         self._used = 0
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
+        self.on_closed: Callable[[Path], None] | None = None
         self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
         self._is_after_loss = self._is_paused = False
         self._lost: RecordLost | None = None
@@ -321,6 +324,8 @@ class Recorder:
             _sync_data(self._file)
             self._file.close()
             sync_folder(self._path.parent)
+            if self.on_closed is not None:
+                self.on_closed(part(self._path, self._n_parts))
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
 
     def _pause(self, error: RecordLost) -> None:

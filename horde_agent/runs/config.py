@@ -229,6 +229,12 @@ def is_life(path: Path | None) -> bool:
     return path is not None and is_file(path / "log" / "life.rec")
 
 
+def run_of(path: Path | None) -> Path | None:
+    """Return the run's folder where a path names the record in it, any file of it; else the path."""
+    is_record = path is not None and path.suffix == ".rec" and path.parent.name == "log"
+    return path.parent.parent if path is not None and is_record else path
+
+
 def is_file(path: Path) -> bool:
     """Return whether there is such a file; of a name that no file can have, as one of 300 letters, False."""
     try:

@@ -34,6 +34,8 @@ from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
+from horde_agent.runs.events import Events
+from horde_agent.runs.export import Archive
 from horde_agent.runs.keeping import Keeper
 from horde_agent.runs.resuming import Resumption, change, learn_from_record, new_changes, redo
 from horde_agent.runs.run import Run, described
@@ -110,6 +112,9 @@ class Job:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
         self.recorder = self._recorder() if resumed is None else self._known_recorder(resumed)
+        self.life.observers.append(Events(run.folder, self.recorder))
+        if config.backend != "replay":
+            self.recorder.on_closed = Archive(run.folder)
         every_s = seconds(config.snapshot_every)
         changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
         self.keeper = Keeper(run, self.recorder, self.sampler, every_s, changes, lived_s)
@@ -189,6 +194,8 @@ class Job:
             return
         if self._resumed is not None:
             self._restore(self._resumed)
+        else:
+            self.run.folder.note({"step": 0, "event": "began", "row": 0})
         self.life.begin()
 
     def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
@@ -277,6 +284,7 @@ def live(job: Job) -> dict[str, Any]:
         _log.warning(_DIFFERS, job.recorder.differs_at)
     if fault is not None or life.steps < run.config.steps:
         run.stopped_by = _why(job, fault)
+    job.run.folder.note({"step": life.steps, "event": "ended", "row": job.recorder.n_rows, "why": run.stopped_by})
     try:
         summary = _write_life(job, wall_s, sampler)
     except (OSError, Ended) as error:

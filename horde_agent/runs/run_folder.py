@@ -10,7 +10,8 @@ mspbe_curve.csv      a line per 1000 steps
 traces.csv           predictions of a few questions beside what then happened
 log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
-log/events.jsonl     a line per event: snapshots, questions that came or went, how often it was resumed
+log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
+export/              the closed files of the record as Parquet tables, a folder a day, where pyarrow is installed
 checkpoint/          the newest snapshots of the life's state (horde_agent.runs.snapshots), from which it can be resumed
 report.html          drawn from the files above, with its pictures beside it
 
@@ -104,6 +105,7 @@ class RunFolder:
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
         self.events = self.log / "events.jsonl"
+        self.exported = path / "export"
         self.lock = path / ".lock"
         self._made: list[Path] = []  # outermost last
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.record import read
+from horde_agent.record import Flag, Phase, Recorder, Row, read
+from horde_agent.runs.export import Archive
+from horde_agent.runs.run_folder import RunFolder
 from tests.agent.doubles import ToyBody
 
 
@@ -30,7 +34,36 @@ def test_parquet_holds_what_the_record_holds(run: Path, tmp_path: Path) -> None:
     assert table["step"].to_pylist() == rows["step"].tolist()
     assert table["b"].to_numpy().tobytes() == rows["b"].tobytes()
     assert table["saw"].to_numpy().tolist() == rows["observation"][:, 1].tolist()
-    assert set(table["day"].to_pylist()) == {0}
+    today = datetime.fromisoformat(json.loads((run / "log/events.jsonl").read_text().splitlines()[0])["time"])
+    assert {str(day) for day in table["day"].to_pylist()} == {f"{today:%Y-%m-%d}"}
+    events = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "table-events.parquet")
+    assert events["event"].to_pylist() == ["began", "snapshot", "ended"]
+
+
+def test_each_file_that_is_complete_becomes_a_table_of_its_days(tmp_path: Path) -> None:
+    """A life that began two seconds before midnight, three seconds a file: the first one spans two days."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    folder = RunFolder(tmp_path)
+    folder.log.mkdir()
+    folder.events.write_text(json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n")
+    recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0, flush_s=60.0)
+    recorder.on_closed = archive = Archive(folder)
+    for step in range(70):
+        seen = np.full(3, step, dtype=np.float32)
+        recorder.write(Row(step, step / 10, seen, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
+    recorder.flush()
+    for thread in archive.threads:
+        thread.join()
+    there = {str(path.relative_to(folder.exported)) for path in folder.exported.rglob("*") if path.is_file()}
+    assert there == {"day=2026-02-28/life.parquet", "day=2026-03-01/life.parquet", "day=2026-03-01/life-2.parquet"}
+    table = dataset.dataset(folder.exported, partitioning="hive").to_table().sort_by("step")
+    assert table["obs_2"].to_pylist() == list(range(60)), "the third file is not complete yet"
+    assert [str(day) for day in table["day"].to_pylist()].count("2026-02-28") == 20
+    recorder.close()
+    before = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
+    assert cli.main(["export", str(tmp_path)]) == 0
+    assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
+    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
 
 
 def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
