@@ -112,6 +112,31 @@ def test_a_horde_goes_on_from_any_step_with_the_same_bits(kind: str) -> None:
         assert answers(again) == answers(whole), k
 
 
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
+    """A state holds the rows in use alone, here 512 of 1,300; what it is put into has used all of them meanwhile."""
+    n_features, rng = 1_300, np.random.default_rng(5)
+    questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies know the features' number
+    widest = np.minimum(100 + 4 * np.arange(400), n_features)
+    steps = [
+        (*step[:3], np.sort(rng.choice(n, N_ACTIVE, replace=False)), False)
+        for step, n in zip(stream(400), widest.tolist(), strict=True)
+    ]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=n_features, n_active=N_ACTIVE, mode=mode)
+
+    whole, again = new(), new()
+    live(whole, steps[:70], begins=True)
+    state = whole.state()
+    assert state["engine/theta"].size * 2 < again.weights()[0].size, "of all features it holds less than half"
+    live(whole, steps[70:], begins=False)
+    live(again, steps[::-1], begins=True)
+    again.restore(state)
+    live(again, steps[70:], begins=False)
+    assert answers(again) == answers(whole)
+
+
 def test_to_ask_for_a_state_changes_nothing() -> None:
     questions, config, mode = KINDS["span, deferred"]
     one, other = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode) for _ in "12")
