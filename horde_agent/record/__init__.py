@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horde_agent.record.recorder import Recorder
 from horde_agent.record.rows import (
+    A_DAY,
     BROKEN,
     DRIVES,
     FORMAT,
@@ -21,6 +22,7 @@ from horde_agent.record.rows import (
 from horde_agent.record.segments import RecordLost
 
 __all__ = [
+    "A_DAY",
     "BROKEN",
     "DRIVES",
     "FORMAT",

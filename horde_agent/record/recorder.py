@@ -25,11 +25,12 @@ from horde_agent.record.segments import (
     FORMAT_VERSION,
     RecordLost,
     append,
+    begun,
     cut,
     encode_header,
     part,
+    read_newest,
     read_segment,
-    read_segments,
     sealed,
     sync_folder,
 )
@@ -142,35 +143,35 @@ class Recorder:
             ValueError: If it is of the first version, damaged after those rows, or holds fewer.
         """
         recorder = cls.__new__(cls)
-        segments = list(read_segments(path, FORMAT))
-        last = segments[-1]
+        segments = read_newest(path, FORMAT, after)
+        last, n_files, n_unread = segments[-1], len(begun(path)), int(segments[0].header.get("first", 0))
         if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
             raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
-        n_before = sum(len(segment.records) for segment in segments[:-1])
         for segment in segments:
             known = after - int(segment.header.get("first", 0))
             if not segment.is_sound[max(known, 0) : segment.n_whole].all():
                 raise ValueError(segment.faults(is_last=segment is last)[0])
         rows = np.concatenate([*(segment.records for segment in segments[:-1]), last.records[: last.n_whole]])
-        if len(rows) < after:
-            raise ValueError(
-                f"{path} holds {len(rows):,} rows, though {after:,} of them are known to have been written"
-            )
+        n_rows, n_ahead = n_unread + len(rows), len(rows) - (after - n_unread)
+        if n_ahead < 0:
+            raise ValueError(f"{path} holds {n_rows:,} rows, though {after:,} of them are known to have been written")
         for fault in last.faults(is_last=True):
             _log.warning("%s", fault)
-        if is_redone and len(rows) > after and rows["phase"][-1] == Phase.END:
-            rows = rows[:-1]
+        if is_redone and n_ahead and rows["phase"][-1] == Phase.END:
+            rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
+        since = rows[len(rows) - n_ahead :]
         recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
-        recorder._path, recorder._n_parts = path, len(segments)
-        recorder._rows_of_part = len(rows) - n_before
-        recorder._first_step = int(rows["step"][n_before]) if recorder._rows_of_part else 0
+        recorder._path, recorder._n_parts = path, n_files
+        part(path, n_files + 1).unlink(missing_ok=True)  # one that a kill left without its first line
+        recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))
+        recorder._first_step = int(rows["step"][len(rows) - n]) if n else 0
         cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)
         recorder._file = last.path.open("rb+", buffering=0)
         recorder._file.seek(0, 2)
-        recorder._n_written = len(rows)
-        recorder.n_rows = after if is_redone else len(rows)
-        recorder._ahead = rows[after:] if is_redone else rows[:0]
-        recorder.since = Stream(rows[after:], last.header)
+        recorder._n_written = n_rows
+        recorder.n_rows = after if is_redone else n_rows
+        recorder._ahead = since if is_redone else since[:0]
+        recorder.since = Stream(since, last.header)
         return recorder
 
     def write(self, row: Row) -> None:

@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import CRC, read_segment, read_segments
+from horde_agent.record.segments import CRC, read_newest, read_segment, read_segments
 
 Observation = NDArray[np.float32]
 
 FORMAT = "horde-life"
 NO_ACTION = -1
+A_DAY = 864_000
+"""Rows, at 10 Hz: what is read of a life for the sake of its end."""
 NO_POLICY = 0
 
 
@@ -166,16 +168,20 @@ def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
     return segment.records[segment.is_sound], segment.header
 
 
-def read(path: Path) -> Stream:
+def read(path: Path, *, newest: int | None = None) -> Stream:
     """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
 
     The row after one that is damaged is given as a gap: it does not follow from the one before it.
+
+    Args:
+        path: The first file.
+        newest: Read only as many of the newest files as hold so many rows: a life of months does not fit in memory.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    segments = list(read_segments(path, FORMAT))
+    segments = list(read_segments(path, FORMAT)) if newest is None else read_newest(path, FORMAT, -newest)
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
     is_broken = False

@@ -138,6 +138,16 @@ def read_segment(path: Path, kind: str) -> Segment:
     return Segment(path, header, records, records[CRC] == _checksums(records), n_torn)
 
 
+def begun(path: Path) -> list[Path]:
+    """Return the files of a record, in their order, but for a last one that a kill left without its first line."""
+    files = parts(path)
+    if len(files) > 1:
+        with files[-1].open("rb") as file:
+            if not file.readline(_LONGEST_HEADER).endswith(b"\n"):
+                del files[-1]
+    return files or [path]
+
+
 def read_segments(path: Path, kind: str) -> Iterator[Segment]:
     """Yield the files of a record in their order.
 
@@ -145,8 +155,32 @@ def read_segments(path: Path, kind: str) -> Iterator[Segment]:
         FileNotFoundError: If there is not even the first.
         ValueError: If one holds no records of this kind.
     """
-    for file in parts(path) or [path]:
+    for file in begun(path):
         yield read_segment(file, kind)
+
+
+def read_newest(path: Path, kind: str, since: int) -> list[Segment]:
+    """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
+
+    A record of months is not read for the sake of its end.
+
+    Args:
+        path: The first file.
+        kind: The `format` of its header.
+        since: A record that was written; where it is negative, so many from the end.
+
+    Raises:
+        FileNotFoundError: If there is not even the first.
+        ValueError: If one that is read holds no records of this kind.
+    """
+    found: list[Segment] = []
+    for file in reversed(begun(path)):
+        found.insert(0, read_segment(file, kind))
+        if since < 0:
+            since = max(int(found[0].header.get("first", 0)) + len(found[0].records) + since, 0)
+        if int(found[0].header.get("first", 0)) <= since:
+            break
+    return found
 
 
 def append(file: BinaryIO, data: bytes, size: int) -> None:

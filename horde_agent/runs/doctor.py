@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from horde_agent.measures.nmsre import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
-from horde_agent.record.segments import Segment, cut, parts, read_segment
+from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
 from horde_agent.runs import notes, snapshots
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.run_folder import RunFolder
@@ -81,7 +81,10 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
     """Return what is found of a record, whose torn end is cut off."""
     found: list[Finding] = []
     files, n_known = parts(path), 0
-    for file in files:
+    for file in files[len(begun(path)) :]:
+        file.unlink()
+        found.append(Finding(str(file.relative_to(folder.path)), False, "it was never begun, and is removed", True))
+    for file in (files := parts(path)):
         name = str(file.relative_to(folder.path))
         try:
             segment = read_segment(file, kind)

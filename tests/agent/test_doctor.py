@@ -43,6 +43,15 @@ def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFix
     assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000000400"} <= names
 
 
+def test_a_file_that_was_never_begun_is_removed_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a kill between the making of a further file and its first line leaves it."""
+    (run / "log/life-2.rec").write_bytes(b'{"form')
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert "mended  log/life-2.rec: it was never begun, and is removed" in lines
+    assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+
+
 def test_a_flipped_bit_in_any_part_of_record_or_snapshot_is_named(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

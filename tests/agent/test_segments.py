@@ -146,6 +146,42 @@ def test_a_robot_that_cannot_live_once_more_goes_on_after_its_last_row(tmp_path:
     assert read(path).rows["step"].tolist() == [*range(20), 21]
 
 
+def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) -> None:
+    """The first files are damaged beyond reading, or were moved to another disk and stand for nothing here."""
+    path = tmp_path / "life.rec"
+    write(path, 45, segment_s=1.0)
+    for number in ("", "-2"):
+        (tmp_path / f"life{number}.rec").write_bytes(b"elsewhere\n")
+    assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, as many as it takes"
+    with Recorder.resume(path, 27, is_redone=True) as recorder:
+        assert recorder.since.rows["step"].tolist() == list(range(27, 45))
+        for k in range(27, 60):
+            recorder.write(row(k))
+    assert recorder.differs_at is None
+    assert read(path, newest=40).rows["step"].tolist() == list(range(20, 60))
+    with pytest.raises(ValueError, match=r"life\.rec does not hold records"):
+        read(path)
+
+
+def test_a_file_that_a_kill_left_without_its_first_line_was_never_begun(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    for left in (b"", b'{"format": "horde-'):
+        for file in tmp_path.glob("*.rec"):
+            file.unlink()
+        write(path, 20, segment_s=1.0)
+        (tmp_path / "life-3.rec").write_bytes(left)
+        assert read(path).rows["step"].tolist() == list(range(20))
+        with Recorder.resume(
+            path,
+            15,
+            is_redone=True,
+        ) as recorder:
+            for k in range(15, 25):
+                recorder.write(row(k))
+        assert read(path).rows["step"].tolist() == list(range(25))
+        assert recorder.differs_at is None
+
+
 def test_steps_and_seconds_do_not_overflow(tmp_path: Path) -> None:
     """2^32 steps are 13.6 years; a year of float64 seconds still tells 10 ns."""
     path, step = tmp_path / "life.rec", 2**32 + 5

@@ -59,7 +59,7 @@ class Walker(ToyBody):
         return super().step(action)
 
 
-def verdict(looks: list[Look]) -> dict[str, float]:
+def verdict(looks: list[Look]) -> dict[str, Any]:
     """Return growth of memory since the warm-up, and of the time per step, as shares; and steps per second."""
     tenth = max(len(looks) // 10, 1)
     first, last = looks[tenth : 2 * tenth + 1], looks[-tenth - 1 :]
@@ -67,6 +67,7 @@ def verdict(looks: list[Look]) -> dict[str, float]:
     return {
         "rss_after_warm_up_mb": looks[tenth].rss / 1e6,
         "rss_in_the_end_mb": looks[-1].rss / 1e6,
+        "rss_each_tenth_mb": [round(look.rss / 1e6, 1) for look in looks[tenth::tenth]],
         "growth": looks[-1].rss / looks[tenth].rss - 1.0,
         "steps_per_s_first": speeds[0],
         "steps_per_s_last": speeds[1],
