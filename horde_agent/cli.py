@@ -29,6 +29,7 @@ from horde_agent.gvf import GVF
 from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
+from horde_agent.life.table import TableBody
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
@@ -406,6 +407,9 @@ def _drawn(folder: RunFolder, signals: Signals | None = None) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
+    if config.columns is not None:
+        assert config.log is not None, "it was checked"
+        return TableBody(config.log, config.columns)
     return make_body(
         config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, in_process=True
     )

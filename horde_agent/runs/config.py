@@ -100,7 +100,9 @@ class LearnConfig:
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
-            probabilities that it recorded.
+            probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
+        columns: TOML file that says which columns of --log are channels (docs/LONG_LIVES.md): predictions about the
+            behaviour itself are learned from any log.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
@@ -126,6 +128,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
@@ -267,6 +270,10 @@ def _check_body(config: LearnConfig) -> None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")
         if not is_file(config.log) and not is_life(config.log):
             raise BadInput(f"there is no log {config.log}")
+        if config.columns is not None and not (is_file(config.columns) and is_file(config.log)):
+            raise BadInput(f"--columns {config.columns} must be a file that tells of the columns of --log, a table")
+    elif config.columns is not None:
+        raise BadInput("--columns tells of the table that --backend replay reads; leave it out or choose that backend")
     elif config.log is not None:
         raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")
 

@@ -16,7 +16,7 @@ from horde_agent.runs.run_folder import RunFolder, read_csv
 
 T = TypeVar("T")
 
-_LATER = ("snapshot_every", "on_alarm")  # settings that older runs did not have
+_LATER = ("snapshot_every", "on_alarm", "columns")  # settings that older runs did not have
 
 
 class Notes:

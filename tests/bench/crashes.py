@@ -1,6 +1,6 @@
 """A life that is killed again and again, and resumed each time, beside the same life that never stopped.
 
-    python -m tests.bench.crashes FOLDER [--kills 200] [--minutes 60] [--steps 200000] [--seed 0]
+    python -m tests.bench.crashes FOLDER [--kills 200] [--steps 200000] [--span 12] [--seed 0]
 
 Every kill is a SIGKILL at a random moment, to the agent or to the environment's process. In the end weights, learning
 curve, questions and record of the two lives must be the same to the bit; otherwise it ends with exit code 1.
