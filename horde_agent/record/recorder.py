@@ -25,9 +25,9 @@ from horde_agent.record.segments import (
     FORMAT_VERSION,
     RecordLost,
     append,
-    begun,
     cut,
     encode_header,
+    number_of,
     part,
     read_newest,
     read_segment,
@@ -144,7 +144,11 @@ class Recorder:
         """
         recorder = cls.__new__(cls)
         segments = read_newest(path, FORMAT, after)
-        last, n_files, n_unread = segments[-1], len(begun(path)), int(segments[0].header.get("first", 0))
+        last, n_files, n_unread = (
+            segments[-1],
+            number_of(segments[-1].path, path),
+            int(segments[0].header.get("first", 0)),
+        )
         if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
             raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
         for segment in segments:
@@ -161,8 +165,8 @@ class Recorder:
             rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
         since = rows[len(rows) - n_ahead :]
         recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
-        recorder._path, recorder._n_parts = path, n_files
-        part(path, n_files + 1).unlink(missing_ok=True)  # one that a kill left without its first line
+        recorder._path, recorder._n_parts = path, number_of(last.path, path)
+        part(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
         recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))
         recorder._first_step = int(rows["step"][len(rows) - n]) if n else 0
         cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)

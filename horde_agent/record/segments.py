@@ -11,9 +11,9 @@ before sound records. Both are left out by a reader, which says so. Version 1 ha
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -95,8 +95,17 @@ def part(path: Path, number: int) -> Path:
 
 
 def parts(path: Path) -> list[Path]:
-    """Return the files of a record that are there, in their order."""
-    return list(itertools.takewhile(Path.exists, (part(path, number) for number in itertools.count(1))))
+    """Return the files of a record that are there, in their order; the oldest may have been moved away."""
+    there = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
+    return [there[number] for number in sorted(there) if number]
+
+
+def number_of(file: Path, path: Path) -> int:
+    """Return which file of a record one is, 1 being the first; 0 where it is none of it."""
+    if file.name == path.name:
+        return 1
+    found = re.fullmatch(rf"{re.escape(path.stem)}-([1-9]\d*){re.escape(path.suffix)}", file.name)
+    return int(found[1]) if found else 0
 
 
 def sealed(records: Records) -> bytes:

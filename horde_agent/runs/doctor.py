@@ -91,6 +91,8 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         except (ValueError, OSError, LookupError, TypeError) as error:
             found.append(Finding(name, False, f"{error}"))
             continue
+        if file == files[0]:
+            n_known = int(segment.header.get("first", 0))  # the oldest may have been moved away
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
             found.append(
                 Finding(name, False, f"it begins with row {segment.header['first']:,}, but {n_known:,} came before")

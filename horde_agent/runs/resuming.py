@@ -21,7 +21,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
 from horde_agent.record import DRIVES, Flag, Phase, read
-from horde_agent.record.segments import part
+from horde_agent.record.segments import part, parts
 from horde_agent.runs import snapshots
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
@@ -73,7 +73,7 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
         raise BadInput(f"{folder.config} is cut off before its versions: a missing setting would silently be another")
     if config.backend == "replay":
         raise BadInput(f"{folder.path} is no life but the reading of a log; `horde learn` reads it again")
-    if not folder.life.is_file():
+    if not parts(folder.life):
         raise BadInput(f"{folder.path} holds no life to resume: there is no {folder.life.name} in its log")
     return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
 

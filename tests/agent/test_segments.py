@@ -147,11 +147,12 @@ def test_a_robot_that_cannot_live_once_more_goes_on_after_its_last_row(tmp_path:
 
 
 def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) -> None:
-    """The first files are damaged beyond reading, or were moved to another disk and stand for nothing here."""
+    """The first file was moved to another disk; the second is damaged beyond reading."""
     path = tmp_path / "life.rec"
     write(path, 45, segment_s=1.0)
-    for number in ("", "-2"):
-        (tmp_path / f"life{number}.rec").write_bytes(b"elsewhere\n")
+    path.unlink()
+    (tmp_path / "life-2.rec").write_bytes(b"damaged\n")
+    (tmp_path / "life-old.rec").write_bytes(b"somebody else's")
     assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, as many as it takes"
     with Recorder.resume(path, 27, is_redone=True) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(27, 45))
@@ -159,8 +160,11 @@ def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) 
             recorder.write(row(k))
     assert recorder.differs_at is None
     assert read(path, newest=40).rows["step"].tolist() == list(range(20, 60))
-    with pytest.raises(ValueError, match=r"life\.rec does not hold records"):
+    assert [file.name for file in parts(path)][:2] == ["life-2.rec", "life-3.rec"]
+    with pytest.raises(ValueError, match=r"life-2\.rec does not hold records"):
         read(path)
+    (tmp_path / "life-2.rec").unlink()
+    assert read(path).rows["step"].tolist() == list(range(20, 60))
 
 
 def test_a_file_that_a_kill_left_without_its_first_line_was_never_begun(tmp_path: Path) -> None:
