@@ -2,12 +2,12 @@
 
 Kernels are ordinary numba functions. Three things that numba does not offer stand here, on its extension API:
 
-**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16, 64 or 80 numbers: `load(array, i,
-zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied like one. Numba's
-own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three to four times as
-slow. A vector is an array of LLVM's
-vectors of 16: LLVM cuts these into what a processor has, but would reckon with 128 lanes instead of 80. It relies on numba's types for what has no Python object
-(`register_model`, `type_callable`, `lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
+**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16, 64, 80 or 128 numbers:
+`load(array, i, zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied
+like one. Numba's own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three
+to four times as slow. A vector is an array of LLVM's vectors of 16, cut into what a processor has; one of 80
+it would widen to 128. It relies on numba's types for what has no Python object (`register_model`, `type_callable`,
+`lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
 
 **Held arrays.** Numba looks at each array that a kernel is given, for 0.3 us, and hands a tuple of them from kernel to
 kernel by value, which takes most of the time of compiling. `Held` writes their addresses and shapes into a table once;
@@ -185,7 +185,7 @@ def _zeros(lanes: int) -> Any:
     return zeros
 
 
-narrow_zeros, wide_zeros, wider_zeros = _zeros(16), _zeros(64), _zeros(80)
+narrow_zeros, wide_zeros, wider_zeros, row_zeros = _zeros(16), _zeros(64), _zeros(80), _zeros(128)
 
 
 @_intrinsic

@@ -47,6 +47,12 @@ def wider_zeros(array: NDArray[Any]) -> Any:
 
 
 @inner_kernel
+def row_zeros(array: NDArray[Any]) -> Any:
+    """Return a vector of zeros for sums of rows."""
+    return array.dtype.type(0)
+
+
+@inner_kernel
 def lanes_of(zero: Any) -> int:  # noqa: ARG001
     """Return how many numbers a vector has."""
     return 1

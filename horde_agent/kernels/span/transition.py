@@ -29,7 +29,7 @@ from horde_agent.kernels.span.arrays import (
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
 from horde_agent.kernels.span.step import end_trace, hear, learn, predict_lanes, rest, scan
-from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_runs
+from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
@@ -151,7 +151,10 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
     of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
     if n_steps > 1:
-        foresee(span, b, lane, n_steps, of_theta, of_w, zero)
+        store(of_theta, 0, load(span.base, lane, zero))
+        store(of_w, 0, load(span.base_w, lane, zero))
+        foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
+        foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         hear(span, lane, lane + n, (now + k + 1) % span.told_rho.shape[0])
         if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
@@ -374,10 +377,11 @@ def list_group(span: SpanArrays, g: int) -> None:
 
 
 @inner_kernel
-def read_lanes(span: SpanArrays, b: int, lane: int, rows: tuple[Reals, Reals, Reals], zero: Any) -> None:
+def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
     """Add what lanes have pending to copies of their block's rows."""
-    tabulate(span, b, lane, span.clock[NOW], span.table[0], zero)
-    write_runs(span, b, lane, span.table[0], rows, 0, CHUNK * (span.start[b + 1] - span.start[b]), zero)
+    start, table = span.start[b], span.table[0]
+    tabulate(span, b, lane, span.clock[NOW], table, zero)
+    write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
 
 
 read_all_lanes = over_block(read_lanes)
