@@ -144,11 +144,7 @@ class Recorder:
         """
         recorder = cls.__new__(cls)
         segments = read_newest(path, FORMAT, after)
-        last, n_files, n_unread = (
-            segments[-1],
-            number_of(segments[-1].path, path),
-            int(segments[0].header.get("first", 0)),
-        )
+        last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
         if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
             raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
         for segment in segments:

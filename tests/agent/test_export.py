@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -64,6 +65,21 @@ def test_each_file_that_is_complete_becomes_a_table_of_its_days(tmp_path: Path) 
     assert cli.main(["export", str(tmp_path)]) == 0
     assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
     assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
+
+
+def test_a_life_makes_its_tables_while_it_is_lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With files of thirty seconds instead of an hour; the last one is not complete when the life ends."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 30.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+    run = tmp_path / "run"
+    assert cli.main(f"learn --steps 700 --seed 1 --excursion-probability 0 --out {run}".split()) == 0
+    for thread in threading.enumerate():
+        if thread.name == "archive":
+            thread.join()
+    table = dataset.dataset(run / "export", partitioning="hive").to_table().sort_by("step")
+    assert table["step"].to_pylist() == list(range(600))
 
 
 def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
