@@ -1,4 +1,6 @@
-"""The command `horde`: learn, report, reproduce, warm, bench. Bad input is answered by one sentence, exit code 2.
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench.
+
+Bad input is answered by one sentence, exit code 2.
 
 Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; 128 + the signal
 (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it, also where it ended in good order, with its report.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,14 +29,18 @@ from horde_agent.gvf import GVF
 from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
+from horde_agent.life.table import TableBody
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs import compiling
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, is_life, read_config, resolve, run_of
+from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
+from horde_agent.runs.reliving import as_lived, relive
 from horde_agent.runs.report import NMSRE_IS, write_report
+from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
@@ -50,6 +57,55 @@ class ReportConfig:
     """
 
     run: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeConfig:
+    """Go on with a life that was stopped, by whatever: from its newest snapshot, and from its record since then.
+
+    In the simulator it is then the life that never stopped, bit for bit. A real robot goes on after a gap.
+
+    Attributes:
+        run: The run's folder.
+        steps: Steps that the life is to have in all; those that it was asked for when None.
+        add: TOML file of further questions, asked from where the life stopped.
+        remove: Shell pattern of the names of questions that are dropped there.
+        learn_from_record: Let the further questions learn from what was recorded so far, before the life goes on.
+    """
+
+    run: tyro.conf.Positional[Path]
+    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as asked before)")] = (
+        None
+    )
+    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
+    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
+    learn_from_record: bool = False
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Read every file of a run, say what is sound and name what is not, and mend what can be mended.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Write the record of a life in a format that other programs read.
+
+    Attributes:
+        run: The run's folder.
+        to: `parquet` (a file a day, for DuckDB, polars and pandas) or `mcap` (for robots' own viewers).
+        out: Folder or file to write; `export` in the run's folder when None.
+    """
+
+    run: tyro.conf.Positional[Path]
+    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +155,35 @@ def _do(words: list[str], signals: Signals) -> None:
             _reproduce(command)
         case WarmConfig():
             _warm()
+        case ResumeConfig():
+            _resume(command, signals)
+        case DoctorConfig():
+            _doctor(command)
+        case ExportConfig():
+            _export(command)
+        case LearnConfig(backend="replay") if is_life(run_of(command.log)):
+            asked, lived = as_lived(replace(command, log=run_of(command.log)))
+            _relive(resolve(asked), lived)
         case _:
             _learn(resolve(command), signals)
+
+
+def _doctor(command: DoctorConfig) -> None:
+    """Say what is found of a run; what is damaged and cannot be mended is a fault."""
+    found = examine(command.run)
+    for finding in found:
+        print(finding)
+    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_mended)]
+    if damaged:
+        raise Fault(f"damaged, and nothing knows better: {', '.join(damaged)}.")
+
+
+def _export(command: ExportConfig) -> None:
+    """Write a record in another format; the libraries that do it are imported for this command alone."""
+    from horde_agent.runs.export import export
+
+    with answered():
+        print(export(command.run, command.to, command.out))
 
 
 def _bench(config: BenchConfig) -> None:
@@ -136,13 +219,23 @@ def _warm() -> None:
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
-def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig | WarmConfig:
+Command = (
+    LearnConfig | ResumeConfig | ReportConfig | DoctorConfig | ExportConfig | BenchConfig | ReproduceConfig | WarmConfig
+)
+
+
+def _parse(
+    words: list[str],
+) -> Command:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
         default = replace(read_config(file), config=file)
     errors = io.StringIO()
+    doctor = Annotated[DoctorConfig, tyro.conf.subcommand("doctor")]
+    export = Annotated[ExportConfig, tyro.conf.subcommand("export")]
     learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
+    resume = Annotated[ResumeConfig, tyro.conf.subcommand("resume")]
     report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
     bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
     reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
@@ -150,7 +243,7 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | Repro
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | bench | reproduce | warm,
+                learn | report | resume | doctor | export | bench | reproduce | warm,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
@@ -185,23 +278,58 @@ def _config_file(words: Sequence[str]) -> Path | None:
 def _learn(config: LearnConfig, signals: Signals) -> None:
     """Check everything, then do the job in a folder of its own, and say what came of it."""
     folder = RunFolder.create(config)
+    with folder.locked():
+        try:
+            job = _prepared(replace(config, out=folder.path), folder, signals)
+        except BaseException:
+            folder.give_back()
+            raise
+        try:
+            summary = _finished(job)
+        except BadInput:
+            folder.give_back()
+            raise
+        _say(job.console, summary, _drawn(folder, signals))
+
+
+def _relive(config: LearnConfig, lived: LearnConfig) -> None:
+    """Learn from the record of a life, in a folder of its own."""
+    console, folder = Console(stderr=True), RunFolder.create(config)
+    with folder.locked():
+        try:
+            with answered():
+                summary = relive(replace(config, out=folder.path), lived, folder, console)
+        except BadInput:
+            folder.give_back()
+            raise
+        _say(console, summary, _drawn(folder))
+
+
+def _finished(job: Job) -> dict[str, Any]:
+    """Do a job, stop its body whatever happens, and return its summary."""
     try:
-        job = _prepared(replace(config, out=folder.path), folder, signals)
-    except BaseException:
-        folder.give_back()
-        raise
-    try:
-        summary = _done(job)
-    except BadInput:
-        folder.give_back()
-        raise
+        return _done(job)
     finally:
         job.stop_body()
         job.obey_second_ctrl_c()
-    _say(job.console, summary, _drawn(folder))
 
 
-def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
+def _resume(command: ResumeConfig, signals: Signals) -> None:
+    """Go on with a life in its folder, which no fault on the way changes or removes."""
+    folder = RunFolder(command.run)
+    config = settings(folder, command.steps)
+    with folder.locked():
+        resumed = resumption(folder)
+        if command.steps is None and resumed.facts.get("steps") is not None:
+            config = replace(config, steps=resumed.facts["steps"])
+        refuse_over(folder, resumed, config.steps)
+        job = _prepared(config, folder, signals, resumed)
+        if command.add is not None or command.remove is not None:
+            job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)
+        _say(job.console, _finished(job), _drawn(folder, signals))
+
+
+def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
     kernels = compiling.Compiling(console)
@@ -210,12 +338,13 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
         try:
             try_port(env, config)
             with kernels.shown():
-                run = make_run(env, config, folder)
+                own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
+                run = make_run(env, config, folder, own)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals, kernels)
+            job = Job(run, env, console, signals, kernels, resumed)
         except BaseException:
             env.close()
             raise
@@ -259,12 +388,17 @@ def _sentence(error: BaseException) -> str:
     return said if said.endswith(".") else f"{said}."
 
 
-def _drawn(folder: RunFolder) -> Path:
+def _drawn(folder: RunFolder, signals: Signals | None = None) -> Path:
     """Draw the report of a run whose tables were just written, and return its path.
+
+    Whoever sent SIGTERM, as an init system does, waits for an end, and for no pictures, which take longer than all the
+    rest: then the folder is returned, and `horde report` draws them.
 
     Raises:
         Fault: If it cannot be drawn.
     """
+    if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
+        return folder.path
     try:
         return write_report(folder.path)
     except BadInput as error:
@@ -273,6 +407,9 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
+    if config.columns is not None:
+        assert config.log is not None, "it was checked"
+        return TableBody(config.log, config.columns)
     return make_body(
         config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, in_process=True
     )

@@ -34,6 +34,7 @@ from horde_agent.learning.signals import SignalMaker, refuse_misfits
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, SpanEngine, reach
 from horde_agent.measures.rupee import RUPEE, rupee_config
+from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
@@ -157,7 +158,7 @@ class Horde:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a target policy that is
                 asked for the first time gives no probabilities; the message names it.
         """
-        state = self._maker.state(observation, tiles)
+        state = self._maker.checked_state(observation, tiles)
         if self._unasked:
             refuse_misfits(self._unasked, *state)
             self._unasked = ()
@@ -355,6 +356,38 @@ class Horde:
         for array in self.weights():
             digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
+
+    # ---- stopping, and going on from there --------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return all that the future of this Horde depends on, as copies of arrays, by name.
+
+        Steps that were only noted so far stay so: nothing is learned sooner or later for having been asked.
+        """
+        there = {} if self._state is None else {"observation": self._state[0], "tiles": self._state[1]}
+        is_plain = np.array(isinstance(self._engine, PlainEngine))
+        return nested(
+            engine=self._engine.state(),
+            signals=self._maker.state(),
+            soundness=self._soundness.state(),
+            there={name: array.copy() for name, array in there.items()},
+            own={"is_plain": is_plain, "unasked": text([q.name for q in self._unasked])},
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on, bit for bit, from what `state` returned, here or elsewhere, with any number of threads.
+
+        This Horde must have been made, and its demons have come and gone, as those of the one that was asked.
+        """
+        is_plain = bool(state["own/is_plain"])
+        if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may change to the plain engine in mid-life
+            self._engine = self._plain_engine() if is_plain else self._new_engine()
+        self._engine.restore(inner(state, "engine"))
+        self._maker.restore(inner(state, "signals"))
+        self._soundness.restore(inner(state, "soundness"))
+        there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
+        self._state = (there["observation"], there["tiles"]) if there else None
+        self._unasked = tuple(q for q in self.questions if q.name in unasked)
 
     # ---- demons that come and go ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.kernels.policies import gibbs_probabilities
+from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
@@ -305,6 +306,15 @@ class StickyRandom:
         if last is None:
             return action, self._fresh
         return action, self._other + self.repeat * (action == last)
+
+    def state(self) -> State:
+        """Return what the next draw depends on beside the generator."""
+        return {"last_action": np.array(-1 if self.last_action is None else self.last_action)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        last = int(state["last_action"])
+        self.last_action = None if last < 0 else last
 
     def forget(self) -> None:
         """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Observation = NDArray[np.float32]
 """The kinds of arrays, named once; their shapes stand in docstrings."""
+State = dict[str, NDArray[Any]]
+"""What a thing's future depends on, as arrays with names: see `sim/saving.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,17 @@ class Frame:
     last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
     beacon: Floats | None = None
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A body whose future can be saved and gone on from, bit for bit: a simulated one."""
+
+    def save(self) -> State:
+        """Return what its future depends on beside the generator that it was given."""
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned; the body was reset before."""
 
 
 COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")  # of extras: what one step counted

@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="look at every sensor, then drive a little; exit code 1 if not well")
     add_arguments(check)
     check.add_argument("--yes", action="store_true", help="drive without asking first")
+    check.add_argument("--host", action="store_true", help="look at this machine instead: clock, disk, swap, load")
     check.add_argument("--save", action="store_true", help="keep port, signs and ranges in the robot's file")
     check.set_defaults(run=_check)
 
@@ -126,6 +127,8 @@ def _check(words: argparse.Namespace) -> int:
     from horde_env.commands.anatomy import Verdict
     from horde_env.commands.check import Check
 
+    if words.host:
+        return _check_host()
     with answered():
         target = target_of(words)
         if words.save and target.backend == "replay":
@@ -142,6 +145,19 @@ def _check(words: argparse.Namespace) -> int:
     if words.save:
         _save(target, check.signs, check.ranges, check.is_swapped)
     return UNWELL if counts[Verdict.FAIL] else WELL
+
+
+def _check_host() -> int:
+    """Print what is found of this machine and return 1 if something is FAIL."""
+    from horde_env.commands import host
+    from horde_env.commands.anatomy import Verdict
+
+    is_well = True
+    for line in host.lines():
+        is_well &= line.verdict is not Verdict.FAIL
+        print_line(line.verdict.value, line.subject, line.text)
+    print("fit for 10 Hz" if is_well else "not fit for 10 Hz")
+    return WELL if is_well else UNWELL
 
 
 def _may_move(target: Target, yes: bool) -> Callable[[], str]:

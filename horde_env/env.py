@@ -12,14 +12,15 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Floats, Frame, Observation, counted_with
+from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, State, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable
+from horde_env.drives.charging import GAUGE_STATE, RECORD_S, BatteryGauge, Chargeable
 from horde_env.drives.kinds import Stay, drives_of
-from horde_env.drives.obedience import Obedience
+from horde_env.drives.obedience import OBEDIENCE_STATE, Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.saving import attributes, generator_state, inner, nested, put_back, restore_generator
 from horde_env.spaces import (
     MANOEUVRES,
     ActionType,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
+
+_FRAME_NUMBERS = ("t", "sensor_age_s", "crc_errors", "stale", "gap", "applied", "last")
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +125,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
         can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
+        facts["restorable"] = isinstance(backend, Restorable)
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
@@ -176,6 +180,58 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             arrival, drive = self._dock(arrival, charge_s)
         self._show()
         return self._observation, self._info(arrival) | {"gap": 1, **drive}
+
+    def save_state(self) -> State:
+        """Return what the future of this environment depends on; between two steps, of a body that can be restored.
+
+        Raises:
+            ValueError: If this body cannot: `metadata["restorable"]` tells.
+            gymnasium.error.ResetNeeded: Before the first reset.
+        """
+        body, frame = self._restorable(), self._frame
+        if frame is None:
+            raise ResetNeeded("there is no state to save yet: call reset() before save_state()")
+        numbers = {name: np.array(getattr(frame, name)) for name in _FRAME_NUMBERS}
+        beacon = {} if frame.beacon is None else {"beacon": frame.beacon.copy()}
+        return nested(
+            body=body.save(),
+            frame={"values": frame.values.copy(), **numbers, **beacon},
+            extras={name: np.array(value) for name, value in frame.extras.items()},
+            own=attributes(self, "_observation"),
+            gauge=attributes(self._gauge, *GAUGE_STATE),
+            obedience=attributes(self._obedience, *OBEDIENCE_STATE),
+            rng=generator_state(self.np_random),
+        )
+
+    def restore_state(self, state: State) -> None:
+        """Go on from what `save_state` returned, here or in another process: the same steps bring the same bits.
+
+        Raises:
+            ValueError: If this body cannot be restored.
+            gymnasium.error.ResetNeeded: Before the first reset, which opens the body.
+        """
+        body = self._restorable()
+        if self._frame is None:
+            raise ResetNeeded("there is no body to restore yet: call reset() before restore_state()")
+        frame, extras = inner(state, "frame"), inner(state, "extras")
+        self._frame = Frame(
+            values=frame["values"],
+            **{name: frame[name].tolist() for name in _FRAME_NUMBERS},
+            extras={name: value.tolist() for name, value in extras.items()},
+            beacon=frame.get("beacon"),
+        )
+        self._observation = inner(state, "own")["_observation"]
+        put_back(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
+        put_back(self._obedience, inner(state, "obedience"), *OBEDIENCE_STATE)
+        self._trail.clear()
+        body.restore(inner(state, "body"))
+        restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this
+
+    def _restorable(self) -> Restorable:
+        """Return the body, where it can be restored."""
+        if not isinstance(self.backend, Restorable):
+            raise ValueError(f"a body of the kind {type(self.backend).__name__} cannot be saved and restored")
+        return self.backend
 
     def end_manoeuvre(self) -> None:
         """Ask a drive, or a stay at the dock, that is under way in `reset` to end early; safe in a signal handler."""

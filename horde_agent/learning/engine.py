@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from horde_agent.saving import State
 from horde_agent.types import Floats, Reals, Tiles
 
 if TYPE_CHECKING:
@@ -121,6 +122,12 @@ class Engine(Protocol):
 
     def rearrange(self, roster: Roster) -> None:
         """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
+
+    def state(self) -> State:
+        """Return copies of all that this engine's future depends on, by name; steps that wait go on waiting."""
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
 
     def weights(self) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n_demons, n_features)."""

@@ -20,6 +20,7 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, most
 from horde_agent.learning.layout import Roster, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.saving import State, gathered, scattered
 from horde_agent.types import Floats, Integers, Reals
 
 _NUMBERS = [
@@ -305,6 +306,16 @@ class PlainEngine:
         after.alpha[is_new], after.alpha_w[is_new], after.bound[is_new] = roster.alpha, roster.alpha_w, most(self.dtype)
         self._is_aside = ~is_new & self._is_aside[roster.stays]
         self.latest = np.where(is_new, 0.0, self.latest[roster.stays])
+
+    # ---- stopping, and going on from there --------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return copies of all that this engine's future depends on, by name."""
+        return gathered(self, ("_group", "_policy", "_cumulant"))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
+        scattered(self, state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Go on at `tiles` from what another engine has learned, by name: see `SpanEngine.in_full`."""

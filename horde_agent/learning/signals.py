@@ -24,6 +24,7 @@ from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.soundness import Soundness
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["SignalMaker", "Signals", "identity"]
@@ -33,6 +34,8 @@ Observation = NDArray[Any]
 _FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
 _CHECKED_EVERY = 64  # steps after which all that a policy gives is looked at, beside the action taken
 _ROUNDING = 1e-4  # by which probabilities may miss 1, all added: those of a float32 softmax do by 1e-7
+# Of `checks.SignalArrays`, what outlives a step.
+_REMEMBERED = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
 _RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
 
 
@@ -121,6 +124,18 @@ class SignalMaker:
         np.maximum.at(of.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, stays])
 
+    def state(self) -> State:
+        """Return copies of what the coming signals depend on beside the questions."""
+        arrays = attributes(self._arrays, *_REMEMBERED)
+        return nested(arrays=arrays, policies=self._policies.state(), own=attributes(self, "_totals_carried"))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of a maker for the same questions."""
+        for name, values in inner(state, "arrays").items():
+            getattr(self._arrays, name)[...] = values
+        self._policies.restore(inner(state, "policies"))
+        put_back(self, inner(state, "own"), "_totals_carried")
+
     # ---- what is asked of it --------------------------------------------------------------------------------------
 
     @property
@@ -160,7 +175,7 @@ class SignalMaker:
             raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
         return int(a), b
 
-    def state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+    def checked_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
         """Return copies of an observation, float64, and its tiles, int64, that are sound."""
         state = self.copied_state(observation, tiles)
         self.refuse_state(*state)
@@ -347,6 +362,16 @@ class PolicyTable:
     def has_functions(self) -> bool:
         """Whether a policy is asked in Python."""
         return bool(self._others)
+
+    def state(self) -> State:
+        """Return what coming ratios depend on: the logits of Gibbs policies follow from the tiles alone."""
+        return attributes(self, "_n_asked") | {"others": np.array([i for i, _ in self._others], dtype=np.int64)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned: policies that were forgotten are asked no more."""
+        put_back(self, state, "_n_asked")
+        for i in {i for i, _ in self._others} - set(state["others"].tolist()):
+            self.forget(i)
 
     def write_ratios(
         self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats

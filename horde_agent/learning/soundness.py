@@ -17,7 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from horde_agent.learning.layout import NEWCOMER
+from horde_agent.saving import State, attributes, put_back, text, untext
 from horde_agent.types import Bools, Floats, Integers
+
+_STATE = ("n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
 
 
 class Soundness:
@@ -52,6 +55,15 @@ class Soundness:
         self.is_aside, self.is_skipping = (~is_new & who[stays] for who in (self.is_aside, self.is_skipping))
         self.n_skipped = np.where(is_new, 0, self.n_skipped[stays])
         self.names = names
+
+    def state(self) -> State:
+        """Return what is known."""
+        return attributes(self, *_STATE) | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
+
+    def restore(self, state: State) -> None:
+        """Know what `state` returned, of the same demons."""
+        put_back(self, state, *_STATE)
+        self.reasons, self._first_skips = untext(state["reasons"]), untext(state["first_skips"])
 
     def begin_step(self) -> None:
         """Forget for whom the step before was a gap."""

@@ -33,6 +33,7 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.layout import Layout, Move, Roster, aligned_zeros, moves, rows_of, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
 
 LARGEST_TAIL = 1_000  # steps beyond those that are pending: what reaches further learns on the plain engine
@@ -72,6 +73,13 @@ _OF_LANES = [
     "c_tp1",
     "is_flagged",
 ]
+_ROWS = ("theta", "w", "m")  # of which those in use lie first
+# What a state leaves out: who sits where, which follows from the demons, and scratch paper.
+_NOT_SAVED = (
+    *("demon", "start", "next_block", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
+    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", *_ROWS),
+)
+_OWN_STATE = ("_is_aside", "_m_scale", "alarm", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 _SHARED = [
     "bits",
@@ -699,6 +707,40 @@ class SpanEngine:
         self._span.prediction[:] = self._span.base
         self._span.predictions[:] = self._of_demons(self._span.prediction)
         self.latest = self._span.predictions.copy()
+
+    # ---- stopping, and going on from there --------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return copies of all that this engine's future depends on, by name; steps that wait go on waiting.
+
+        Of the weights these are the rows in use. Nothing in it depends on the number of threads.
+        """
+        arrays = {name: a for name, a in self._span._asdict().items() if isinstance(a, np.ndarray)}
+        kept = {name: a.copy() for name, a in arrays.items() if name not in _NOT_SAVED}
+        rows = {name: arrays[name][: self._n_in_use].copy() for name in _ROWS}
+        return {**kept, **rows, "n_active": np.array(self._span.n_active), **attributes(self, *_OWN_STATE)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
+        if self._touching is not None:
+            self._touching.join()
+        self._forget_process()
+        if int(state["n_active"]) != self._span.n_active:
+            self._span = self._span._replace(**self._shared(int(state["n_active"])))
+        for name in _ROWS:
+            getattr(self._span, name)[: self._n_in_use] = 0
+        for name in SpanArrays._fields:
+            if name in _ROWS:
+                getattr(self._span, name)[: state[name].size] = state[name]
+            elif name in state and name != "n_active":
+                getattr(self._span, name)[...] = state[name]
+        put_back(self, state, *_OWN_STATE)
+        self._n_ready = max(self._n_ready, CHUNK * -(-int(self._clock[N_ROWS]) // CHUNK))
+
+    @property
+    def _n_in_use(self) -> int:
+        """Numbers in the chunks of rows that are in use."""
+        return -(-int(self._clock[N_ROWS]) // CHUNK) * CHUNK * self.layout.n_lanes
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from horde_agent.policies import real_number, whole_number
+from horde_agent.saving import State, attributes, put_back
+
+_STATE = ("n_done", "n_failed", "_is_low", "_is_urgent", "_n_in_vain", "_not_before")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ class Dockings:
     def see(self, info: Mapping[str, Any]) -> None:
         """Take in what the newest frame says of the battery."""
         self._is_low, self._is_urgent = bool(info.get("battery_low", 0)), bool(info.get("battery_urgent", 0))
+
+    def state(self) -> State:
+        """Return what the coming decisions depend on."""
+        return attributes(self, *_STATE)
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        put_back(self, state, *_STATE)
 
     def is_due(self, step: int, *, in_excursion: bool) -> bool:
         """Tell whether to dock now; a test excursion is let finish unless it is urgent."""

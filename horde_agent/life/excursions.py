@@ -21,6 +21,7 @@ import numpy as np
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy, real_number, whole_number
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
+from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
 __all__ = ["BehaviourPolicy", "Choice", "ExcursionConfig", "Excursions"]
@@ -107,7 +108,7 @@ class Excursions:
             The choice; phase CENTRE asks for the drive back to the centre, after which `choose` is called again.
         """
         if self._followed is not None:
-            if broken or self._n_taken == self.config.horizon:
+            if self.is_over(broken=broken):
                 self.phase, self._followed = Phase.CENTRE, None
                 return Choice(Phase.CENTRE, NO_ACTION, np.nan)
             return self._follow(self._followed, rng, observation, tiles)
@@ -120,9 +121,25 @@ class Excursions:
             return self._follow(self._followed, rng, observation, tiles)
         return Choice(Phase.BEHAVE, *behaviour.draw(rng, observation, tiles))
 
+    def is_over(self, *, broken: bool) -> bool:
+        """Whether an excursion that is under way ends now, by a drive back to the centre."""
+        return self._followed is not None and (broken or self._n_taken == self.config.horizon)
+
     def _follow(self, policy: PolicyUnderTest, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> Choice:
         self._n_taken += 1
         return Choice(Phase.EXCURSION, *policy.draw(rng, observation, tiles), policy.tag)
+
+    def state(self) -> State:
+        """Return where the machine stands."""
+        followed = "" if self._followed is None else self._followed.name
+        return attributes(self, "_n_taken") | {"phase": np.array(int(self.phase)), "followed": np.array(followed)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, with the same policies."""
+        put_back(self, state, "_n_taken")
+        self.phase = Phase(int(state["phase"]))
+        by_name = {policy.name: policy for policy in self.policies}
+        self._followed = by_name[str(state["followed"])] if str(state["followed"]) else None
 
     def cancel(self) -> None:
         """Go back to behaving: the environment was reset, so there is nowhere to drive back from."""

@@ -32,12 +32,26 @@ from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.saving import (
+    State,
+    attributes,
+    generator_state,
+    inner,
+    nested,
+    put_back,
+    restore_generator,
+)
 from horde_agent.types import Tiles
 
 __all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
 
 PATIENCE_S = 60.0  # with a body that does nothing of what it is asked
 
+_STATE = (
+    *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_kept"),
+    *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_seen"),
+)
+_LONGEST_DRIVE = 40  # steps to the middle, by far
 _NOWHERE = (np.nan, np.nan, np.nan)
 
 _log = logging.getLogger(__name__)
@@ -98,6 +112,10 @@ class Life:
             empty where the body does not tell them.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
+        keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
+        before_learning: Called once, when the next action has left and before anything more is learned.
+        is_cut: Whether the latest drive was cut short, by the end of the run or by who stopped it.
+        at_end: Called likewise when a run is over, before the last observation is learned from.
 
     Raises:
         ValueError: If an argument is not what it must be, or the Horde, the behaviour and the body do not fit.
@@ -139,6 +157,9 @@ class Life:
         can_dock = "dock" in env.unwrapped.metadata.get("manoeuvres", ())
         self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=can_dock)
         self.recorder, self.observers = recorder, list(observers)
+        self.keeper: Callable[[Life], None] | None = None
+        self.at_end: Callable[[Life], None] | None = None
+        self.before_learning: Callable[[], None] | None = None
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_kept = 0  # in all, and in a row
@@ -147,7 +168,7 @@ class Life:
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._process_env = env if isinstance(env, ProcessEnv) else None
         self._worker = None if self._process_env else worker or Worker()
-        self._has_begun = self._is_closed = self._is_stopped = False
+        self._has_begun = self._is_closed = self._is_stopped = self.is_cut = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
@@ -156,6 +177,86 @@ class Life:
         self._is_left = False  # the current observation has its row, and no next one has come
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
+
+    @property
+    def can_live_again(self) -> bool:
+        """Whether the body can be put back to where it was, as a simulated one can."""
+        return bool(self.env.unwrapped.metadata.get("restorable"))
+
+    def state(self, *, has_horde: bool = True) -> State:
+        """Return all that this life's future depends on: between two steps, or from `keeper`.
+
+        Of a body that cannot be put back nothing is kept: there a life goes on after a gap.
+
+        Args:
+            has_horde: False leaves the Horde's own state out, which is large: `horde_state` may be asked for later.
+        """
+        body: Any = self.env.unwrapped
+        behaviour: State = getattr(self.behaviour, "state", dict)()
+        now = {
+            "observation": self._observation.copy(),
+            "pose": np.array(self._pose),
+            "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
+        }
+        return nested(
+            student=self.student.state(has_horde=has_horde),
+            excursions=self.excursions.state(),
+            dockings=self.dockings.state(),
+            behaviour=behaviour,
+            now=now,
+            own=attributes(self, *_STATE),
+            world=body.save_state() if self.can_live_again and self._has_begun else {},
+            rng=generator_state(self.rng),
+        )
+
+    def horde_state(self) -> State:
+        """Return what `state` left out, if nothing was learned since: `before_learning` is the place."""
+        return nested(student=nested(horde=self.horde.state()))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, in a life that was made alike and has not begun.
+
+        A body that can be put back is opened, and put back; any other goes on with a gap, after `begin`.
+        """
+        assert not self._has_begun, "a life that has begun goes its own way"
+        self.student.restore(inner(state, "student"))
+        self.excursions.restore(inner(state, "excursions"))
+        self.dockings.restore(inner(state, "dockings"))
+        restore_behaviour = getattr(self.behaviour, "restore", None)
+        if restore_behaviour is not None:
+            restore_behaviour(inner(state, "behaviour"))
+        put_back(self, inner(state, "own"), *_STATE)
+        if not inner(state, "world"):
+            self.excursions.cancel()
+            self._has_begun = False
+        now, world = inner(state, "now"), inner(state, "world")
+        self._observation, self._pose = now["observation"], tuple(now["pose"].tolist())
+        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"]
+        if world:
+            self.env.reset(seed=0)  # opens the body; where it then stands does not matter
+            body: Any = self.env.unwrapped
+            body.restore_state(world)
+        restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a drive begins now that the end of the run may cut short."""
+        is_near = self._end - self.steps <= _LONGEST_DRIVE
+        is_in_excursion = self.excursions.phase is Phase.EXCURSION
+        return is_near and (
+            self.excursions.is_over(broken=is_broken(self._flags))
+            or self.dockings.is_due(self.steps, in_excursion=is_in_excursion)
+        )
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the student has seen the current observation."""
+        return self._is_seen
+
+    def stand_at(self, step: int, n_gaps: int) -> None:
+        """Count what was lived since the state was kept, as a record tells it, of a body that went its own way."""
+        self.steps, self._is_seen = step, True
+        self.gaps += n_gaps
 
     def begin(self) -> None:
         """Bring the body to its first observation; `run` does it where it was not done."""
@@ -235,11 +336,15 @@ class Life:
         self._end = self.steps + steps
         with one_core_spared() if self._process_env else nullcontext():
             self._live()
+        if self.at_end is not None:
+            self.at_end(self)
         self._see()
 
     def _live(self) -> None:
         """Live until the end of the run, or until somebody asks for it."""
         while self.steps < self._end and not self._is_stopped:
+            if self.keeper is not None:
+                self.keeper(self)
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
                 self._dock()
                 continue
@@ -266,6 +371,7 @@ class Life:
         observation, flags, tiles, is_seen = self._observation, self._flags, self._tiles, self._is_seen
 
         def learn() -> None:
+            self._prepare_learning()
             if not is_seen:
                 self.student.see(observation, flags, tiles)
             self.student.act(choice.phase, choice.action, choice.b, row.step, choice.policy)
@@ -353,7 +459,11 @@ class Life:
         info = self._reset(seed, options)
         body: Any = self.env.unwrapped
         frames = getattr(body, "manoeuvre_frames", [])
-        self.steps = min(self._end, before + info.get("manoeuvre_steps", len(frames)))
+        reached = before + info.get("manoeuvre_steps", len(frames))
+        self.steps = min(self._end, reached)
+        self.is_cut = reached > self._end or (self._is_stopped and options is not None)
+        if self._is_stopped and self.can_live_again:
+            return  # it may have been ended early, and is driven anew where the life goes on
         observations = getattr(body, "manoeuvre_observations", [])
         at = getattr(body, "manoeuvre_at", range(1, len(frames) + 1))
         for k, frame in enumerate(frames[:-1]):
@@ -391,8 +501,15 @@ class Life:
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""
         if not self._is_seen:
+            self._prepare_learning()
             self.student.see(self._observation, self._flags, self._look())
             self._is_seen = True
+
+    def _prepare_learning(self) -> None:
+        """Do what is to be done before anything more is learned."""
+        if self.before_learning is not None:
+            prepare, self.before_learning = self.before_learning, None
+            prepare()
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
@@ -425,8 +542,11 @@ class Life:
         finally:
             if self._worker is not None:
                 self._worker.close()
-            if self.recorder is not None:
-                self.recorder.close()
+            try:
+                if self.recorder is not None:
+                    self.recorder.close()
+            finally:
+                self.student.errors.close()
 
     def __enter__(self) -> Life:
         return self

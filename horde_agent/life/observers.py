@@ -17,6 +17,7 @@ from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.nmsre import ReturnErrors
+from horde_agent.saving import State
 from horde_agent.types import Integers
 
 
@@ -51,6 +52,20 @@ class Sampler:
     def __call__(self, moment: Moment) -> None:
         """Observe a life."""
         self.see(moment.life.student, moment.life.steps)
+
+    def state(self) -> State:
+        """Return the samples so far, and when the next one is due."""
+        samples = np.array(self.samples, dtype=np.float64).reshape(-1, len(Sample._fields))
+        return {"samples": samples, "next": np.array(self._next)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        whole = ("step", "learning_steps", "n_diverged")
+        self.samples = [
+            Sample(**{k: int(v) if k in whole else v for k, v in zip(Sample._fields, row, strict=True)})
+            for row in state["samples"].tolist()
+        ]
+        self._next = int(state["next"])
 
     def see(self, student: Student, step: int) -> None:
         """Sample if it is time."""
@@ -104,6 +119,14 @@ class MspbeWatch:
         """
         self._questions = self._horde.questions
         self._before = np.where(stays >= 0, self._before[:, stays], 0.0)
+
+    def state(self) -> State:
+        """Return what was counted before the watch began."""
+        return {"before": np.array(self._before)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        self._before = np.array(state["before"])
 
     @property
     def n_updates(self) -> np.ndarray:

@@ -22,7 +22,10 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import ReturnErrors, places
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
+
+_STATE = ("learning_steps", "n_updated", "_n_untimed", "_action", "_b", "_made")
 
 Predictions = NDArray[np.floating]
 
@@ -140,6 +143,27 @@ class Student:
         self._made = np.where(stays >= 0, self._made[stays], 0.0)
         self.errors.rearrange(stays, self._policies_under_test())
         self._know_demons()
+
+    @property
+    def phase(self) -> Phase:
+        """What is done from the observation that was seen last."""
+        return self._phase
+
+    def state(self, *, has_horde: bool = True) -> State:
+        """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
+        test = {} if self._test is None else self._test.state()
+        own = attributes(self, *_STATE) | {"phase": np.array(int(self._phase))}
+        return nested(horde=self.horde.state() if has_horde else {}, errors=self.errors.state(), test=test, own=own)
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned, with a Horde that was made, and whose demons came and went, alike."""
+        own, test = inner(state, "own"), inner(state, "test")
+        self.horde.restore(inner(state, "horde"))
+        self.errors.restore(inner(state, "errors"))
+        put_back(self, own, *_STATE)
+        self._phase = Phase(int(own["phase"]))
+        asked = self.errors.policies, self.horde.questions, self.horizon
+        self._test = TestExcursion.restored(test, *asked) if test else None
 
     @property
     def predictions(self) -> Predictions:

@@ -13,6 +13,8 @@ Source: White, Modayil & Sutton (2012), section 4.
 from __future__ import annotations
 
 import itertools
+import logging
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +23,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, name_of_action
-from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
+from horde_agent.record.rows import read_rows
+from horde_agent.record.segments import (
+    CRC,
+    FORMAT_VERSION,
+    RecordLost,
+    append,
+    append_to,
+    cut,
+    encode_header,
+    part,
+    parts,
+    read_segment,
+    sealed,
+)
+from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
 from horde_agent.types import Floats, Integers
 
+_STATE = ("n_discarded", "n_tests", "steps", "online_means", "_mean", "_m2", "_trace", "_n_parts")
 TAU = 10.0
 NO_VARIANCE = 1e-12
 FORMAT = "horde-excursions"
 GONE = -1
 """In the place of a demon that is no more."""
+
+_log = logging.getLogger(__name__)
 
 
 def error_trace(errors: Floats) -> Floats:
@@ -161,6 +180,8 @@ def places(stays: Integers, n_before: int) -> Integers:
 class ReturnErrors:
     """Collects excursions; knows the NMSRE online, for progress, and in two passes, for reports.
 
+    Where they are recorded to a file, none is kept in memory: for reports they are read back.
+
     Args:
         policies: The tested policies.
         n_demons: Number of demons of the Horde.
@@ -177,12 +198,13 @@ class ReturnErrors:
         self.n_demons = n_demons
         self.n_discarded = 0
         self.n_tests = np.zeros(n_demons, dtype=np.int64)
-        self.steps: list[int] = []
-        self.online_means: list[float] = []
+        self.steps, self.online_means = array("q"), array("d")  # of a year, 50 MB
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
-        self._done: list[Done] = []
+        self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
-        self._n_parts = 0
+        self._n_parts = self._n_in_part = 0
+        self._unwritten: list[bytes] = []  # records that wait for room on the disk
+        self._lost: RecordLost | None = None
 
     def record_to(self, path: Path) -> None:
         """Append every further complete excursion to a new file of records (read by `read_excursions`).
@@ -191,14 +213,68 @@ class ReturnErrors:
 
         Raises:
             FileExistsError: If there is such a file already.
-            RecordLost: If it cannot be written; so does `add`.
+            RecordLost: If it cannot be written; so does `close`, where excursions still wait for room.
         """
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
+    def go_on_in(self, path: Path) -> None:
+        """Go on with a file of records that is there; `restore` says up to where it counts."""
+        self._path, self._n_parts = path, max(self._n_parts, 1)
+
+    def state(self) -> State:
+        """Return the scores so far; the excursions themselves only where they are in no file."""
+        own = attributes(self, *_STATE)
+        if self._path is not None:
+            waiting = np.frombuffer(b"".join(self._unwritten), dtype=np.uint8)
+            return own | {"n_in_part": np.array(self._n_in_part), "waiting": waiting}
+        done = {
+            "policy": text([test.policy for test in self._done]),
+            "step": np.array([test.step for test in self._done], dtype=np.int64),
+            "n": np.array([len(test.demons) for test in self._done], dtype=np.int64),
+        }
+        for name in ("demons", "predictions", "returns"):
+            empty = np.zeros(0, dtype=np.int64 if name == "demons" else np.float64)
+            done[name] = np.concatenate([empty, *(getattr(test, name) for test in self._done)])
+        return nested(own=own, done=done)
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned; a file that holds later excursions is cut off.
+
+        Raises:
+            ValueError: If that file holds fewer, or damaged ones.
+        """
+        own = state if self._path is not None else inner(state, "own")
+        put_back(self, own, *_STATE)
+        self.steps, self.online_means = array("q", own["steps"].tolist()), array("d", own["online_means"].tolist())
+        if self._path is not None:
+            self._restore_file(int(state["n_in_part"]), state["waiting"].tobytes())
+            return
+        done = inner(state, "done")
+        ends = np.cumsum(done["n"])[:-1]
+        columns = (np.split(done[name], ends) for name in ("demons", "predictions", "returns"))
+        names, steps = untext(done["policy"]), done["step"].tolist()
+        self._done = [Done(*test) for test in zip(names, steps, *columns, strict=False)] if steps else []
+
+    def _restore_file(self, n_in_part: int, waiting: bytes) -> None:
+        """Cut the files off after the excursions that are known; those that waited for room wait on."""
+        assert self._path is not None
+        for later in parts(self._path)[self._n_parts :]:
+            later.unlink()
+        segment = read_segment(part(self._path, self._n_parts), FORMAT)
+        self._dtype = segment.records.dtype
+        n_written = n_in_part - len(waiting) // self._dtype.itemsize
+        if len(segment.records) < n_written or not segment.is_sound[:n_written].all():
+            found = int(segment.is_sound.sum())
+            raise ValueError(f"{segment.path} holds {found} sound excursions, though {n_written} were written")
+        cut(segment.path, int(segment.header["offset"]) + n_written * self._dtype.itemsize)
+        self._n_in_part, self._unwritten = n_in_part, [waiting] if waiting else []
+        self._done = [_done(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
+
     def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
         self._n_parts += 1
+        self._n_in_part = 0
         self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
         with part(self._path, self._n_parts).open("xb", buffering=0) as file:
             append(file, encode_header(_header(self.policies, self.n_demons, self._dtype, stays)), 1)
@@ -214,7 +290,11 @@ class ReturnErrors:
         Args:
             stays: Which former demon each one was, negative where it is new, shape (n_demons,).
             policies: The policies that are tested now, with the demons where they are now.
+
+        Raises:
+            RecordLost: If excursions still wait for room on the disk; nothing has changed.
         """
+        self.close()
         place, is_old = places(stays, self.n_demons), stays >= 0
         self.n_demons, self.policies = len(stays), list(policies)
         self.n_tests = np.where(is_old, self.n_tests[stays], 0)
@@ -241,7 +321,36 @@ class ReturnErrors:
         self.steps.append(test.step)
         self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
-            append_to(part(self._path, self._n_parts), self._record(done).tobytes(), self._dtype.itemsize)
+            self._unwritten.append(sealed(self._record(done)))
+            self._n_in_part += 1
+            self._write()
+
+    def _write(self) -> None:
+        """Append what is not written yet; where the disk is full it waits, and the life goes on."""
+        assert self._path is not None
+        path = part(self._path, self._n_parts)
+        try:
+            while self._unwritten:
+                append_to(path, self._unwritten[0], self._dtype.itemsize)
+                n_written = len(self._unwritten.pop(0)) // self._dtype.itemsize
+                del self._done[:n_written]
+        except RecordLost as error:
+            if self._lost is None:
+                _log.warning("%s cannot be written (%s): excursions wait in memory", path, error.strerror)
+            self._lost = error
+        else:
+            self._lost = None
+
+    def close(self) -> None:
+        """Write what waits.
+
+        Raises:
+            RecordLost: If it cannot be written.
+        """
+        if self._path is not None:
+            self._write()
+            if self._lost is not None:
+                raise self._lost
 
     def online_mean(self, diverged: Collection[int] = ()) -> float:
         """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""
@@ -253,7 +362,8 @@ class ReturnErrors:
 
     def outcomes(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""
-        return outcomes_of(self.policies, self._done, self.n_demons)
+        done = [] if self._path is None else _read_done(self._path)[0]
+        return outcomes_of(self.policies, [*done, *self._done], self.n_demons)
 
     def nmsre(self) -> Floats:
         """Return the final two-pass NMSRE, shape (n_demons,); nan for a demon tested fewer than two times."""
@@ -282,11 +392,6 @@ def final_nmsre(tests: Iterator[Outcomes] | Sequence[Outcomes], n_demons: int) -
 # ---- on a disk -------------------------------------------------------------------------------------------------------
 
 
-def part(path: Path, number: int) -> Path:
-    """Return where the excursions are recorded from the change of demons on that precedes this part; the first is 1."""
-    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-
-
 def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
     """Read the excursions of a run.
 
@@ -298,12 +403,18 @@ def read_excursions(path: Path) -> tuple[list[Outcomes], int]:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no excursions.
     """
+    done, policies, n_demons = _read_done(path)
+    return list(outcomes_of(policies, done, n_demons)), n_demons
+
+
+def _read_done(path: Path) -> tuple[list[Done], list[PolicyUnderTest], int]:
+    """Return the excursions of a run in their order, the policies, and the number of demons, of the end."""
     done: list[Done] = []
     policies: list[PolicyUnderTest] = []
     n_demons = 0
     for number in itertools.count(1):
         if number > 1 and not part(path, number).exists():
-            return list(outcomes_of(policies, done, n_demons)), n_demons
+            return done, policies, n_demons
         rows, header = read_rows(part(path, number), FORMAT)
         if number > 1:
             place = places(np.array(header["stays"], dtype=np.int64), n_demons)
@@ -334,11 +445,12 @@ def _done(row: Any, policies: Sequence[PolicyUnderTest]) -> Done:
 def _dtype(n_tested: int) -> np.dtype[Any]:
     return np.dtype(
         [
-            ("step", "<u4"),
+            ("step", "<i8"),
             ("policy", "<i4"),
             ("action", "<i4"),
             ("prediction", "<f8", (n_tested,)),
             ("return", "<f8", (n_tested,)),
+            (CRC, "<u4"),
         ]
     )
 

@@ -23,11 +23,14 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.learning.signals import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 PredictOne = Callable[[str, Tiles], float]
 
 NO_CHANNEL = -1
+
+_TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
 
 class TruncatedReturn:
@@ -245,6 +248,32 @@ class TestExcursion:
                 terms[k] = _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
         self._return.add(terms, gamma)
         self.n_terms = self.horizon if terminated else self.n_terms + 1
+
+    def state(self) -> State:
+        """Return what was predicted and what came in so far."""
+        own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy.name)}
+        return nested(own=own, sums=attributes(self._return, "value", "_discount"))
+
+    @classmethod
+    def restored(
+        cls, state: State, policies: Sequence[PolicyUnderTest], questions: Sequence[GVF], horizon: int
+    ) -> TestExcursion:
+        """Return the excursion that `state` told of.
+
+        Args:
+            state: What `state` returned.
+            policies: Those under test.
+            questions: Of the Horde, in its order.
+            horizon: Terms of the return.
+        """
+        own = inner(state, "own")
+        policy = next(policy for policy in policies if policy.name == str(own["policy"]))
+        test = cls(policy, np.zeros(len(questions)), 0, horizon)
+        put_back(test, own, *_TEST_STATE)
+        put_back(test._return, inner(state, "sums"), "value", "_discount")
+        others = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
+        test._others = tuple((k, questions[test.demons[k]]) for k in others)
+        return test
 
     @property
     def returns(self) -> Floats:

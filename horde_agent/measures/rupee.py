@@ -13,6 +13,7 @@ from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.layout import Roster
 from horde_agent.learning.rules import LearnerConfig
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Tiles
 
 
@@ -65,6 +66,16 @@ class RUPEE:
         self._signals.c_tp1[:] = td_error
         self._engine.learn(tiles, self._signals, is_last=is_last)
         self._n_steps += 1
+
+    def state(self) -> State:
+        """Return all that this estimate's future depends on."""
+        return nested(engine=self._engine.state(), own=attributes(self, "_n_steps"))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        self._engine.restore(inner(state, "engine"))
+        put_back(self, inner(state, "own"), "_n_steps")
+        self._copied_from = None
 
     def newly_broken(self) -> dict[int, str]:
         """Return the demons whose RUPEE cannot be kept any more since they were last asked for, and why."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
+import shlex
+import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -54,6 +57,24 @@ def whole(text: str) -> int:
     raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
 
 
+def seconds(text: str) -> float | None:
+    """Return the duration that a text says, in seconds; None for "never".
+
+    Raises:
+        BadInput: If it says none.
+
+    Example:
+        >>> seconds("10min"), seconds("1.5 h"), seconds("never")
+        (600.0, 5400.0, None)
+    """
+    if text == "never":
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
+    if found is None or not float(found[1]):
+        raise BadInput(f"--snapshot-every {text} is no duration; write 30s, 10min, 2h or never")
+    return float(found[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
+
+
 WHOLE = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
     metavar="N",
@@ -78,7 +99,10 @@ class LearnConfig:
             on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
-        log: The log to replay.
+        log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
+            probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
+        columns: TOML file that says which columns of --log are channels (docs/LONG_LIVES.md): predictions about the
+            behaviour itself are learned from any log.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
@@ -91,6 +115,10 @@ class LearnConfig:
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Replay: how often to learn from the first 70 % of the log.
         realtime: Keep 100 ms between two steps, as the real robot does.
+        snapshot_every: Time between two snapshots of the life, from which `horde resume` goes on: `30s`, `10min`, `2h`;
+            `never` keeps the one in the end alone. Learning waits for none of them.
+        on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
+            `deadline`, `disk`, `silent` (docs/LONG_LIVES.md).
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -100,6 +128,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
@@ -111,6 +140,8 @@ class LearnConfig:
     horizon: Annotated[int, WHOLE] = 50
     passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
+    snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
+    on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -125,10 +156,12 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_text(config)
     _check_body(config)
     _check_numbers(config)
+    seconds(config.snapshot_every)
+    _check_alarm(config.on_alarm)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
-    _check_questions(questions, config.backend)
+    _check_questions(questions, "a life" if is_life(config.log) else config.backend)
     _check_folder(config.out)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps)
@@ -194,6 +227,17 @@ def _toml_value(value: object) -> str:
     return f'"{text}"'
 
 
+def is_life(path: Path | None) -> bool:
+    """Return whether there is a run's folder with the record of a life."""
+    return path is not None and is_file(path / "log" / "life.rec")
+
+
+def run_of(path: Path | None) -> Path | None:
+    """Return the run's folder where a path names the record in it, any file of it; else the path."""
+    is_record = path is not None and path.suffix == ".rec" and path.parent.name == "log"
+    return path.parent.parent if path is not None and is_record else path
+
+
 def is_file(path: Path) -> bool:
     """Return whether there is such a file; of a name that no file can have, as one of 300 letters, False."""
     try:
@@ -224,8 +268,12 @@ def _check_body(config: LearnConfig) -> None:
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")
-        if not is_file(config.log):
+        if not is_file(config.log) and not is_life(config.log):
             raise BadInput(f"there is no log {config.log}")
+        if config.columns is not None and not (is_file(config.columns) and is_file(config.log)):
+            raise BadInput(f"--columns {config.columns} must be a file that tells of the columns of --log, a table")
+    elif config.columns is not None:
+        raise BadInput("--columns tells of the table that --backend replay reads; leave it out or choose that backend")
     elif config.log is not None:
         raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")
 
@@ -244,6 +292,18 @@ def _check_numbers(config: LearnConfig) -> None:
         raise BadInput(f"--repeat must be in [0, 1), got {config.repeat}")
     if not 0.0 <= config.excursion_probability <= 1.0:
         raise BadInput(f"--excursion-probability must be in [0, 1], got {config.excursion_probability}")
+
+
+def _check_alarm(command: str | None) -> None:
+    """Refuse a command that cannot be called, now and not when it is needed."""
+    if command is None:
+        return
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"--on-alarm {command!r} is no command line: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise BadInput(f"--on-alarm {command!r}: there is no such command")
 
 
 def _check_questions(questions: str, backend: str) -> None:

@@ -5,12 +5,14 @@ Whatever ends a life, the body is stopped and let go of first; then what was lea
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -28,16 +30,28 @@ from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.runs import holdout, results
+from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.compiling import Compiling
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
+from horde_agent.runs.events import Events
+from horde_agent.runs.export import Archive
+from horde_agent.runs.keeping import Keeper
+from horde_agent.runs.resuming import Resumption, change, learn_from_record, new_changes, redo
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.runs.tables import write_life, write_reading
+from horde_agent.saving import inner
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about
 
+
+_DIFFERS = (
+    "what was sensed at step %d differs from what was recorded there before the life was resumed: the record goes on "
+    "from that step with what was sensed now"
+)
+_log = logging.getLogger(__name__)
 
 NOT_TIMED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
 """What a record cannot tell of its body."""
@@ -74,9 +88,16 @@ class Job:
     """
 
     def __init__(
-        self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals, kernels: Compiling
+        self,
+        run: Run,
+        env: gymnasium.Env[Any, Any],
+        console: Console,
+        signals: Signals,
+        kernels: Compiling,
+        resumed: Resumption | None = None,
     ) -> None:
         self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
+        self._resumed = resumed
         config, interface = run.config, run.interface
         self.is_stopped = self._is_stopped_for_good = False
         self._body = ExitStack()
@@ -85,7 +106,18 @@ class Job:
         rng = np.random.default_rng(config.seed)
         excursions = ExcursionConfig(config.excursion_probability, config.horizon)
         self.life = Life(env, run.horde, behaviour, rng, interface=interface, excursions=excursions)
-        self.recorder = self._recorder()
+        self.sampler = Sampler()
+        self.life.observers += [run.watch, self.sampler]
+        if config.on_alarm is not None:
+            names = [channel.name for channel in interface.channels]
+            self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
+        self.recorder = self._recorder() if resumed is None else self._known_recorder(resumed)
+        self.life.observers.append(Events(run.folder, self.recorder))
+        if config.backend != "replay":
+            self.recorder.on_closed = Archive(run.folder)
+        every_s = seconds(config.snapshot_every)
+        changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
+        self.keeper = Keeper(run, self.recorder, self.sampler, every_s, changes, lived_s)
 
     def _recorder(self) -> Recorder:
         """Open the record of the stream, its header describing the body, in a folder with room for it.
@@ -108,6 +140,46 @@ class Job:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
 
+    def _known_recorder(self, resumed: Resumption) -> Recorder:
+        """Open the record of a life that goes on, and let the questions be those that there were.
+
+        Raises:
+            BadInput: If the record is damaged where it is needed, or cannot be written.
+        """
+        folder, life = self.run.folder, self.life
+        change(life, self.run.interface, folder, resumed.changes)
+        try:
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.can_live_again)
+            life.student.errors.go_on_in(folder.excursions)
+        except ValueError as error:
+            raise BadInput(
+                f"{folder.path} cannot be resumed: {error}; `horde doctor {folder.path}` tells more"
+            ) from None
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
+
+    def _restore(self, resumed: Resumption) -> None:
+        """Bring the life to where it was, and learn what a robot did since."""
+        life, state = self.life, resumed.state
+        try:
+            if state:
+                self.sampler.restore(inner(state, "sampler"))
+                self.run.watch.restore(inner(state, "watch"))
+                life.restore(inner(state, "life"))
+            else:
+                life.student.errors.restore(life.student.errors.state())
+        except ValueError as error:
+            raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
+        since = self.recorder.since
+        if not life.can_live_again:
+            redo(life, since.rows, since.policies)
+        for note in resumed.notes:
+            self._say(note)
+        what = "lived once more" if life.can_live_again else "learned from again"
+        self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
+        self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
+
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
 
@@ -119,8 +191,36 @@ class Job:
         self.signals.ask_first(self.stop)
         if self.run.config.backend == "replay":
             self.env.reset()
+            return
+        if self._resumed is not None:
+            self._restore(self._resumed)
         else:
-            self.life.begin()
+            self.run.folder.note({"step": 0, "event": "began", "row": 0})
+        self.life.begin()
+
+    def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
+        """Let questions come and go where the life stands now, and return which, as its snapshots tell of them.
+
+        Args:
+            add: File of further questions.
+            remove: Shell pattern of names of those that go.
+            learns: Let the further ones learn from the record so far: their theta, from nothing; w and traces begin.
+
+        Raises:
+            BadInput: If the file is wrong, or no question has such a name.
+        """
+        life, run, before = self.life, self.run, list(self.life.horde.names)
+        asked = new_changes(run.folder, before, add, remove, len(self.keeper.changes))
+        try:
+            change(life, run.interface, run.folder, asked)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        for one in asked:
+            run.folder.note({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
+        if learns and add is not None:
+            self.recorder.flush()
+            learn_from_record(life, run, set(life.horde.names) - set(before))
+        return asked
 
     def abandon(self) -> None:
         """Let go of everything, for nothing is going to be lived."""
@@ -167,19 +267,24 @@ def live(job: Job) -> dict[str, Any]:
         Unwritten: If the tables could not be written; from what ended the life, where it had not come to its end.
         BaseException: Whatever else ended the life before its time, after the tables were written.
     """
-    run, life, sampler = job.run, job.life, Sampler()
+    run, life, sampler = job.run, job.life, job.sampler
     assert run.config.steps is not None
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
     progress.watch = run.watch
-    life.observers += [run.watch, sampler, progress]
+    life.observers.append(progress)
+    life.keeper, life.at_end = job.keeper, job.keeper.at_end
     progress.start()
+    job.keeper.start()
     began = time.perf_counter()
     fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
-    wall_s = time.perf_counter() - began
+    wall_s = time.perf_counter() - began + job.keeper.lived_before_s
     progress.stop()
+    if job.recorder.differs_at is not None:
+        _log.warning(_DIFFERS, job.recorder.differs_at)
     if fault is not None or life.steps < run.config.steps:
         run.stopped_by = _why(job, fault)
+    job.run.folder.note({"step": life.steps, "event": "ended", "row": job.recorder.n_rows, "why": run.stopped_by})
     try:
         summary = _write_life(job, wall_s, sampler)
     except (OSError, Ended) as error:
@@ -207,10 +312,11 @@ def _lived(job: Job, steps: int) -> BaseException | None:
     except BaseException as error:
         fault = error
         job.stop_body()  # again, for a signal that came before the first word of it
-    try:
-        job.life.close()
-    except BaseException as error:
-        fault = fault or error
+    for end in (job.keeper.finish, job.life.close):
+        try:
+            end()
+        except BaseException as error:
+            fault = fault or error
     return fault
 
 

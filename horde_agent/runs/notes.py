@@ -16,6 +16,8 @@ from horde_agent.runs.run_folder import RunFolder, read_csv
 
 T = TypeVar("T")
 
+_LATER = ("snapshot_every", "on_alarm", "columns")  # settings that older runs did not have
+
 
 class Notes:
     """Collects sentences while files are read and sections drawn.
@@ -60,8 +62,7 @@ class Notes:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
             if isinstance(steps, int) and last < steps:
                 self.said.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
-            elif torn := _torn_bytes(folder.life, stream):
-                self.said.append(f"{folder.life.name} is cut off: {torn} bytes of a row are left out.")
+            self.said += [f"{fault}." for fault in stream.faults]
         found = None if tests is None else sum(len(test.step) for test in tests)
         if isinstance(n_tests, int) and found is not None and found < n_tests:
             self.said.append(f"{folder.excursions.name} is cut off: it holds {found:,} of {n_tests:,} excursions.")
@@ -80,7 +81,8 @@ def missing_settings(file: Path) -> list[str]:
     """Return what a run's config.toml ought to hold and does not: it is written whole, with its versions last."""
     text = file.read_text(encoding="utf-8")
     there = {*tomllib.loads(text), *(line.split()[1] for line in text.splitlines() if line.startswith("# "))}
-    return [name for name in (*(field.name for field in fields(LearnConfig)), "versions") if name not in there]
+    asked = [field.name for field in fields(LearnConfig) if field.name not in _LATER]
+    return [name for name in (*asked, "versions") if name not in there]
 
 
 def table(file: Path) -> dict[str, Any]:
@@ -111,10 +113,6 @@ def lines(file: Path) -> list[dict[str, str]]:
                 return found[:-1]
             raise ValueError(f"line {number} does not fit its head")
     return found
-
-
-def _torn_bytes(file: Path, stream: Stream) -> int:
-    return int((file.stat().st_size - stream.header["offset"]) % stream.rows.itemsize)
 
 
 def _short(error: Exception) -> str:

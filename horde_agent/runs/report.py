@@ -18,7 +18,7 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.measures.nmsre import Outcomes, read_excursions
-from horde_agent.record import Stream, read
+from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs import notes, unfinished
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.curves import shown_channels
@@ -54,7 +54,7 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     config = noted.read(folder.config, notes.settings) or {}
     details = noted.read(folder.details, notes.table) or {}
     questions = noted.read(folder.questions, notes.lines)
-    stream = noted.read(folder.life, read)
+    stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY))
     excursions = noted.read(folder.excursions, read_excursions) if summary.get("n_excursions") is not None else None
     noted.compare(folder, summary, stream, excursions and excursions[0], questions)
     if config and (cut := notes.missing_settings(folder.config)):
@@ -193,12 +193,15 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
         return ""
     from horde_agent.runs.pictures import pen_picture
 
+    first = int(stream.rows["step"][0])
+    since = f" From step {first:,} on." if first else ""
     pen_picture(x[known], y[known], folder.path / "pen.png")
     return _figure(
         "The robot in its pen",
         "pen.png",
         "Path and visits of the body's centre, seen from above. Within reach means: no nearer to a wall than the "
-        "body's radius of 12 cm; what stands in the pen is not left out. The robot itself does not know its position.",
+        "body's radius of 12 cm; what stands in the pen is not left out. The robot itself does not know its position."
+        + since,
     )
 
 

@@ -6,7 +6,7 @@ A record says of its body all that this takes, so that a Horde can be built agai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,13 @@ class Run:
         }
 
 
-def make_run(env: gymnasium.Env[Any, Any], config: LearnConfig, folder: RunFolder, file: Path | None = None) -> Run:
+def make_run(
+    env: gymnasium.Env[Any, Any],
+    config: LearnConfig,
+    folder: RunFolder,
+    file: Path | None = None,
+    lived: LearnConfig | None = None,
+) -> Run:
     """Build the Horde that was asked for.
 
     Args:
@@ -90,6 +96,8 @@ def make_run(env: gymnasium.Env[Any, Any], config: LearnConfig, folder: RunFolde
         config: Resolved settings.
         folder: For the results.
         file: Where the questions are, if they are one's own; where `config` says when None.
+        lived: Settings of the recorded life that is learned from, where it is one: it knows its choices, and steps are
+            taken as they were there.
 
     Raises:
         BadInput: If a replayed log cannot answer the questions.
@@ -97,7 +105,7 @@ def make_run(env: gymnasium.Env[Any, Any], config: LearnConfig, folder: RunFolde
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
-    questions = asked(config, interface, file)
+    questions = asked(config if lived is None else replace(config, backend=lived.backend), interface, file)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     horde = Horde(
@@ -110,9 +118,9 @@ def make_run(env: gymnasium.Env[Any, Any], config: LearnConfig, folder: RunFolde
             trace_rule=config.trace_rule,  # type: ignore[arg-type]
             w_rule=config.w_rule,  # type: ignore[arg-type]
         ),
-        mode=_mode(config, interface),
+        mode=_mode(lived or config, interface),
     )
-    if config.backend == "replay":
+    if config.backend == "replay" and lived is None:
         holdout.known_returns(horde)
     return Run(config, interface, horde, folder, tuple(env.unwrapped.metadata.get("notes", ())))
 

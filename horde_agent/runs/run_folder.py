@@ -8,8 +8,11 @@ questions.csv        a line per question
 learning_curve.csv   a line per test excursion
 mspbe_curve.csv      a line per 1000 steps
 traces.csv           predictions of a few questions beside what then happened
-log/life.rec         every observation and action (horde_agent.record)
+log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
+log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
+export/              the closed files of the record as Parquet tables, a folder a day, where pyarrow is installed
+checkpoint/          the newest snapshots of the life's state (horde_agent.runs.snapshots), from which it can be resumed
 report.html          drawn from the files above, with its pictures beside it
 
 A table appears whole or not at all. Where the program or its machine died, the log is there, and `horde report` learns
@@ -19,20 +22,28 @@ from it again what the tables lack (horde_agent.runs.unfinished).
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from horde_agent.record.segments import parts
 from horde_agent.runs.config import BadInput, LearnConfig, to_toml
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 SUMMARY_KEYS = (
     "steps",
@@ -92,6 +103,10 @@ class RunFolder:
         self.mspbe_curve = path / "mspbe_curve.csv"
         self.traces = path / "traces.csv"
         self.report = path / "report.html"
+        self.checkpoint = path / "checkpoint"
+        self.events = self.log / "events.jsonl"
+        self.exported = path / "export"
+        self.lock = path / ".lock"
         self._made: list[Path] = []  # outermost last
 
     @classmethod
@@ -134,13 +149,60 @@ class RunFolder:
                 self.give_back()
                 raise
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the folder to this process meanwhile, however it ends.
+
+        Raises:
+            BadInput: If another process has it, or it cannot be written.
+        """
+        try:
+            file = self.lock.open("a+")
+        except OSError as error:
+            raise BadInput(unwritable(self.path, error)) from None
+        with file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    file.seek(0)
+                    who = file.read(20).strip() or "unknown"
+                    raise BadInput(
+                        f"{self.path} is in use: the process {who} lives in it; stop that one first"
+                    ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Append an event to a table of JSON lines; one that finds no room is left out.
+
+        Attributes of each: `step` of the life, `event` (what it is), `time` (UTC), and what belongs to it.
+        """
+        line = json.dumps({**event, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+        with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def sync_excursions(self) -> None:
+        """Have the disk keep the excursions that were written."""
+        for path in parts(self.excursions)[-1:]:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
     def give_back(self) -> None:
         """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
-        for file in (self.life, self.excursions, self.question_file, self.config):
+        for file in (*parts(self.life), self.excursions, self.question_file, self.config, self.events, self.lock):
             file.unlink(missing_ok=True)
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)
+
+
+def digests(folder: RunFolder) -> dict[str, str]:
+    """Return the SHA-256 of what a run was asked, by the file's name."""
+    files = [folder.config, *parts(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
 def _question_file(config: LearnConfig) -> bytes | None:
@@ -246,6 +308,15 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def lived_steps(folder: RunFolder) -> int | None:
+    """Return how many steps the summary of a run tells of; None where there is none, or it tells nothing."""
+    try:
+        steps = json.loads(folder.summary.read_text(encoding="utf-8"))["steps"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return steps if isinstance(steps, int) else None
 
 
 def own_version() -> str:

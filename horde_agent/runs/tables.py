@@ -10,7 +10,7 @@ import numpy as np
 from horde_agent.life.observers import Sample, sample, sound_demons
 from horde_agent.life.student import Student
 from horde_agent.measures.nmsre import NO_VARIANCE
-from horde_agent.record import read
+from horde_agent.record import A_DAY, read
 from horde_agent.runs import curves as traces
 from horde_agent.runs import holdout, results
 from horde_agent.runs.run import Run
@@ -47,7 +47,7 @@ def write_life(
     last = sample(facts["steps"], student.learning_steps, horde)
     write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
     if errors.n_excursions:
-        shown = traces.excursion_traces(read(folder.life), horde, interface, outcomes, student.horizon)
+        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, outcomes, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
     tested = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
     write_json(folder.details, run.details(**tested, **counts))

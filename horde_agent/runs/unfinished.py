@@ -7,6 +7,7 @@ does not depend on what is learned. How long anything took a log cannot tell; th
 from __future__ import annotations
 
 import tempfile
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -102,8 +103,14 @@ def _config(folder: RunFolder) -> LearnConfig:
     return config
 
 
-def _live(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from the log of a life and write its tables."""
+def relearned(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from the record of a life, write the tables of the run, and return the summary."""
+    return _live(run, stream, folder, console, is_timed=True)
+
+
+def _live(run: Run, stream: Stream, folder: RunFolder, console: Console, *, is_timed: bool = False) -> dict[str, Any]:
+    """Learn from the log of a life and write its tables; where it is timed, they tell how long learning took."""
+    began = time.perf_counter()
     rows, config, sampler = stream.rows, run.config, Sampler()
     tests = ExcursionConfig(config.excursion_probability, config.horizon)
     student = Student(run.horde, run.interface, tests)
@@ -132,6 +139,9 @@ def _live(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict
     finally:
         progress.stop()
     facts = _not_timed(reached, run) | {"gaps": n_broken(rows, Flag.GAP)}
+    if is_timed:
+        wall_s = time.perf_counter() - began
+        facts |= results.time_summary(reached, run.interface.period_s, wall_s, student.learn_s, Durations())
     counts = {"n_not_applied": n_broken(rows, Flag.NOT_APPLIED), "notes": notes}
     has_tests = bool(stream.header.get("tests_excursions", student.errors.policies))
     return write_life(run, student, sampler.samples, facts, counts, has_tests=has_tests)

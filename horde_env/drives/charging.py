@@ -38,6 +38,9 @@ class Chargeable(Protocol):
         """Let the dock charge the batteries, or not (as after boot)."""
 
 
+GAUGE_STATE = ("is_low", "is_urgent", "_lowest_v")
+
+
 class BatteryGauge:
     """Whether the battery is low, with hysteresis, from the voltage of the lowest one, smoothed over 5 s.
 

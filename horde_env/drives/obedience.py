@@ -42,6 +42,9 @@ ADRIFT = (
 )
 
 
+OBEDIENCE_STATE = ("complaint", "_n_idle", "_n_standing", "_n_adrift")
+
+
 class Obedience:
     """Judges every frame of a life; what it found holds until a frame shows the contrary.
 

@@ -8,12 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import bullet, firmware, motors
 from horde_env.sim.machine import N_RAW, Machine, look_back
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.saving import inner, nested
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
 
@@ -30,6 +31,12 @@ class Sensing(Protocol):
 
     def reset(self, rng: Generator) -> None:
         """Begin a life."""
+
+    def save(self) -> State:
+        """Return what the next reading depends on."""
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned."""
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write the channels from acceleration to thermal into `out`."""
@@ -94,6 +101,7 @@ class SimulatedBody(Backend):
         if self._machine is None:
             scale, window = self._battery_scale, self._window
             self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
+            self._machine.body.is_remembering = True
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
@@ -125,6 +133,23 @@ class SimulatedBody(Backend):
         self.machine.reset(0.0, 0.0, 0.0)
         self.senses.reset(rng)
         self.exchange(np.zeros(3))
+
+    def save(self) -> State:
+        """Return what the body's future depends on beside the generator that it was given.
+
+        Raises:
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        return nested(machine=self.machine.save(), senses=self.senses.save())
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned, bit for bit; the generator is its owner's to restore.
+
+        Raises:
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        self.machine.restore(inner(state, "machine"))
+        self.senses.restore(inner(state, "senses"))
 
     def enable_charging(self, enabled: bool) -> None:
         """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""

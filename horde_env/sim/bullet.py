@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset
 
@@ -53,6 +56,11 @@ class PlanarBody:
         tick_s: Time of one step, seconds.
         window: Whether to show PyBullet's own window.
 
+    Attributes:
+        joints: How the body moves, as PyBullet told it.
+        is_remembering: Whether the forces since the last moment without a contact are kept, for `save`. Only for who
+            asks for `contact_impulse` now and then: it notices such moments.
+
     Raises:
         BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display.
     """
@@ -85,6 +93,8 @@ class PlanarBody:
         self._look: Callable[[], Joints] = partial(p.getJointStates, self._body, _JOINTS, client)
         self._fresh: int = self._p.saveState(physicsClientId=client)
         self.joints: Joints = ((0.0, 0.0),) * 3
+        self.is_remembering = False
+        self._free, self._forces = self.joints, list[Sequence[float]]()
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""
@@ -92,6 +102,30 @@ class PlanarBody:
         for joint, position in zip(_JOINTS, (x, y, heading), strict=True):
             self._p.resetJointState(self._body, joint, position, 0.0, physicsClientId=self._client)
         self.joints = ((x, 0.0), (y, 0.0), (heading, 0.0))
+        self._free, self._forces = self.joints, []
+
+    def save(self) -> State:
+        """Return what the body's future depends on, where it `is_remembering`.
+
+        PyBullet keeps, beside positions and velocities, what it knew of each contact, which nothing that it saves holds
+        and which enters the next bit. A body without contacts has none of that. So this is its motion when it last had
+        none, and the forces of each tick since: pushed so again, it comes to the same bits (measured).
+        """
+        return {
+            "free": np.array([[joint[0], joint[1]] for joint in self._free]),
+            "forces": np.array(self._forces, dtype=np.float64).reshape(-1, 3),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned, here or in another process."""
+        self._p.restoreState(self._fresh, physicsClientId=self._client)
+        free = [(float(position), float(velocity)) for position, velocity in state["free"]]
+        for joint, (position, velocity) in zip(_JOINTS, free, strict=True):
+            self._p.resetJointState(self._body, joint, position, velocity, physicsClientId=self._client)
+        self.joints = (free[0], free[1], free[2])
+        self._free, self._forces = self.joints, []
+        for force in state["forces"].tolist():
+            self.advance(force)
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
@@ -99,6 +133,8 @@ class PlanarBody:
 
     def advance(self, force: Sequence[float]) -> Joints:
         """Do what `step` does, and return the motion as PyBullet tells it: `motion_of` reads it, at leisure."""
+        if self.is_remembering:
+            self._forces.append(force)
         self._push(force, _UNUSED, _UNUSED, self._client)
         self._advance()
         joints = self.joints = self._look()
@@ -112,6 +148,9 @@ class PlanarBody:
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""
         points = self._p.getContactPoints(self._body, physicsClientId=self._client)
+        if not points:
+            self._free = self.joints
+            self._forces.clear()
         return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 
     def close(self) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats
+from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.sim.pen import Pen
 from horde_env.sim.sensors import Senses
@@ -62,6 +63,16 @@ class ChangingSenses(Senses):
         self._n_moved = 0
         self.pen = self._pens[0]
         super().reset(rng)
+
+    def save(self) -> State:
+        """Return what `Senses` do, and how many lamps were moved."""
+        return super().save() | {"n_moved": np.array(self._n_moved)}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned, in the pen of then."""
+        self._n_moved = int(state["n_moved"])
+        self.pen = self._pens[self._n_moved]
+        super().restore(state)
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Move what is due, then read as `Senses` do; the same draws of `rng` with moves and without."""

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env._jit import kernel_over
-from horde_env.backend import Floats, Ints
+from horde_env.backend import Floats, Ints, State
 from horde_env.robot import RobotSpec
 from horde_env.sim import firmware, motors, tick
 from horde_env.sim.bullet import Joints, PlanarBody, motion_of
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
-from horde_env.sim.power import PowerSupply
+from horde_env.sim.power import POWER_STATE, PowerSupply
+from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
@@ -136,6 +137,23 @@ class Machine:
         speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[firmware.DUTY] * _PER_DUTY
         contact_n_s = self.body.contact_impulse() if touch and self.n_ticks else 0.0
         return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
+
+    def save(self) -> State:
+        """Return what the robot's future depends on."""
+        return nested(
+            own=attributes(self, "motion", "n_ticks", "stuck"),
+            firmware=attributes(self.firmware, "arm", "wheels"),
+            power=attributes(self.power, *POWER_STATE),
+            body=self.body.save(),
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned."""
+        put_back(self, inner(state, "own"), "motion", "n_ticks", "stuck")
+        put_back(self.firmware, inner(state, "firmware"), "arm", "wheels")
+        put_back(self.power, inner(state, "power"), *POWER_STATE)
+        self.body.restore(inner(state, "body"))
+        self._see_power()
 
     def on_dock(self) -> bool:
         """Whether the robot's nose touches the dock's contacts."""

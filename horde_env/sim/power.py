@@ -78,6 +78,12 @@ def batteries(
     return (a, b, c), (volts_a, volts_b, volts_c), bus_v
 
 
+POWER_STATE = (
+    *("charge", "charging_enabled", "state", "is_low", "sag_v", "battery_v", "bus_v"),
+    *("_resumed", "_plugged_s", "_low_s"),
+)
+
+
 class PowerSupply:
     """Batteries, bus and charger.
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats
+from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.sim import inertial, packet
 from horde_env.sim.pen import Pen
+from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
 
 BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
@@ -23,6 +24,8 @@ BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecon
 THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
 THERMAL_LAG_S = 0.3
 THERMAL_DRIFT_S = 1.5
+
+_OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
 
 # The groups that look through the air, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
@@ -89,6 +92,17 @@ class Senses:
         self._drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(self._drift.size)
         self._zones[:] = 0.0
         self._last_s = self._zone_s = -math.inf
+
+    def save(self) -> State:
+        """Return all that lags, and this life's beacon."""
+        memory = {f"{i}": array.copy() for i, array in enumerate(self._memory)}
+        return nested(memory=memory, own=attributes(self, *_OWN_STATE))
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned."""
+        for i, array in enumerate(self._memory):
+            array[...] = state[f"memory/{i}"]
+        put_back(self, inner(state, "own"), *_OWN_STATE)
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write acceleration .. thermal of the packet at `t_s` into `out`, quantised, SI units.

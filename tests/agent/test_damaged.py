@@ -158,7 +158,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "life.rec, half": ("log/life.rec", half),
     "life.rec, half a header": ("log/life.rec", lambda file: file.write_bytes(file.read_bytes()[:200]) and None),  # type: ignore[func-returns-value]
     "life.rec, a row cut off": ("log/life.rec", lambda file: os.truncate(file, file.stat().st_size - 5)),
-    "life.rec, another version": ("log/life.rec", header(version=2)),
+    "life.rec, another version": ("log/life.rec", header(version=3)),
     "life.rec, another kind": ("log/life.rec", header(format="horde-excursions")),
     "life.rec, no types": ("log/life.rec", header(dtype=None)),
     "life.rec, types of another world": ("log/life.rec", header(dtype=[["t", "quantum"]])),
@@ -170,7 +170,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     **{f"excursions.rec, {what}": ("log/excursions.rec", data(content)) for what, content in NO_RECORD.items()},
     "excursions.rec, gone": ("log/excursions.rec", gone),
     "excursions.rec, half": ("log/excursions.rec", half),
-    "excursions.rec, another version": ("log/excursions.rec", header(version=2)),
+    "excursions.rec, another version": ("log/excursions.rec", header(version=3)),
     "excursions.rec, no policies": ("log/excursions.rec", header(policies=None)),
     "excursions.rec, a policy without demons": ("log/excursions.rec", header(policies=[{"action": 0}])),
     "excursions.rec, no number of demons": ("log/excursions.rec", header(n_demons=None)),

@@ -12,11 +12,12 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.signals import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
+from horde_agent.measures import nmsre
 from horde_agent.measures.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
-from horde_agent.record import NO_ACTION, Phase
+from horde_agent.record import NO_ACTION, Phase, RecordLost
 from tests.agent.doubles import ToyBody, constant, toy_questions
 
 
@@ -342,6 +343,34 @@ def test_online_and_two_pass_nmsre_agree_once_all_is_seen() -> None:
 
     assert np.isnan(errors.online_means[0]), "one excursion has no variance"
     assert errors.online_means[-1] == pytest.approx(float(errors.nmsre().mean()), rel=1e-9)
+
+
+def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes three, then none, then all: in a file and in memory they score as if there were no file."""
+    rng, takes = np.random.default_rng(4), True
+
+    def append_to(path: Path, data: bytes, size: int) -> None:
+        if not takes:
+            raise RecordLost(28, "No space left on device", str(path))
+        append(path, data, size)
+
+    append = nmsre.append_to
+    monkeypatch.setattr(nmsre, "append_to", append_to)
+    recorded, alone = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
+    recorded.record_to(tmp_path / "excursions.rec")
+    for k in range(10):
+        takes = k < 3
+        test = excursion_of(rng.random(3).tolist(), rng.random(2).tolist())
+        for errors in (recorded, alone):
+            errors.add(test)
+    assert len(read_excursions(tmp_path / "excursions.rec")[0][0].step) == 3
+    assert recorded.nmsre().tolist() == alone.nmsre().tolist()
+    with pytest.raises(RecordLost, match="No space left"):
+        recorded.rearrange(np.array([0]), [])
+    takes = True
+    recorded.close()
+    assert len(read_excursions(tmp_path / "excursions.rec")[0][0].step) == 10
+    assert recorded.nmsre().tolist() == alone.nmsre().tolist()
 
 
 def test_a_demon_set_aside_is_left_out_of_the_online_mean() -> None:

@@ -15,6 +15,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Phase, read
+from horde_agent.record.segments import encode_header, sealed
 from tests.agent.doubles import ToyBody
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
@@ -195,9 +196,9 @@ def test_a_log_is_not_learned_from_under_settings_that_nobody_chose(
 def test_a_log_of_the_first_version_says_what_it_lacks(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its header told neither the tile layout nor the ranges of the observation."""
     path = cut / "log" / "life.rec"
-    whole = path.read_bytes()
-    head = whole[: whole.index(b"\n") + 1]
-    path.write_bytes(head.replace(b'"low":', b'"hid":') + whole[len(head) :])
+    stream = read(path)
+    header = {name: value for name, value in stream.header.items() if name != "low"}
+    path.write_bytes(encode_header(header) + stream.rows.tobytes())
     assert cli.main(["report", str(cut)]) == 2
     assert "life.rec does not tell 'low' of its body" in capsys.readouterr().err
 
@@ -219,7 +220,7 @@ def test_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
     rows = stream.rows.copy()
     row = after and next(k for k in range(after, len(rows)) if (rows["phase"][k - 1 : k + 1] == Phase.BEHAVE).all())
     rows["observation"][row] = np.nan
-    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + rows.tobytes())
+    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
     assert cli.main(["report", str(cut)]) == (0 if row else 2)
     err = capsys.readouterr().err
     if row:

@@ -85,7 +85,7 @@ class Body:
         self._channel.send(message)
 
     def _call(self, request: Request) -> None:
-        """Make the environment, reset it, or take a step whose action is no whole number."""
+        """Make the environment, reset it, save or restore it, or take a step whose action is no whole number."""
         if request.name == "make":
             self._send(self._make(*request.arguments))
         elif request.name == "reset":
@@ -96,6 +96,9 @@ class Body:
                 self._has_begun = True
                 gc.freeze()  # what was imported and made stays: no collection need look at it again
             self._send(Answer(observation, 0.0, False, False, info, drives_of(self._env.unwrapped)))
+        elif request.name in ("save_state", "restore_state"):
+            assert self._env is not None, "the first call makes the environment"
+            self._send(getattr(self._env.unwrapped, request.name)(*request.arguments))
         else:
             self._step(*request.arguments)
 

@@ -108,6 +108,15 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         info = self._format.read(channel.memory, ch.DATA + observation.nbytes)
         return observation, channel.reals[ch.REWARD], bool(ends & ch.TERMINATED), bool(ends & ch.TRUNCATED), info
 
+    def save_state(self) -> dict[str, Any]:
+        """Return what the environment's future depends on, where it can tell."""
+        state: dict[str, Any] = self._call("save_state")
+        return state
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Have the environment go on from what `save_state` returned."""
+        self._call("restore_state", state)
+
     def end_manoeuvre(self) -> None:
         """Ask a manoeuvre that is under way in `reset` to end early; safe to call from a signal handler."""
         if self._end.alive:

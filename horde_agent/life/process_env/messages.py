@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Request(NamedTuple):
-    """A call: "make" (id, settings), "reset" (seed, options) or "step" (action,)."""
+    """A call: "make" (id, settings), "reset" (seed, options), "step" (action,), "save_state" (), "restore_state"."""
 
     name: str
     arguments: tuple[Any, ...]

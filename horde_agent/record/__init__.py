@@ -1,0 +1,41 @@
+"""The stream of a life on the disk: what a row holds (`rows`), who writes it (`recorder`), how it lies (`segments`)."""
+
+from __future__ import annotations
+
+from horde_agent.record.recorder import Recorder
+from horde_agent.record.rows import (
+    A_DAY,
+    BROKEN,
+    DRIVES,
+    FORMAT,
+    NO_ACTION,
+    NO_POLICY,
+    Flag,
+    Observation,
+    Phase,
+    Row,
+    Stream,
+    read,
+    read_rows,
+    row_dtype,
+)
+from horde_agent.record.segments import RecordLost
+
+__all__ = [
+    "A_DAY",
+    "BROKEN",
+    "DRIVES",
+    "FORMAT",
+    "NO_ACTION",
+    "NO_POLICY",
+    "Flag",
+    "Observation",
+    "Phase",
+    "RecordLost",
+    "Recorder",
+    "Row",
+    "Stream",
+    "read",
+    "read_rows",
+    "row_dtype",
+]

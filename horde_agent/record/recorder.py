@@ -1,0 +1,417 @@
+"""The recorder of a life: it writes rows to files as they come, and waits for no disk.
+
+What a row holds: `rows`; how it lies in a file: `segments`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record.rows import FORMAT, Flag, Phase, Row, Stream, row_dtype
+from horde_agent.record.segments import (
+    CRC,
+    CRC_BYTES,
+    FORMAT_VERSION,
+    RecordLost,
+    append,
+    cut,
+    encode_header,
+    number_of,
+    part,
+    read_newest,
+    read_segment,
+    sealed,
+    sync_folder,
+)
+
+FLUSH_S, SYNC_S = 1.0, 10.0  # what a kill, and what a loss of power may cost, in seconds
+SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
+MOST_WAITING_BYTES = 64_000_000  # of rows that wait for room on the disk: six hours at 10 Hz
+
+_ROWS_IN_BUFFER = 1024
+_OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # what the line of a further file says anew
+
+_log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Writes rows to files as they come, or keeps them in memory.
+
+    A thread of its own writes: what it was given `flush_s` ago is in the file, and what it was given `sync_s` ago on
+    the disk. Where the disk is full, or a file may not grow, recording pauses with a warning, rows wait in memory, and
+    it goes on by itself where there is room again.
+
+    Args:
+        n_inputs: Length of an observation.
+        path: File to write (its folder must exist, the file must not); None keeps the rows in memory.
+        header: Further facts for the header; JSON types only.
+        segment_s: A further file is begun when the newest one holds so many seconds, by `period_s` of the header ...
+        segment_bytes: ... or so many bytes.
+        flush_s, sync_s: As above, in seconds.
+
+    Attributes:
+        n_rows: Rows so far.
+        n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
+        on_closed: Called with each file that is complete, for a further one is begun; no step waits long for it.
+        since: The rows after those that were known, as `resume` found them.
+        differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
+
+    Raises:
+        FileExistsError: If there is such a file already.
+        RecordLost: If the file cannot be made; so does `close`, if not all rows are in it.
+    """
+
+    _path: Path | None
+
+    def __init__(
+        self,
+        n_inputs: int,
+        path: Path | None = None,
+        header: dict[str, Any] | None = None,
+        *,
+        segment_s: float = SEGMENT_S,
+        segment_bytes: int = SEGMENT_BYTES,
+        flush_s: float = FLUSH_S,
+        sync_s: float = SYNC_S,
+    ) -> None:
+        self._begin(row_dtype(n_inputs), dict(header or {}), segment_s, segment_bytes, flush_s, sync_s)
+        self._path = path
+        if path is not None:
+            self._begin_part()
+
+    def _begin(
+        self,
+        dtype: np.dtype[Any],
+        header: dict[str, Any],
+        segment_s: float = SEGMENT_S,
+        segment_bytes: int = SEGMENT_BYTES,
+        flush_s: float = FLUSH_S,
+        sync_s: float = SYNC_S,
+    ) -> None:
+        """Begin with no row and no file."""
+        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **header}
+        self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
+        # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
+        self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
+        self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
+        self._used = 0
+        self.n_rows = self.n_lost = 0
+        self.differs_at: int | None = None
+        self.on_closed: Callable[[Path], None] | None = None
+        self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
+        self._is_after_loss = self._is_paused = False
+        self._lost: RecordLost | None = None
+        self._ahead, self._n_ahead = self._buffer[:0], 0
+        self.since = Stream(self._ahead)
+        self._file: BinaryIO | None = None
+        self._n_parts = self._n_written = self._first_step = 0
+        self._rows_of_part = 0
+        period_s = (
+            float(header.get("period_s") or 0.1) if isinstance(header.get("period_s", 0.1), (int, float)) else 0.1
+        )
+        self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
+        self._flush_s, self._sync_s, self._synced_at = flush_s, sync_s, time.monotonic()
+        self._lock, self._writing = threading.Lock(), threading.RLock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @classmethod
+    def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
+        """Return a recorder that goes on with a record, whose torn end is cut off.
+
+        Args:
+            path: The first file.
+            after: Rows that are known already.
+            is_redone: Whether the further rows there are lived once more, and only compared. Then a row that says that
+                the life ended is cut off too, for the life goes on; and from the first row that differs on, what there
+                is is cut off and recorded anew (`differs_at`).
+
+        Raises:
+            FileNotFoundError: If there is no such record.
+            ValueError: If it is of the first version, damaged after those rows, or holds fewer.
+        """
+        recorder = cls.__new__(cls)
+        segments = read_newest(path, FORMAT, after)
+        last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
+        if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
+            raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
+        for segment in segments:
+            known = after - int(segment.header.get("first", 0))
+            if not segment.is_sound[max(known, 0) : segment.n_whole].all():
+                raise ValueError(segment.faults(is_last=segment is last)[0])
+        rows = np.concatenate([*(segment.records for segment in segments[:-1]), last.records[: last.n_whole]])
+        n_rows, n_ahead = n_unread + len(rows), len(rows) - (after - n_unread)
+        if n_ahead < 0:
+            raise ValueError(f"{path} holds {n_rows:,} rows, though {after:,} of them are known to have been written")
+        for fault in last.faults(is_last=True):
+            _log.warning("%s", fault)
+        if is_redone and n_ahead and rows["phase"][-1] == Phase.END:
+            rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
+        since = rows[len(rows) - n_ahead :]
+        recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
+        recorder._path, recorder._n_parts = path, number_of(last.path, path)
+        part(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
+        recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))
+        recorder._first_step = int(rows["step"][len(rows) - n]) if n else 0
+        cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)
+        recorder._file = last.path.open("rb+", buffering=0)
+        recorder._file.seek(0, 2)
+        recorder._n_written = n_rows
+        recorder.n_rows = after if is_redone else n_rows
+        recorder._ahead = since if is_redone else since[:0]
+        recorder.since = Stream(since, last.header)
+        return recorder
+
+    def write(self, row: Row) -> None:
+        """Append one row; the observation is copied."""
+        with self._lock:
+            i = self._used
+            t, b, observation, pose, step, policy, action = self._columns
+            t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
+            step[i], policy[i], action[i] = row.step, row.policy, row.action
+            self._phase[i], self._flags[i] = row.phase, row.flags
+            self.n_rows += 1
+            if self._n_ahead < len(self._ahead) and self._is_as_before(i):
+                return
+            self._used += 1
+            if self._used < _ROWS_IN_BUFFER and self._thread is not None:
+                return
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """See to it that somebody writes: at once, where there is no room for another row."""
+        if self._path is None:
+            if self._used == _ROWS_IN_BUFFER:
+                self.flush()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
+            self._thread.start()
+        if self._used == _ROWS_IN_BUFFER:
+            self.flush()
+
+    def _is_as_before(self, i: int) -> bool:
+        """Compare a row that is lived once more with the recorded one; where they differ, cut the record off there."""
+        end = -CRC_BYTES
+        if self._buffer[i : i + 1].tobytes()[:end] == self._ahead[self._n_ahead : self._n_ahead + 1].tobytes()[:end]:
+            self._n_ahead += 1
+            return True
+        self.differs_at = int(self._buffer["step"][i])
+        self._ahead, self._n_ahead = self._ahead[:0], 0
+        self._cut_to(self.n_rows - 1)
+        return False
+
+    def _cut_to(self, n_rows: int) -> None:
+        """Leave so many rows in the files."""
+        assert self._path is not None
+        if self._file is not None:
+            self._file.close()
+        for number in range(self._n_parts, 0, -1):
+            segment = read_segment(part(self._path, number), FORMAT)
+            first = int(segment.header.get("first", 0))
+            if first <= n_rows:
+                break
+            segment.path.unlink()
+        self._n_parts, self._rows_of_part, self._n_written = number, n_rows - first, n_rows
+        cut(segment.path, int(segment.header["offset"]) + self._rows_of_part * segment.records.itemsize)
+        sync_folder(self._path.parent)
+        self._file = segment.path.open("rb+", buffering=0)
+        self._file.seek(0, 2)
+
+    def _keep_writing(self) -> None:
+        """Run in a thread: write what there is every so often."""
+        while not self._wake.wait(self._flush_s):
+            self.flush()
+            self._sync()
+
+    def flush(self) -> None:
+        """Hand the buffered rows to the file, or put them with the kept ones; where the disk is full they wait."""
+        with self._writing:
+            with self._lock:
+                if self._used:
+                    self._keep(self._buffer[: self._used].copy())
+                    self._used = 0
+            if self._path is None:
+                return
+            try:
+                while self._kept:
+                    self._put(self._kept[0])
+            except RecordLost as error:
+                self._pause(error)
+            else:
+                if self._is_paused:
+                    self._is_paused, self._lost = False, None
+                    lost = f"{self.n_lost:,} rows are missing in it" if self.n_lost else "nothing of it is missing"
+                    _log.warning("there is room again: the record of the life goes on, and %s", lost)
+
+    def _keep(self, rows: NDArray[Any]) -> None:
+        """Put rows with those that wait; where too many do, they are lost, and the next one is told as a gap."""
+        n_bytes = sum(kept.nbytes for kept in self._kept)
+        if self._path is not None and n_bytes + rows.nbytes > MOST_WAITING_BYTES:
+            self.n_lost += len(rows)
+            self._is_after_loss = True
+            return
+        if self._is_after_loss:
+            rows["flags"][0] |= np.uint8(Flag.GAP)
+            self._is_after_loss = False
+        self._kept.append(rows)
+
+    def _put(self, rows: NDArray[Any]) -> None:
+        """Write the first of the rows that wait, as many as the newest file takes; a full one is followed by another.
+
+        Raises:
+            RecordLost: If not all could be written; those that were wait no more.
+        """
+        if self._is_full(int(rows["step"][0])):
+            self._begin_part()
+        assert self._file is not None, "a part was begun"
+        if not self._rows_of_part:
+            self._first_step = int(rows["step"][0])
+        ends = int(np.searchsorted(rows["step"], self._first_step + self._segment_steps))
+        fits = min(max(self._segment_bytes // rows.itemsize - self._rows_of_part, 1), max(ends, 1))
+        now, before = rows[:fits], self._file.tell()
+        try:
+            append(self._file, sealed(now), rows.itemsize)
+        finally:
+            n = (self._file.tell() - before) // rows.itemsize
+            self._rows_of_part += n
+            self._n_written += n
+            self._kept[:1] = [rows[n:]] if n < len(rows) else []
+
+    def _is_full(self, step: int) -> bool:
+        """Say whether a further file is to be begun for a row of this step."""
+        if self._file is None:
+            return True
+        is_long = step - self._first_step >= self._segment_steps
+        return bool(self._rows_of_part) and (
+            is_long or (self._rows_of_part + 1) * self._buffer.itemsize > self._segment_bytes
+        )
+
+    def _begin_part(self) -> None:
+        """Begin a file, the first or a further one; the one before it is complete, and on the disk.
+
+        Raises:
+            FileExistsError: If there is such a file already.
+            RecordLost: If it cannot be written.
+        """
+        assert self._path is not None
+        path = part(self._path, self._n_parts + 1)
+        header = {**self.header, "first": self._n_written}
+        try:
+            file = path.open("xb", buffering=0)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise RecordLost(error.errno, error.strerror, str(path)) from error
+        try:
+            append(file, encode_header(header), 1 << 62)
+        except RecordLost:
+            file.close()
+            path.unlink()
+            raise
+        if self._file is not None:
+            _sync_data(self._file)
+            self._file.close()
+            sync_folder(self._path.parent)
+            if self.on_closed is not None:
+                self.on_closed(part(self._path, self._n_parts))
+        self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
+
+    def _pause(self, error: RecordLost) -> None:
+        """Take note that the disk takes no more for now, and say so once."""
+        self._lost = error
+        if not self._is_paused:
+            self._is_paused = True
+            _log.warning(
+                "%s cannot be written (%s): the record pauses, the life goes on; make room, and it goes on by itself. "
+                "Until then up to %d MB of rows wait in memory",
+                error.filename,
+                error.strerror,
+                MOST_WAITING_BYTES // 1_000_000,
+            )
+
+    def _sync(self) -> None:
+        """Have the disk keep what was written, where that was not done for a while."""
+        now = time.monotonic()
+        if now - self._synced_at < self._sync_s or self._file is None:
+            return
+        self._synced_at = now
+        try:
+            _sync_data(self._file)
+        except (OSError, ValueError) as error:  # ValueError: closed meanwhile
+            _log.warning("the record cannot be kept on the disk: %s", error)
+
+    def sync(self) -> None:
+        """Write what is buffered, and have the disk keep it now."""
+        self.flush()
+        with self._writing:
+            if self._file is not None and not self._file.closed:
+                _sync_data(self._file)
+
+    @property
+    def is_redoing(self) -> bool:
+        """Whether rows that were recorded before are being lived once more."""
+        return self._n_ahead < len(self._ahead)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether rows wait for room on the disk."""
+        return self._is_paused
+
+    def stream(self) -> Stream:
+        """Return what was recorded so far, in memory.
+
+        Raises:
+            ValueError: If the rows went to a file: `read` it.
+        """
+        if self._path is not None:
+            raise ValueError("this recorder writes to a file; use horde_agent.record.read on it")
+        self.flush()
+        for rows in self._kept:
+            sealed(rows)
+        return Stream(np.concatenate([self._buffer[:0], *self._kept]), self.header)
+
+    def close(self) -> None:
+        """Write what is buffered and close the file. Closing twice does nothing.
+
+        Raises:
+            RecordLost: If not all rows could be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+        if self._file is not None:
+            with suppress(OSError):
+                _sync_data(self._file)
+            self._file.close()
+        if self._lost is not None:
+            raise self._lost
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _sync_data(file: BinaryIO) -> None:
+    """Have the disk keep a file's data."""
+    getattr(os, "fdatasync", os.fsync)(file.fileno())

@@ -1,0 +1,201 @@
+"""The stream of a life as fixed-size binary records: what was seen, done and with what probability.
+
+Row i is the observation after i steps together with the action taken *from* it. A file is one JSON line, padded with
+spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of it is readable. The JSON line names
+every field, its type and its place:
+
+    header = json.loads(open("life.rec", "rb").readline())
+    rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
+    (a field's shape is a list in JSON; `read` below turns it into a tuple)
+
+After an hour of the robot's time, or 64 MB, a life goes on in "life-2.rec" and so on. Each row ends with the CRC-32 of
+the bytes before it. A kill costs at most a second of rows, a loss of power ten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record.segments import CRC, read_newest, read_segment, read_segments
+
+Observation = NDArray[np.float32]
+
+FORMAT = "horde-life"
+NO_ACTION = -1
+A_DAY = 864_000
+"""Rows, at 10 Hz: what is read of a life for the sake of its end."""
+NO_POLICY = 0
+
+
+class Phase(IntEnum):
+    """What the robot does from an observation."""
+
+    BEHAVE = 0
+    """Follow the behaviour policy: the transition is learned from."""
+    EXCURSION = 1
+    """Follow a target policy to test the predictions about it: nothing is learned."""
+    CENTRE = 2
+    """Drive back to the centre after an excursion: nothing is learned and no action is chosen."""
+    END = 3
+    """Nothing: the stream ends or is cut here."""
+    DOCK = 4
+    """Drive to the dock, charge and leave it: nothing is learned and no action is chosen."""
+
+
+DRIVES = frozenset({Phase.CENTRE, Phase.DOCK})
+"""What the body does by itself."""
+
+
+class Flag(IntEnum):
+    """How an observation came about: bits, to be joined by `|` (plain integers: IntFlag costs 2 us per operation)."""
+
+    NONE = 0
+    GAP = 1
+    """It does not follow from the observation before it (reset, drive, lost packets)."""
+    NOT_APPLIED = 2
+    """The body did not do what was asked on the way to it."""
+    TERMINATED = 4
+    """The stream truly ends with it: gamma' = 0."""
+    TRUNCATED = 8
+    """The environment stopped here for a reason of its own; the next observation follows a reset."""
+    STALE = 16
+    """No new packet came: it repeats the one before it."""
+
+
+BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
+"""Flags of an observation that no update may reach across."""
+
+
+class Row(NamedTuple):
+    """One row of a stream.
+
+    Attributes:
+        step: Number of 100 ms periods lived before this observation.
+        t: Robot time in seconds (nan where the body has no clock).
+        observation: Observation, float32, shape (n_inputs,).
+        action: Discrete action taken from it, or NO_ACTION.
+        b: Probability with which that action was drawn, by the behaviour policy or in an excursion by the policy that
+            is tested (1 where it always takes one action); nan without an action.
+        phase, flags: What is done from it, and how it came about.
+        pose: x (m), y (m), heading (rad); nan where unknown. For pictures only.
+        policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
+    """
+
+    step: int
+    t: float
+    observation: Observation
+    action: int
+    b: float
+    phase: Phase
+    flags: int
+    pose: tuple[float, float, float]
+    policy: int = NO_POLICY
+
+
+def row_dtype(n_inputs: int) -> np.dtype[Any]:
+    """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed."""
+    return np.dtype(
+        [
+            ("t", "<f8"),
+            ("b", "<f8"),
+            ("observation", "<f4", (n_inputs,)),
+            ("pose", "<f4", (3,)),
+            ("step", "<i8"),
+            ("policy", "<u4"),
+            ("action", "<i2"),
+            ("phase", "u1"),
+            ("flags", "u1"),
+            (CRC, "<u4"),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A recorded life.
+
+    Attributes:
+        rows: Structured array of `row_dtype`, shape (n_rows,).
+        header: What the file says of itself and of the body (channels, actions, period_s, ...).
+        faults: A sentence for each thing that is not sound in the files: what was torn off, what is damaged.
+    """
+
+    rows: NDArray[Any]
+    header: dict[str, Any] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, span: slice) -> Stream:
+        """Return a part of the stream; the rows are shared, not copied."""
+        return Stream(self.rows[span], self.header, self.faults)
+
+    @property
+    def policies(self) -> NDArray[np.uint32]:
+        """The column `policy`, shape (n_rows,): NO_POLICY in streams that were recorded before there was one."""
+        if "policy" not in (self.rows.dtype.names or ()):
+            return np.full(len(self.rows), NO_POLICY, dtype=np.uint32)
+        return np.asarray(self.rows["policy"])
+
+    @property
+    def n_steps(self) -> int:
+        """Number of 100 ms periods between the first row and the last."""
+        return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
+
+
+def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Read one file of records, whatever they hold; what was torn off or is damaged is left out: see `segments`.
+
+    Args:
+        path: The file.
+        kind: The `format` that its header must name.
+
+    Returns:
+        The records, a structured array, and the header.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file holds no such records.
+    """
+    segment = read_segment(path, kind)
+    return segment.records[segment.is_sound], segment.header
+
+
+def read(path: Path, *, newest: int | None = None) -> Stream:
+    """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
+
+    The row after one that is damaged is given as a gap: it does not follow from the one before it.
+
+    Args:
+        path: The first file.
+        newest: Read only as many of the newest files as hold so many rows: a life of months does not fit in memory.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file is not a recorded life.
+    """
+    segments = list(read_segments(path, FORMAT)) if newest is None else read_newest(path, FORMAT, -newest)
+    kept: list[NDArray[Any]] = []
+    faults: list[str] = []
+    is_broken = False
+    for segment in segments:
+        rows = segment.records
+        if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
+            raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
+        faults += segment.faults(is_last=segment is segments[-1])
+        sound = rows[segment.is_sound]
+        follows = np.concatenate([[not is_broken], segment.is_sound[:-1]])[: len(rows)][segment.is_sound]
+        sound["flags"][~follows] |= np.uint8(Flag.GAP)
+        is_broken = bool(segment.n_torn) or (len(rows) > 0 and not segment.is_sound[-1])
+        kept.append(sound)
+    if len({rows.dtype for rows in kept}) > 1:
+        raise ValueError(f"the files of {path} hold rows of several kinds")
+    rows = kept[0] if len(kept) == 1 else np.concatenate(kept)
+    return Stream(rows, segments[0].header, tuple(faults))

@@ -1,0 +1,271 @@
+"""Files of fixed-size records, each sealed by a CRC-32, which any prefix leaves readable.
+
+A file is one JSON line, padded with spaces to a multiple of 64 bytes, followed by the records. The line names every
+field, its type and its place. The last field of a record is the CRC-32 of the bytes before it, so that a record that
+was torn off, or holds a bit that flipped, is told from a sound one. A long file goes on in further ones beside it,
+"NAME-2.rec" and so on, each with a line of its own; its `first` is the number of records in those before it.
+
+What is torn off stands at the very end, where a machine lost its power or a disk was full; what is damaged stands
+before sound records. Both are left out by a reader, which says so. Version 1 had no CRC and no further files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT_VERSION = 2
+READABLE = (1, 2)
+CRC = "crc"
+CRC_BYTES = 4
+_ALIGNMENT = 64
+_LONGEST_HEADER = 1 << 24
+
+Records = NDArray[Any]
+
+
+class RecordLost(OSError):
+    """A file of records takes no more, as where the disk is full; whole records alone are in it.
+
+    Attributes:
+        errno, strerror, filename: As of any OSError.
+    """
+
+
+class Segment(NamedTuple):
+    """One file, as it lies on the disk.
+
+    Attributes:
+        path: The file.
+        header: Its line.
+        records: All whole records, sound or not, in their order.
+        is_sound: Which of them their CRC vouches for, shape (n_records,); all of version 1.
+        n_torn: Bytes of an unfinished last record.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    records: Records
+    is_sound: NDArray[np.bool_]
+    n_torn: int
+
+    @property
+    def n_whole(self) -> int:
+        """Records up to the last sound one: what follows was torn off."""
+        sound = np.flatnonzero(self.is_sound)
+        return int(sound[-1]) + 1 if sound.size else 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes up to the last sound record."""
+        return int(self.header["offset"]) + self.n_whole * self.records.itemsize
+
+    def faults(self, *, is_last: bool) -> list[str]:
+        """Return a sentence for what is torn off and one for what is damaged.
+
+        Args:
+            is_last: Whether no further file follows: then what is missing at the end may never have been written.
+        """
+        said, n_left = [], len(self.records) - self.n_whole
+        if damaged := np.flatnonzero(~self.is_sound[: self.n_whole]).tolist():
+            places = ", ".join(f"{i:,}" for i in damaged[:3]) + (", ..." if len(damaged) > 3 else "")
+            said.append(
+                f"{self.path.name} is damaged: {len(damaged)} of its {len(self.records):,} records (number {places}) "
+                "do not have the CRC-32 that was written with them, and are left out"
+            )
+        if n_left or self.n_torn:
+            n_bytes = n_left * self.records.itemsize + self.n_torn
+            where = "its end was torn off" if is_last else "its end is damaged, though a further file follows"
+            said.append(f"{self.path.name} is cut off: {where}; {n_bytes} bytes of a row are left out")
+        return said
+
+
+def part(path: Path, number: int) -> Path:
+    """Return the file in which a long one goes on; the first is number 1."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def parts(path: Path) -> list[Path]:
+    """Return the files of a record that are there, in their order; the oldest may have been moved away."""
+    there = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
+    return [there[number] for number in sorted(there) if number]
+
+
+def number_of(file: Path, path: Path) -> int:
+    """Return which file of a record one is, 1 being the first; 0 where it is none of it."""
+    if file.name == path.name:
+        return 1
+    found = re.fullmatch(rf"{re.escape(path.stem)}-([1-9]\d*){re.escape(path.suffix)}", file.name)
+    return int(found[1]) if found else 0
+
+
+def sealed(records: Records) -> bytes:
+    """Write each record's CRC-32 into its last field, in place, and return the bytes of them all."""
+    records[CRC] = _checksums(records)
+    return records.tobytes()
+
+
+def _checksums(records: Records) -> NDArray[np.uint32]:
+    """Return the CRC-32 of each record, without its last field, shape (n_records,)."""
+    size, data = records.itemsize, memoryview(records.tobytes())
+    ends = range(size - CRC_BYTES, len(data), size)
+    return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
+
+
+def read_segment(path: Path, kind: str) -> Segment:
+    """Read one file of records.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file holds no records whose `format` is `kind`.
+    """
+    with path.open("rb") as file:
+        header = _decode_header(file.readline(_LONGEST_HEADER))
+        if header.get("format") != kind or header.get("version") not in READABLE:
+            raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
+        if header["version"] != 1 and header.get(CRC) != _checksum_of(header):
+            raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")
+        fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
+        dtype = np.dtype(fields)
+        n_records, n_torn = divmod(file.seek(0, 2) - header["offset"], dtype.itemsize)
+        file.seek(header["offset"])
+        records = np.fromfile(file, dtype=dtype, count=n_records)
+    names = dtype.names or ()
+    if header["version"] == 1:
+        return Segment(path, header, records, np.ones(len(records), dtype=bool), n_torn)
+    if names[-1:] != (CRC,) or dtype[CRC] != np.uint32:
+        raise ValueError(f"{path} does not end its records with a {CRC} of 32 bits")
+    return Segment(path, header, records, records[CRC] == _checksums(records), n_torn)
+
+
+def begun(path: Path) -> list[Path]:
+    """Return the files of a record, in their order, but for a last one that a kill left without its first line."""
+    files = parts(path)
+    if len(files) > 1:
+        with files[-1].open("rb") as file:
+            if not file.readline(_LONGEST_HEADER).endswith(b"\n"):
+                del files[-1]
+    return files or [path]
+
+
+def read_segments(path: Path, kind: str) -> Iterator[Segment]:
+    """Yield the files of a record in their order.
+
+    Raises:
+        FileNotFoundError: If there is not even the first.
+        ValueError: If one holds no records of this kind.
+    """
+    for file in begun(path):
+        yield read_segment(file, kind)
+
+
+def read_newest(path: Path, kind: str, since: int) -> list[Segment]:
+    """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
+
+    A record of months is not read for the sake of its end.
+
+    Args:
+        path: The first file.
+        kind: The `format` of its header.
+        since: A record that was written; where it is negative, so many from the end.
+
+    Raises:
+        FileNotFoundError: If there is not even the first.
+        ValueError: If one that is read holds no records of this kind.
+    """
+    found: list[Segment] = []
+    for file in reversed(begun(path)):
+        found.insert(0, read_segment(file, kind))
+        if since < 0:
+            since = max(int(found[0].header.get("first", 0)) + len(found[0].records) + since, 0)
+        if int(found[0].header.get("first", 0)) <= since:
+            break
+    return found
+
+
+def append(file: BinaryIO, data: bytes, size: int) -> None:
+    """Append records to an unbuffered file; where not all fit, those that do stay, and none in part.
+
+    Args:
+        file: Where to; it stands at its end.
+        data: The records.
+        size: Of one, in bytes.
+
+    Raises:
+        RecordLost: If not all were written.
+    """
+    begin, left = file.tell(), memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        whole = begin + (len(data) - len(left)) // size * size
+        with suppress(OSError):
+            file.truncate(whole)
+            file.seek(whole)
+        raise RecordLost(error.errno, error.strerror, str(file.name)) from error
+
+
+def append_to(path: Path, data: bytes, size: int) -> None:
+    """Append records to a file that is there, as `append` does.
+
+    Raises:
+        RecordLost: If not all were written, or the file is gone.
+    """
+    try:
+        file = path.open("rb+", buffering=0)
+    except OSError as error:
+        raise RecordLost(error.errno, error.strerror, str(path)) from error
+    with file:
+        file.seek(0, 2)
+        append(file, data, size)
+
+
+def cut(path: Path, n_bytes: int) -> None:
+    """Cut a file off after so many bytes, for good: what follows is not read again, even after a loss of power."""
+    with path.open("rb+", buffering=0) as file:
+        file.truncate(n_bytes)
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Have the disk keep what was made, renamed or removed in a folder."""
+    if os.name != "posix":
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def encode_header(header: dict[str, Any]) -> bytes:
+    """Return the header as one JSON line, padded so that the rows begin at `header["offset"]`, a multiple of 64."""
+    length = len(json.dumps({**header, "offset": _LONGEST_HEADER, CRC: 1 << 32}).encode()) + 1
+    offset = -(-length // _ALIGNMENT) * _ALIGNMENT
+    placed = {**header, "offset": offset}
+    line = json.dumps({**placed, CRC: _checksum_of(placed)}).encode()
+    return line.ljust(offset - 1) + b"\n"
+
+
+def _checksum_of(header: dict[str, Any]) -> int:
+    """Return the CRC-32 of a header, without its own."""
+    return crc32(json.dumps({name: value for name, value in header.items() if name != CRC}).encode())
+
+
+def _decode_header(line: bytes) -> dict[str, Any]:
+    """Return the header in a file's first line; empty where there is none."""
+    try:
+        header = json.loads(line)
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}

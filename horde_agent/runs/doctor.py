@@ -1,0 +1,133 @@
+"""`horde doctor RUN`: read every file of a run, say what is sound, and mend what can be mended.
+
+What can be mended: a torn end is cut off, a snapshot that is damaged or was never finished is put aside. What was
+damaged stays as it is, since nothing knows better; it is named. To do it twice changes nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from horde_agent.measures.nmsre import FORMAT as EXCURSIONS
+from horde_agent.record import FORMAT as LIFE
+from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
+from horde_agent.runs import notes, snapshots
+from horde_agent.runs.config import BadInput, read_config
+from horde_agent.runs.run_folder import RunFolder
+
+
+class Finding(NamedTuple):
+    """What was found of one file or snapshot.
+
+    Attributes:
+        what: Its name in the run's folder.
+        is_sound: Whether all of it is what was written.
+        said: What it holds, or what is wrong with it.
+        is_mended: Whether what was wrong is mended now.
+    """
+
+    what: str
+    is_sound: bool
+    said: str
+    is_mended: bool = False
+
+    def __str__(self) -> str:
+        state = "sound" if self.is_sound else "mended" if self.is_mended else "DAMAGED"
+        return f"{state:8}{self.what}: {self.said}"
+
+
+def examine(path: Path) -> list[Finding]:
+    """Look through a run, mend what can be mended, and return what was found.
+
+    Raises:
+        BadInput: If the folder holds no run.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file() and not folder.log.is_dir():
+        raise BadInput(f"{path} holds no run: there is neither a config.toml nor a log in it")
+    with folder.locked():
+        found = [_text(folder.config, path, lambda: f"the settings of a life in {read_config(folder.config).backend}")]
+        found += _records(folder, folder.life, LIFE, "rows")
+        found += _records(folder, folder.excursions, EXCURSIONS, "excursions")
+        for table in (folder.summary, folder.details):
+            if table.exists():
+                found.append(_text(table, path, lambda table=table: f"{len(notes.table(table))} values"))  # type: ignore[misc]
+        for table in (folder.questions, folder.learning_curve, folder.mspbe_curve, folder.traces):
+            if table.exists():
+                found.append(_text(table, path, lambda table=table: f"{len(notes.lines(table)):,} lines"))  # type: ignore[misc]
+        if folder.events.exists():
+            found.append(_text(folder.events, path, lambda: f"{len(_events(folder.events)):,} events"))
+        return found + _snapshots(folder)
+
+
+def _text(file: Path, run: Path, reader: Callable[[], str]) -> Finding:
+    """Return what is found of a table or the settings."""
+    name = str(file.relative_to(run))
+    try:
+        return Finding(name, True, reader())
+    except Exception as error:  # whatever a damaged file does to its reader
+        return Finding(name, False, " ".join(str(error).split()))
+
+
+def _events(file: Path) -> list[object]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Finding]:
+    """Return what is found of a record, whose torn end is cut off."""
+    found: list[Finding] = []
+    files, n_known = parts(path), 0
+    for file in files[len(begun(path)) :]:
+        file.unlink()
+        found.append(Finding(str(file.relative_to(folder.path)), False, "it was never begun, and is removed", True))
+    for file in (files := parts(path)):
+        name = str(file.relative_to(folder.path))
+        try:
+            segment = read_segment(file, kind)
+        except (ValueError, OSError, LookupError, TypeError) as error:
+            found.append(Finding(name, False, f"{error}"))
+            continue
+        if file == files[0]:
+            n_known = int(segment.header.get("first", 0))  # the oldest may have been moved away
+        if kind == LIFE and segment.header.get("first", n_known) != n_known:
+            found.append(
+                Finding(name, False, f"it begins with row {segment.header['first']:,}, but {n_known:,} came before")
+            )
+        n_known += len(segment.records)
+        found += _of_segment(segment, name, of_what, is_last=file == files[-1])
+    return found or [Finding(str(path.relative_to(folder.path)), False, "there is no such file")]
+
+
+def _of_segment(segment: Segment, name: str, of_what: str, *, is_last: bool) -> list[Finding]:
+    """Return what is found of one file of a record."""
+    faults = segment.faults(is_last=is_last)
+    if not faults:
+        return [Finding(name, True, f"{len(segment.records):,} {of_what}")]
+    is_torn = is_last and "cut off" in faults[-1]
+    if is_torn:
+        cut(segment.path, segment.n_bytes)
+    return [Finding(name, False, said, is_mended=is_torn and "cut off" in said) for said in faults]
+
+
+def _snapshots(folder: RunFolder) -> list[Finding]:
+    """Return what is found of the snapshots; those that are of no use are put aside, under a name that says so."""
+    found = []
+    for path in sorted(folder.checkpoint.glob(".unfinished-*")):
+        shutil.rmtree(path)
+        found.append(Finding(f"checkpoint/{path.name}", False, "it was never finished, and is removed", is_mended=True))
+    for path in reversed(list(snapshots.found(folder.checkpoint))):
+        name = f"checkpoint/{path.name}"
+        try:
+            kept = snapshots.read(path)
+            found.append(Finding(name, True, f"{len(kept.state):,} arrays, {kept.facts['n_rows']:,} rows by then"))
+        except snapshots.SnapshotDamaged as error:
+            aside = path.with_name(f"damaged-{path.name}")
+            if aside.exists():
+                shutil.rmtree(aside)
+            path.rename(aside)
+            found.append(Finding(name, False, f"{error}; it is put aside as {aside.name}", is_mended=True))
+    return found

@@ -1,0 +1,163 @@
+"""The record of a life in formats that other programs read: Parquet tables, and MCAP.
+
+Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
+as one table. The day is the robot's: from when the life began, so many steps later. Columns are those of `record`, and
+one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Where pyarrow is installed
+(`pip install 'horde-gvf[log]'`), each file of the record becomes such a table as soon as it is complete.
+
+MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record import FORMAT
+from horde_agent.record.segments import Segment, parts, read_segment, read_segments
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.run_folder import RunFolder
+
+FORMATS = ("parquet", "mcap")
+DAY_S = 86_400.0
+_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy")
+
+
+def export(run: Path, to: str, out: Path | None = None) -> Path:
+    """Write the record of a run's life, and return where it is.
+
+    Args:
+        run: The run's folder.
+        to: "parquet" or "mcap".
+        out: Folder for Parquet, file for MCAP; in `export` of the run's folder when None.
+
+    Raises:
+        BadInput: If there is no such format, no record, or the library that writes it is missing.
+        ValueError: If the record cannot be read.
+    """
+    folder = RunFolder(run)
+    if to not in FORMATS:
+        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}")
+    if not folder.life.is_file():
+        raise BadInput(f"{run} holds no record of a life: there is no {folder.life.name} in its log")
+    place = out or folder.exported
+    return _to_parquet(folder, place) if to == "parquet" else _to_mcap(folder, place)
+
+
+_log = logging.getLogger(__name__)
+
+
+def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
+    """Return the sound rows of a file as columns, by name."""
+    rows = segment.records[segment.is_sound]
+    names = [channel["name"] for channel in segment.header.get("channels", [])]
+    n_inputs = rows["observation"].shape[1]
+    names = names if len(names) == n_inputs else [f"obs_{i}" for i in range(n_inputs)]
+    pose = {name: rows["pose"][:, i] for i, name in enumerate(("x_m", "y_m", "heading_rad"))}
+    kept = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
+    return {**kept, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
+
+
+class Archive:
+    """Makes a Parquet table of each file of a record that is complete, in a thread; without pyarrow it does nothing.
+
+    Args:
+        folder: Of the run; the tables are in its `export`.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._is_able = folder, find_spec("pyarrow") is not None
+        self.threads: list[Thread] = []
+
+    def __call__(self, path: Path) -> None:
+        """Begin with a file; what fails is told, and left to `horde export`."""
+        if self._is_able:
+            self.threads = [thread for thread in self.threads if thread.is_alive()]
+            self.threads.append(Thread(target=self._write, args=(path,), name="archive", daemon=True))
+            self.threads[-1].start()
+
+    def _write(self, path: Path) -> None:
+        try:
+            _write_days(read_segment(path, FORMAT), self._folder.exported, began(self._folder))
+        except Exception as error:  # a table is not worth a life
+            _log.warning("%s is not made a table (%s); `horde export` does it later", path.name, error)
+
+
+def began(folder: RunFolder) -> datetime:
+    """Return when a life began (UTC); where nothing tells, the beginning of 1970."""
+    with suppress(OSError, ValueError, LookupError, TypeError), folder.events.open(encoding="utf-8") as file:
+        return datetime.fromisoformat(json.loads(file.readline())["time"])
+    return datetime.fromtimestamp(0, UTC)
+
+
+def _to_parquet(folder: RunFolder, out: Path) -> Path:
+    """Write each file of the record into the folders of its days; those that are there and no older stay."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise BadInput("Parquet needs pyarrow: pip install 'horde-gvf[log]'") from None
+    out.mkdir(parents=True, exist_ok=True)
+    for path in parts(folder.life):
+        there = list(out.glob(f"day=*/{path.stem}.parquet"))
+        if not there or min(file.stat().st_mtime for file in there) < path.stat().st_mtime:
+            _write_days(read_segment(path, FORMAT), out, began(folder))
+    if folder.events.is_file():
+        events = [json.loads(line) for line in folder.events.read_text(encoding="utf-8").splitlines()]
+        told = {name: [event.get(name) for event in events] for name in ("step", "event", "row", "time", "why")}
+        pq.write_table(pa.table(told), out.parent / f"{out.name}-events.parquet")
+    return out
+
+
+def _write_days(segment: Segment, out: Path, began: datetime) -> None:
+    """Write a file of the record as a table for each of its days, each whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns, period_s = columns_of(segment), float(segment.header.get("period_s", 0.1))
+    days = ((began.timestamp() + columns["step"].astype(np.int64) * period_s) // DAY_S).astype(np.int64)
+    for day in np.unique(days).tolist():
+        table = pa.table({name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()})
+        into = out / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
+        into.mkdir(parents=True, exist_ok=True)
+        unfinished = into / f".{segment.path.stem}-{threading.get_ident()}"
+        pq.write_table(table, unfinished, compression="zstd")
+        unfinished.replace(into / f"{segment.path.stem}.parquet")
+
+
+def _to_mcap(folder: RunFolder, out: Path) -> Path:
+    """Write the record as one MCAP file of JSON messages."""
+    try:
+        from mcap.writer import Writer
+    except ImportError:
+        raise BadInput("MCAP needs the package mcap: pip install mcap") from None
+    path = out if out.suffix == ".mcap" else out / "life.mcap"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        writer, channel = Writer(file), None
+        writer.start(profile="", library="horde-gvf")
+        for segment in read_segments(folder.life, FORMAT):
+            columns = {name: values.tolist() for name, values in columns_of(segment).items()}
+            period_s = float(segment.header.get("period_s", 0.1))
+            if channel is None:
+                properties = {name: {"type": "number"} for name in columns}
+                schema = json.dumps({"type": "object", "title": "life", "properties": properties}).encode()
+                schema_id = writer.register_schema("life", "jsonschema", schema)
+                channel = writer.register_channel("life", "json", schema_id)
+            for row in zip(*columns.values(), strict=True):
+                told = dict(zip(columns, row, strict=True))
+                at = round(told["step"] * period_s * 1e9)
+                said = {name: value if np.isfinite(value) else None for name, value in told.items()}
+                writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(said).encode())
+        writer.finish()  # type: ignore[no-untyped-call,unused-ignore]
+    return path

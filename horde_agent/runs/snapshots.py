@@ -1,0 +1,197 @@
+"""Snapshots: a life's state on the disk, whole or not at all, in files that numpy alone can read.
+
+checkpoint/000000036000/       the state after 36,000 steps
+    manifest.json              sizes and SHA-256 of all files, where each small array lies, versions, who wrote it
+    manifest.sha256            of the manifest itself, as `sha256sum -c` checks it
+    small.bin                  arrays of less than 64 KB, one after the other
+    student.horde...npy        any other array, by its name
+
+A snapshot is written into a folder beside it, whose files and which itself are brought to the disk before it is renamed
+to what it is: one that has its name is whole. The newest few are kept. One that is damaged since is told by its name
+and its part, and the one before it is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record.segments import RecordLost, sync_folder
+from horde_agent.saving import State
+
+FORMAT, FORMAT_VERSION = "horde-snapshot", 1
+KEPT = 2
+SMALL_BYTES = 1 << 16
+_MANIFEST, _CHECK, _SMALL = "manifest.json", "manifest.sha256", "small.bin"
+_UNFINISHED = ".unfinished-"
+
+
+class SnapshotDamaged(ValueError):
+    """A snapshot is not what was written; the message names the part."""
+
+
+class Snapshot(NamedTuple):
+    """What was kept of a life.
+
+    Attributes:
+        path: Its folder.
+        state: See `Life.state`.
+        facts: What was said of it, as JSON has it.
+    """
+
+    path: Path
+    state: State
+    facts: dict[str, Any]
+
+
+def processor() -> str:
+    """Return which processor kernels are compiled for."""
+    import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
+
+    return f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}"
+
+
+def identity() -> dict[str, str]:
+    """Return what decides how sums are rounded."""
+    return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
+
+
+def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
+    """Write a snapshot, remove those that are older than the newest `kept`, and return its folder.
+
+    Raises:
+        RecordLost: If it cannot be written; what was written of it is removed, and the ones before it stay.
+    """
+    path, part = folder / f"{step:012d}", folder / f"{_UNFINISHED}{step:012d}"
+    try:
+        folder.mkdir(exist_ok=True)
+        _remove(*folder.glob(f"{_UNFINISHED}*"))
+        part.mkdir()
+        _write_parts(part, state, {"step": step, **facts, **identity()})
+        _remove(path)  # of a life that was put back and has come here again
+        part.rename(path)
+        sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise RecordLost(error.errno, error.strerror, str(path)) from error
+    _remove(*list(found(folder))[kept:])
+    return path
+
+
+def _write_parts(part: Path, state: State, facts: dict[str, Any]) -> None:
+    """Write all files of a snapshot, and have the disk keep them."""
+    small, placed, files = io.BytesIO(), [], {}
+    for name, array in state.items():
+        if array.nbytes >= SMALL_BYTES:
+            file = io.BytesIO()
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+            files[_file_of(name)] = _put(part / _file_of(name), file.getvalue(), np.ascontiguousarray(array)) | {
+                "name": name
+            }
+        else:
+            where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": small.tell()}
+            placed.append(where)
+            small.write(array.tobytes())
+    files[_SMALL] = _put(part / _SMALL, small.getvalue())
+    manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": facts, "files": files, "small": placed}
+    text = json.dumps(manifest, indent=1).encode()
+    _put(part / _MANIFEST, text)
+    _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
+    sync_folder(part)
+
+
+def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
+    """Write a file, have the disk keep it, and return its size and SHA-256."""
+    digest, data = hashlib.sha256(head), b"" if array is None else memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    with path.open("xb", buffering=0) as file:
+        for piece in (memoryview(head), memoryview(data)):
+            left = piece
+            while left:
+                left = left[file.write(left[: 1 << 26]) :]
+        digest.update(data)
+        os.fsync(file.fileno())
+    return {"bytes": len(head) + len(data), "sha256": digest.hexdigest()}
+
+
+def _file_of(name: str) -> str:
+    return name.replace("/", ".") + ".npy"
+
+
+def _remove(*paths: Path) -> None:
+    """Remove snapshots: under another name first, so that none is ever seen in part."""
+    for path in paths:
+        if path.exists():
+            gone = path if path.name.startswith(_UNFINISHED) else path.with_name(f"{_UNFINISHED}gone-{path.name}")
+            if gone != path:
+                path.rename(gone)
+            shutil.rmtree(gone)
+
+
+def found(folder: Path) -> Iterator[Path]:
+    """Yield the snapshots in a folder, the newest first."""
+    yield from sorted((path for path in folder.glob("[0-9]*") if path.is_dir()), reverse=True)
+
+
+def read(path: Path) -> Snapshot:
+    """Read a snapshot, all of which is checked.
+
+    Raises:
+        SnapshotDamaged: If a part is missing, or is not what was written.
+    """
+    manifest = read_manifest(path)
+    state: State = {}
+    for file, told in manifest["files"].items():
+        data = _checked(path / file, told)
+        if file != _SMALL:
+            state[told["name"]] = np.load(io.BytesIO(data), allow_pickle=False)
+            continue
+        for place in manifest["small"]:
+            dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
+            n = int(np.prod(shape))
+            array = np.frombuffer(data, dtype, n, place["offset"]) if n and dtype.itemsize else np.zeros(n, dtype)
+            state[place["name"]] = array.reshape(shape).copy()
+    return Snapshot(path, state, manifest["facts"])
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return what a snapshot says of itself.
+
+    Raises:
+        SnapshotDamaged: If it is missing, or is not what was written.
+    """
+    try:
+        text, check = (path / _MANIFEST).read_bytes(), (path / _CHECK).read_bytes()
+    except OSError as error:
+        raise SnapshotDamaged(f"{error.filename} cannot be read ({error.strerror})") from None
+    if check != f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode():
+        raise SnapshotDamaged(f"{path / _MANIFEST} or {_CHECK} is damaged: the one does not have the other's SHA-256")
+    manifest: dict[str, Any] = json.loads(text)
+    if manifest["format"] != FORMAT or manifest["version"] != FORMAT_VERSION:
+        raise SnapshotDamaged(
+            f"{path} is of the format {manifest['format']} {manifest['version']}, not of this program's"
+        )
+    return manifest
+
+
+def _checked(path: Path, told: Mapping[str, Any]) -> bytes:
+    """Return what is in a file of a snapshot."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SnapshotDamaged(f"{path} cannot be read ({error.strerror})") from None
+    if len(data) != told["bytes"]:
+        raise SnapshotDamaged(f"{path} is damaged: it has {len(data):,} bytes and not {told['bytes']:,}")
+    if hashlib.sha256(data).hexdigest() != told["sha256"]:
+        raise SnapshotDamaged(f"{path} is damaged: it does not have the SHA-256 that was written with it")
+    return data

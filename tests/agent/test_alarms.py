@@ -1,0 +1,80 @@
+"""Alarms call a command, once each, and change nothing in a life."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import Flag, Phase, Row
+from horde_agent.runs.alarms import Alarms
+from tests.agent.doubles import ToyBody
+
+
+def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
+    told = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, diverged=[])} | life
+    row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
+    alarms(SimpleNamespace(row=row, life=SimpleNamespace(**told)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def alarms(tmp_path: Path) -> Alarms:
+    return Alarms("true", tmp_path, ["light", "overheating"], 0.1)
+
+
+def test_each_alarm_is_told_once_an_hour(alarms: Alarms) -> None:
+    for step in range(0, 200, 10):
+        look(
+            alarms, step, [step / 200, 1.0], deadlines_missed=3, horde=SimpleNamespace(n_waiting=0, diverged=["a", "b"])
+        )
+    assert [name for name, _ in alarms.raised] == ["overheating", "deadline", "diverged"]
+    assert alarms.raised[2][1] == "step 0: 2 demons are set aside, the last one b"
+
+
+def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:
+    for step in range(0, 8000, 10):
+        look(alarms, step, [min(step, 500) / 500, 0.0])
+    assert alarms.raised == [("silent", "step 6,500: light has stood still for 600 s")]
+
+
+def test_nobody_is_asked_who_diverged_while_steps_wait(alarms: Alarms) -> None:
+    """To ask would take them, and cut the batches at another place."""
+    look(alarms, 10, [0.0, 0.0], horde=SimpleNamespace(n_waiting=3))
+    assert alarms.raised == []
+
+
+def test_a_full_disk_is_told_of(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e6))
+    look(alarms, 1000, [0.0, 0.0])
+    assert alarms.raised[0][0] == "disk"
+    assert "5 MB are left" in alarms.raised[0][1]
+
+
+def test_the_command_hears_name_and_sentence_and_the_life_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "told.sh"
+    script.write_text(f'#!/bin/sh\necho "$1: $2" >> {tmp_path}/told\n')
+    script.chmod(0o755)
+    hashes = []
+    for words in ([], ["--on-alarm", str(script)]):
+        monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults={200: {"overrun_s": 0.2}}))
+        out = tmp_path / f"{len(words)}"
+        assert cli.main([*f"learn --steps 400 --horizon 8 --out {out}".split(), *words]) == 0
+        hashes.append(json.loads((out / "summary.json").read_text())["weights_sha256"])
+    end = time.monotonic() + 10.0
+    while not (tmp_path / "told").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert "deadline: step 2" in (tmp_path / "told").read_text()
+    assert hashes[0] == hashes[1]
+
+
+def test_a_command_that_is_none_is_refused_before_the_life(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["learn", "--on-alarm", "no-such-command-anywhere --loud"]) == 2
+    assert "there is no such command" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""`horde doctor`: what is sound, what is damaged, what is mended; twice is once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.runs import snapshots
+from tests.agent.doubles import ToyBody
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "a"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
+        patch.setattr(cli, "write_report", lambda path: path / "report.html")
+        assert cli.main(f"learn --steps 400 --horizon 8 --seed 1 --out {run}".split()) == 0
+    return run
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def doctor(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    capsys.readouterr()
+    code = cli.main(["doctor", str(run)])
+    said = capsys.readouterr()
+    return code, said.out.splitlines(), said.err
+
+
+def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert all(line.startswith("sound") for line in lines)
+    names = {line.split()[1].rstrip(":") for line in lines}
+    assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000000400"} <= names
+
+
+def test_a_file_that_was_never_begun_is_removed_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a kill between the making of a further file and its first line leaves it."""
+    (run / "log/life-2.rec").write_bytes(b'{"form')
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert "mended  log/life-2.rec: it was never begun, and is removed" in lines
+    assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+
+
+def test_a_flipped_bit_in_any_part_of_record_or_snapshot_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(3)
+    path = next(snapshots.found(run / "checkpoint"))
+    for file in [run / "log/life.rec", run / "log/excursions.rec", *path.iterdir()]:
+        sound = file.read_bytes()
+        data = bytearray(sound)
+        end = sound.rstrip(b"\n").find(b"\n") if file.suffix == ".rec" else len(data)
+        place = int(rng.integers(len(sound[:end].rstrip())))  # within a header, the padding means nothing
+        data[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(bytes(data))
+        _, lines, _ = doctor(run, capsys)
+        assert [line for line in lines if not line.startswith("sound")], file
+        assert any(file.name.split(".")[0] in line for line in lines if not line.startswith("sound")), (file, lines)
+        aside = path.with_name(f"damaged-{path.name}")
+        if aside.exists():
+            aside.rename(path)
+        file.write_bytes(sound)
+    assert doctor(run, capsys)[0] == 0
+
+
+def test_a_torn_end_is_mended_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "log" / "life.rec"
+    file.write_bytes(file.read_bytes()[:-7])
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    (line,) = [line for line in lines if line.startswith("mended")]
+    assert "log/life.rec" in line
+    assert "its end was torn off" in line
+    size = file.stat().st_size
+    assert not [line for line in doctor(run, capsys)[1] if line.startswith("mended")]
+    assert file.stat().st_size == size
+
+
+def test_a_row_that_is_damaged_stays_and_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "log" / "life.rec"
+    data = bytearray(file.read_bytes())
+    data[-500] ^= 1
+    file.write_bytes(bytes(data))
+    for _ in range(2):
+        code, _, said = doctor(run, capsys)
+        assert code == 1
+        assert "damaged, and nothing knows better: log/life.rec" in said
+    assert file.read_bytes() == bytes(data)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(tmp_path, capsys)[0] == 2

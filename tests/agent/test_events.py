@@ -1,0 +1,66 @@
+"""What happens to a life is told in a table beside its record: once, with its step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horde_agent import cli
+from horde_agent.runs.events import Events
+from tests.agent.doubles import ToyBody
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log" / "events.jsonl").read_text().splitlines()]
+
+
+def lived(monkeypatch: pytest.MonkeyPatch, words: str, **settings: Any) -> int:
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
+    return cli.main(words.split())
+
+
+def test_gaps_stops_and_faults_are_told_once_with_their_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot that is stopped for three steps from step 20 on, and loses its link at step 40; drives are no gaps."""
+    stands = {age: {"applied": 0} for age in (20, 21, 22)}
+    run = tmp_path / "a"
+    words = f"learn --steps 60 --seed 1 --excursion-probability 0 --snapshot-every never --out {run}"
+    assert lived(monkeypatch, words, faults={**stands, 40: {"gap": 1}}) == 0
+    told = [(event["event"], event["step"]) for event in events(run)]
+    assert told == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
+
+
+def test_a_fault_is_told_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_step(age: int) -> None:
+        if age == 30:
+            raise type("HordeEnvError", (Exception,), {})("the robot is gone")
+
+    assert lived(monkeypatch, f"learn --steps 60 --out {tmp_path / 'a'}", on_step=on_step) == 1
+    (ended,) = [event for event in events(tmp_path / "a") if event["event"] == "ended"]
+    assert (ended["step"], ended["why"]) == (30, "the robot is gone")
+
+
+@pytest.mark.sim
+def test_what_is_lived_once_more_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed without a snapshot, a life is redone from its beginning; the steps that were told are told once."""
+    run = tmp_path / "a"
+
+    def disobeys(events: Events, moment: Any) -> None:
+        call(events, moment._replace(row=moment.row._replace(flags=2 * (moment.row.step == 25))))
+
+    call = Events.__call__
+    monkeypatch.setattr(Events, "__call__", disobeys)
+    assert cli.main(f"learn --steps 40 --questions nexting --snapshot-every never --out {run}".split()) == 0
+    shutil.rmtree(run / "checkpoint")
+    assert cli.main(f"resume {run} --steps 50".split()) == 0
+    told = [event["event"] for event in events(run)]
+    assert told.count("disobeyed") == 1
+    assert told == ["began", "disobeyed", "snapshot", "ended", "resumed", "snapshot", "ended"]

@@ -1,0 +1,114 @@
+"""The record of a life in other programs' formats, read by those programs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import Flag, Phase, Recorder, Row, read
+from horde_agent.runs.export import Archive
+from horde_agent.runs.run_folder import RunFolder
+from tests.agent.doubles import ToyBody
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "a"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
+        patch.setattr(cli, "write_report", lambda path: path / "report.html")
+        assert cli.main(f"learn --steps 300 --horizon 8 --seed 1 --out {run}".split()) == 0
+    return run
+
+
+def test_parquet_holds_what_the_record_holds(run: Path, tmp_path: Path) -> None:
+    dataset = pytest.importorskip("pyarrow.dataset")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    table = dataset.dataset(tmp_path / "table", partitioning="hive").to_table()
+    rows = read(run / "log" / "life.rec").rows
+    assert table["step"].to_pylist() == rows["step"].tolist()
+    assert table["b"].to_numpy().tobytes() == rows["b"].tobytes()
+    assert table["saw"].to_numpy().tolist() == rows["observation"][:, 1].tolist()
+    today = datetime.fromisoformat(json.loads((run / "log/events.jsonl").read_text().splitlines()[0])["time"])
+    assert {str(day) for day in table["day"].to_pylist()} == {f"{today:%Y-%m-%d}"}
+    events = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "table-events.parquet")
+    assert events["event"].to_pylist() == ["began", "snapshot", "ended"]
+
+
+def test_each_file_that_is_complete_becomes_a_table_of_its_days(tmp_path: Path) -> None:
+    """A life that began two seconds before midnight, three seconds a file: the first one spans two days."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    folder = RunFolder(tmp_path)
+    folder.log.mkdir()
+    folder.events.write_text(json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n")
+    recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0, flush_s=60.0)
+    recorder.on_closed = archive = Archive(folder)
+    for step in range(70):
+        seen = np.full(3, step, dtype=np.float32)
+        recorder.write(Row(step, step / 10, seen, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
+    recorder.flush()
+    for thread in archive.threads:
+        thread.join()
+    there = {str(path.relative_to(folder.exported)) for path in folder.exported.rglob("*") if path.is_file()}
+    assert there == {"day=2026-02-28/life.parquet", "day=2026-03-01/life.parquet", "day=2026-03-01/life-2.parquet"}
+    table = dataset.dataset(folder.exported, partitioning="hive").to_table().sort_by("step")
+    assert table["obs_2"].to_pylist() == list(range(60)), "the third file is not complete yet"
+    assert [str(day) for day in table["day"].to_pylist()].count("2026-02-28") == 20
+    recorder.close()
+    before = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
+    assert cli.main(["export", str(tmp_path)]) == 0
+    assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
+    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
+
+
+def test_a_life_makes_its_tables_while_it_is_lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With files of thirty seconds instead of an hour; the last one is not complete when the life ends."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 30.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+    run = tmp_path / "run"
+    assert cli.main(f"learn --steps 700 --seed 1 --excursion-probability 0 --out {run}".split()) == 0
+    for thread in threading.enumerate():
+        if thread.name == "archive":
+            thread.join()
+    table = dataset.dataset(run / "export", partitioning="hive").to_table().sort_by("step")
+    assert table["step"].to_pylist() == list(range(600))
+
+
+def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    asked = (
+        f"select action, count(*), avg(saw) from '{tmp_path}/table/*/*.parquet' where phase = 0 group by 1 order by 1"
+    )
+    found = duckdb.sql(asked).fetchall()
+    rows = read(run / "log" / "life.rec").rows
+    lived = rows[rows["phase"] == 0]
+    assert [(action, n) for action, n, _ in found] == [(a, int((lived["action"] == a).sum())) for a in range(3)]
+
+
+def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:
+    reader = pytest.importorskip("mcap.reader")
+    assert cli.main(["export", str(run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")]) == 0
+    rows = read(run / "log" / "life.rec").rows
+    with (tmp_path / "life.mcap").open("rb") as file:
+        messages = [
+            (message.log_time, json.loads(message.data)) for _, _, message in reader.make_reader(file).iter_messages()
+        ]
+    assert [told["step"] for _, told in messages] == rows["step"].tolist()
+    assert [told["saw"] for _, told in messages] == rows["observation"][:, 1].tolist()
+    assert messages[10][0] == round(int(rows["step"][10]) * 0.1 * 1e9)
+    assert messages[-1][1]["b"] is None
+
+
+def test_a_format_that_is_none_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(run), "--to", "xml"]) == 2
+    assert "unknown format 'xml': choose parquet, mcap" in capsys.readouterr().err

@@ -1,0 +1,417 @@
+"""A life that was stopped anywhere, by anything, and resumed equals one that never stopped, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import Flag, Phase, read
+from horde_agent.runs import snapshots
+from horde_agent.runs.run_folder import RunFolder
+from tests.agent.doubles import ToyBody
+from tests.bench.crashes import differences, lived_with_kills
+
+LIFE = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
+
+OWN = """
+[[family]]
+policies = ["forward", "stop", "uniform"]
+gammas = [0.0, 0.9]
+channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
+"""
+
+
+def horde(*words: str) -> int:
+    return cli.main([word for words_ in words for word in str(words_).split()])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures() -> Iterator[None]:
+    """Drawing takes longer than living."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "write_report", lambda path: path / "report.html")
+        yield
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("questions") / "own.toml"
+    file.write_text(OWN)
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Path:
+    """A life of 900 steps that never stopped."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    assert horde(LIFE.format(questions=own), f"--steps 900 --out {run}") == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Path:
+    """The same life, asked for 500 steps alone; with two snapshots."""
+    run = tmp_path_factory.mktemp("runs") / "stopped"
+    assert horde(LIFE.format(questions=own), f"--steps 230 --out {run}") == 0
+    assert horde(f"resume {run} --steps 500") == 0
+    return run
+
+
+@pytest.fixture
+def run(stopped: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
+
+
+def newest(run: Path) -> Path:
+    return next(snapshots.found(run / "checkpoint"))
+
+
+def flip(path: Path, byte: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte % len(data)] ^= 4
+    path.write_bytes(bytes(data))
+
+
+pytestmark = pytest.mark.sim
+
+
+def test_a_life_that_was_asked_for_more_is_the_life_that_was_asked_for_it_at_once(run: Path, whole: Path) -> None:
+    """500 steps end within a drive: what exceeds them is not counted there, and driven anew where the life goes on."""
+    assert horde(f"resume {run} --steps 900") == 0
+    assert differences(run, whole) == []
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["steps"] == 900
+
+
+def cut_record(run: Path) -> None:
+    """As a kill leaves it, a second after the snapshot."""
+    file = run / "log" / "life.rec"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def later_excursions(run: Path) -> None:
+    """Excursions that the snapshot before the newest knows nothing of."""
+    shutil.rmtree(newest(run))
+
+
+def no_snapshot(run: Path) -> None:
+    shutil.rmtree(run / "checkpoint")
+
+
+def no_tables(run: Path) -> None:
+    for file in [*run.glob("*.csv"), *run.glob("*.json"), *run.glob("*.html")]:
+        file.unlink()
+
+
+def half_a_snapshot(run: Path) -> None:
+    """As a kill in the middle of writing one leaves it."""
+    path = newest(run)
+    (path / "manifest.json").unlink()
+    path.rename(path.with_name(".unfinished-000000000700"))
+
+
+OFTEN = [later_excursions, no_snapshot]
+SELDOM = [pytest.param(what, marks=pytest.mark.slow) for what in (no_tables, half_a_snapshot)]
+
+
+@pytest.mark.parametrize("what", OFTEN + SELDOM)
+def test_whatever_a_stop_left_behind_the_life_is_the_same(what: Callable[[Path], None], run: Path, whole: Path) -> None:
+    what(run)
+    assert horde(f"resume {run} --steps 900") == 0
+    assert differences(run, whole) == []
+    assert not list((run / "checkpoint").glob(".*"))
+
+
+def test_a_torn_block_is_cut_off_with_a_word_and_lived_once_more(
+    run: Path, whole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(newest(run))
+    cut_record(run)
+    assert horde(f"resume {run} --steps 900") == 0
+    assert "life.rec is cut off: its end was torn off" in caplog.text
+    assert differences(run, whole) == []
+
+
+def test_a_flipped_bit_in_any_part_of_a_snapshot_is_found_and_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    path = newest(run)
+    for file in sorted(path.iterdir()):
+        whole = file.read_bytes()
+        flip(file, int(rng.integers(len(whole))))
+        with pytest.raises(snapshots.SnapshotDamaged, match=file.name.split(".")[0]):
+            snapshots.read(path)
+        file.write_bytes(whole)
+    snapshots.read(path)
+
+
+def test_the_snapshot_before_a_damaged_one_is_taken_by_name(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(newest(run) / "small.bin", 100)
+    name = newest(run).name
+    assert horde(f"resume {run} --steps 900") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{name}/small.bin is damaged: it does not have the SHA-256 that was written with it" in said
+    assert "resumed from step 230" in said
+    assert differences(run, whole) == []
+
+
+def test_a_record_that_is_damaged_where_it_is_needed_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(newest(run))
+    flip(run / "log" / "life.rec", (run / "log" / "life.rec").stat().st_size - 20_000)
+    assert horde(f"resume {run} --steps 900") == 2
+    assert "life.rec is damaged: 1 of its" in capsys.readouterr().err
+
+
+def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As under another PyBullet: the record goes on from there with what is sensed now."""
+    shutil.rmtree(newest(run))
+    path = run / "log" / "life.rec"
+    stream = read(path)
+    rows = stream.rows.copy()
+    rows["observation"][400, 20] += 0.25
+    from horde_agent.record.segments import sealed
+
+    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
+    assert horde(f"resume {run} --steps 900") == 0
+    assert f"what was sensed at step {rows['step'][400]} differs from what was recorded" in caplog.text
+    assert read(path).rows["step"][-1] == 900
+
+
+def test_two_processes_cannot_live_in_one_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder(run).locked():
+        assert horde(f"resume {run} --steps 900") == 2
+    assert "is in use: the process" in capsys.readouterr().err
+
+
+def manifest_of(run: Path, **facts: Any) -> None:
+    """Change what a snapshot says of itself, soundly."""
+    import hashlib
+
+    path = newest(run)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["facts"] |= facts
+    text = json.dumps(manifest).encode()
+    (path / "manifest.json").write_bytes(text)
+    (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+
+
+def test_another_version_is_refused_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest_of(run, version="0.0.7")
+    assert horde(f"resume {run} --steps 900") == 2
+    assert "was written by version 0.0.7, and this is" in capsys.readouterr().err
+
+
+def test_another_processor_is_told_of_in_a_sentence(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest_of(run, processor="abacus")
+    assert horde(f"resume {run} --steps 501") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "under another processor" in said
+    assert "instead of abacus" in said
+
+
+def test_settings_that_were_changed_since_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.2"))
+    assert horde(f"resume {run} --steps 900") == 2
+    assert "config.toml is not what it was" in capsys.readouterr().err
+
+
+def test_a_life_that_has_lived_all_its_steps_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = (run / "log" / "life.rec").read_bytes()
+    assert horde(f"resume {run} --steps 230") == 2
+    assert (run / "log" / "life.rec").read_bytes() == record, "its last row says that it ended"
+    assert "has lived 500 steps, and was asked for 230 in all: name more by --steps" in capsys.readouterr().err
+
+
+def test_a_life_that_was_killed_when_it_was_over_writes_its_tables(run: Path, whole: Path) -> None:
+    """The last snapshot is there, the tables are those of before, or none."""
+    assert horde(f"resume {run} --steps 900") == 0
+    no_tables(run)
+    assert horde(f"resume {run}") == 0
+    assert differences(run, whole) == []
+
+
+@pytest.mark.parametrize("missing", ["config.toml", "log/life.rec"])
+def test_a_folder_without_a_life_is_refused(run: Path, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / missing).unlink()
+    assert horde(f"resume {run} --steps 900") == 2
+    assert "holds no life to resume" in capsys.readouterr().err
+
+
+MORE = """
+[[family]]
+policies = ["reverse"]
+gammas = [0.5]
+channels = ["light_0", "light_1", "light_2", "light_3"]
+"""
+
+
+@pytest.mark.parametrize("learns", [pytest.param("", marks=pytest.mark.slow), "--learn-from-record"])
+def test_questions_come_and_go_where_a_life_is_resumed_and_it_can_be_resumed_again(
+    learns: str, run: Path, tmp_path: Path
+) -> None:
+    """And the life with that change, stopped and resumed, is the life that was not."""
+    more = tmp_path / "more.toml"
+    more.write_text(MORE)
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    change = f"--add {more} --remove stop/* {learns}"
+    assert horde(f"resume {run} --steps 900 {change}") == 0
+    assert horde(f"resume {other} --steps 650 {change}") == 0
+    more.unlink()
+    assert horde(f"resume {other} --steps 900") == 0
+    assert differences(run, other) == []
+    names = [line.split(",")[0] for line in (run / "questions.csv").read_text().splitlines()[1:]]
+    assert sum(name.startswith("reverse/") for name in names) == 4
+    assert not any(name.startswith("stop/") for name in names)
+
+
+def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert horde(f"resume {run} --steps 600 --remove nobody/*") == 2
+    assert "no question's name matches" in capsys.readouterr().err
+
+
+# ---- a robot that goes on meanwhile ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def live(words: str, **settings: Any) -> int:
+        monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
+        return horde(words)
+
+    monkeypatch.chdir(tmp_path)
+    return live
+
+
+def test_a_robot_learns_from_its_record_and_goes_on_after_a_gap(toy: Callable[..., int]) -> None:
+    """What it learned by then is what it had learned when it was stopped; the rows since the snapshot count."""
+    settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
+    assert toy(f"learn --steps 300 {settings}") == 0
+    kept = Path(shutil.copytree("a/checkpoint", "kept"))
+    assert toy("resume a --steps 500") == 0
+    stopped = json.loads(Path("a/summary.json").read_text())
+    shutil.rmtree("a/checkpoint")
+    shutil.copytree(kept, "a/checkpoint")
+    rows = read(Path("a/log/life.rec")).rows
+    assert toy("resume a --steps 502") == 0
+    again = read(Path("a/log/life.rec")).rows
+    assert again[: len(rows)].tobytes() == rows.tobytes()
+    assert again["flags"][len(rows)] & Flag.GAP
+    assert rows["phase"][-1] == Phase.END
+    summary = json.loads(Path("a/summary.json").read_text())
+    assert summary["learning_steps"] - stopped["learning_steps"] in (0, 1, 2)
+    assert summary["n_excursions"] == stopped["n_excursions"]
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_signal_keeps_a_snapshot_from_which_the_life_goes_on(
+    own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from horde_agent.life.life import Life
+
+    step = Life._step
+
+    def signalled(life: Life, choice: Any) -> None:
+        if life.steps == 333 and not life.is_stopped:
+            signal.raise_signal(signal.SIGTERM)
+        step(life, choice)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Life, "_step", signalled)
+        code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
+    assert code == 128 + signal.SIGTERM
+    assert [path.name for path in snapshots.found(run / "checkpoint")] == ["000000000334"]
+    assert horde(f"resume {run}") == 0
+    assert differences(run, whole) == []
+
+
+def test_a_second_signal_in_the_middle_of_a_snapshot_leaves_nothing_corrupt(
+    own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from horde_agent.life.life import Life
+
+    step, put, n_put = Life._step, snapshots._put, 0
+
+    def signalled(life: Life, choice: Any) -> None:
+        if life.steps == 333 and not life.is_stopped:
+            signal.raise_signal(signal.SIGTERM)
+        step(life, choice)
+
+    def broken(*arguments: Any) -> Any:
+        nonlocal n_put
+        n_put += 1
+        if n_put == 4:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return put(*arguments)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Life, "_step", signalled)
+        patch.setattr(snapshots, "_put", broken)
+        code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
+    assert code == 128 + signal.SIGTERM
+    assert not list(snapshots.found(run / "checkpoint"))
+    assert horde(f"resume {run}") == 0
+    assert differences(run, whole) == []
+
+
+# ---- kills -----------------------------------------------------------------------------------------------------------
+
+
+KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
+def test_a_life_that_is_killed_is_the_life_that_was_not(
+    kills: int, steps: int, span_s: float, own: Path, tmp_path: Path
+) -> None:
+    """SIGKILL at random moments, to the agent or to the environment's process: see tests/bench/crashes.py."""
+    words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
+    killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s)
+    assert killed.n_kills >= (kills + 1) // 2
+    assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
+    assert differences(tmp_path / "killed", tmp_path / "whole") == []
+
+
+# ---- learning from a life again --------------------------------------------------------------------------------------
+
+
+def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp_path: Path) -> None:
+    """Off-policy, with the recorded probabilities; the questions are the life's own unless others are asked."""
+    run = tmp_path / "again"
+    assert horde(f"learn --backend replay --log {whole} --out {run}") == 0
+    assert differences(run, whole) == []
+
+
+def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:
+    """They learn what the same questions learn in the same life, lived anew: behaviour does not depend on them."""
+    more = tmp_path / "more.toml"
+    more.write_text(MORE)
+    assert horde(f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}") == 0
+    summary = json.loads((tmp_path / "again" / "summary.json").read_text())
+    assert (summary["n_questions"], summary["steps"]) == (4, 400)
+    assert 0.1 < summary["n_updated_per_step"] / 4 < 0.3, "one of five actions"
+    assert (
+        max(abs(float(line.split(",")[4])) for line in (tmp_path / "again/questions.csv").read_text().splitlines()[1:])
+        > 0
+    )
+
+
+def test_a_folder_without_a_record_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert horde(f"learn --backend replay --log {tmp_path} --out {tmp_path / 'a'}") == 2
+    assert "there is no log" in capsys.readouterr().err

@@ -1,0 +1,287 @@
+"""The files of a record: in parts, sealed row by row, and what is torn, damaged, old or without room for more."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, row_dtype
+from horde_agent.record.segments import encode_header, parts, read_segment
+
+N_INPUTS = 4
+
+
+def row(k: int, phase: Phase = Phase.BEHAVE) -> Row:
+    observation = np.full(N_INPUTS, k % 7 / 7, dtype=np.float32)
+    return Row(k, 0.1 * k, observation, k % 5, 0.6, phase, Flag.NONE, (0.1, -0.2, 3.0))
+
+
+def write(path: Path, n: int, **settings: float) -> None:
+    with Recorder(N_INPUTS, path, {"period_s": 0.1}, **settings) as recorder:  # type: ignore[arg-type]
+        for k in range(n):
+            recorder.write(row(k))
+
+
+def flip(path: Path, byte: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(bytes(data))
+
+
+def test_a_life_goes_on_in_a_further_file_after_an_hour_of_the_robots_time(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 90, segment_s=3.0)
+
+    assert [file.name for file in parts(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
+    assert [len(read_segment(file, "horde-life").records) for file in parts(path)] == [30, 30, 30]
+    assert read_segment(parts(path)[2], "horde-life").header["first"] == 60
+    assert read(path).rows["step"].tolist() == list(range(90))
+
+
+def test_no_file_grows_beyond_its_size(tmp_path: Path) -> None:
+    size = row_dtype(N_INPUTS).itemsize
+    write(tmp_path / "life.rec", 2500, segment_bytes=1000 * size + 5)
+
+    assert [len(read_segment(file, "horde-life").records) for file in parts(tmp_path / "life.rec")] == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("bit", range(0, 8 * row_dtype(N_INPUTS).itemsize, 37))
+def test_any_flipped_bit_of_a_row_is_found_and_named(tmp_path: Path, bit: int) -> None:
+    """CRC-32 finds every single bit; the row is left out, and the one after it no longer follows."""
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    flip(path, read(path).header["offset"] + 7 * row_dtype(N_INPUTS).itemsize + bit // 8, bit % 8)
+    stream = read(path)
+
+    assert stream.rows["step"].tolist() == [k for k in range(20) if k != 7]
+    assert np.flatnonzero(stream.rows["flags"]).tolist() == [7]
+    assert stream.faults == (
+        "life.rec is damaged: 1 of its 20 records (number 7) do not have the CRC-32 that was written with them, and "
+        "are left out",
+    )
+
+
+@pytest.mark.parametrize("byte", [3, 40, 150])
+def test_a_flipped_bit_of_the_first_line_is_found_and_named(tmp_path: Path, byte: int) -> None:
+    write(tmp_path / "life.rec", 20)
+    flip(tmp_path / "life.rec", byte, 1)
+    with pytest.raises(ValueError, match=r"life\.rec"):
+        read(tmp_path / "life.rec")
+
+
+def test_a_torn_end_is_told_from_an_end(tmp_path: Path) -> None:
+    """After a loss of power a file may also end in zeros: their CRC is not 0."""
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    assert read(path).faults == ()
+    size = row_dtype(N_INPUTS).itemsize
+    path.write_bytes(path.read_bytes()[: -size - 5] + bytes(3 * size))
+
+    stream = read(path)
+    assert stream.rows["step"].tolist() == list(range(18))
+    assert stream.faults == (
+        f"life.rec is cut off: its end was torn off; {5 * size - size - 5} bytes of a row are left out",
+    )
+
+
+def test_a_record_that_goes_on_cuts_its_torn_end_off_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    path.write_bytes(path.read_bytes()[:-5])
+    with Recorder.resume(path, 10, is_redone=True) as recorder:
+        assert "its end was torn off" in caplog.text
+        for k in range(10, 30):
+            recorder.write(row(k))
+
+    assert recorder.n_rows == 30
+    assert recorder.differs_at is None
+    assert read(path).faults == ()
+    assert read(path).rows["step"].tolist() == list(range(30))
+
+
+def test_rows_that_are_lived_once_more_are_compared_and_not_written_twice(tmp_path: Path) -> None:
+    """The row that ended the life is none of a life that goes on."""
+    path = tmp_path / "life.rec"
+    with Recorder(N_INPUTS, path, {"period_s": 0.1}, segment_s=1.0) as recorder:
+        for k in range(35):
+            recorder.write(row(k))
+        recorder.write(row(35, Phase.END))
+    with Recorder.resume(path, 12, is_redone=True) as again:
+        for k in range(12, 35):
+            again.write(row(k))
+        again.flush()
+        assert len(read(path)) == 35
+        again.write(row(35))
+
+    assert read(path).rows["phase"].tolist() == [Phase.BEHAVE] * 36
+
+
+def test_where_a_life_differs_from_its_record_the_rest_of_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 35, segment_s=1.0)
+    with Recorder.resume(path, 12, is_redone=True) as again:
+        for k in range(12, 40):
+            again.write(row(k)._replace(action=4 if k == 17 else k % 5))
+
+    assert again.differs_at == 17
+    assert [file.name for file in parts(path)][:2] == ["life.rec", "life-2.rec"]
+    assert read(path).rows["step"].tolist() == list(range(40))
+    assert read(path).rows["action"][17] == 4
+
+
+def test_a_robot_that_cannot_live_once_more_goes_on_after_its_last_row(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    with Recorder.resume(path, 10, is_redone=False) as again:
+        assert again.n_rows == 20
+        again.write(row(21)._replace(flags=Flag.GAP))
+
+    assert read(path).rows["step"].tolist() == [*range(20), 21]
+
+
+def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) -> None:
+    """The first file was moved to another disk; the second is damaged beyond reading."""
+    path = tmp_path / "life.rec"
+    write(path, 45, segment_s=1.0)
+    path.unlink()
+    (tmp_path / "life-2.rec").write_bytes(b"damaged\n")
+    (tmp_path / "life-old.rec").write_bytes(b"somebody else's")
+    assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, as many as it takes"
+    with Recorder.resume(path, 27, is_redone=True) as recorder:
+        assert recorder.since.rows["step"].tolist() == list(range(27, 45))
+        for k in range(27, 60):
+            recorder.write(row(k))
+    assert recorder.differs_at is None
+    assert read(path, newest=40).rows["step"].tolist() == list(range(20, 60))
+    assert [file.name for file in parts(path)][:2] == ["life-2.rec", "life-3.rec"]
+    with pytest.raises(ValueError, match=r"life-2\.rec does not hold records"):
+        read(path)
+    (tmp_path / "life-2.rec").unlink()
+    assert read(path).rows["step"].tolist() == list(range(20, 60))
+
+
+def test_a_file_that_a_kill_left_without_its_first_line_was_never_begun(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    for left in (b"", b'{"format": "horde-'):
+        for file in tmp_path.glob("*.rec"):
+            file.unlink()
+        write(path, 20, segment_s=1.0)
+        (tmp_path / "life-3.rec").write_bytes(left)
+        assert read(path).rows["step"].tolist() == list(range(20))
+        with Recorder.resume(
+            path,
+            15,
+            is_redone=True,
+        ) as recorder:
+            for k in range(15, 25):
+                recorder.write(row(k))
+        assert read(path).rows["step"].tolist() == list(range(25))
+        assert recorder.differs_at is None
+
+
+def test_steps_and_seconds_do_not_overflow(tmp_path: Path) -> None:
+    """2^32 steps are 13.6 years; a year of float64 seconds still tells 10 ns."""
+    path, step = tmp_path / "life.rec", 2**32 + 5
+    with Recorder(N_INPUTS, path) as recorder:
+        recorder.write(row(0)._replace(step=step, t=0.1 * step))
+
+    assert int(read(path).rows["step"][0]) == step
+    assert read(path).rows["t"][0] == 0.1 * step
+
+
+def test_rows_reach_the_file_within_a_second_though_few_come(tmp_path: Path) -> None:
+    recorder = Recorder(N_INPUTS, tmp_path / "life.rec", flush_s=0.05)
+    recorder.write(row(0))
+    end = time.monotonic() + 10.0
+    while not len(read(tmp_path / "life.rec")) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(read(tmp_path / "life.rec")) == 1
+    recorder.close()
+
+
+def test_where_the_disk_is_full_recording_pauses_and_goes_on_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3003, limits[1]))
+    try:
+        for k in range(3000):
+            recorder.write(row(k))
+        recorder.flush()
+        assert recorder.is_paused
+        assert read(path).faults == (), "whole rows alone are in it"
+        assert caplog.text.count("the record pauses, the life goes on") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    recorder.flush()
+    assert not recorder.is_paused
+    assert "nothing of it is missing" in caplog.text
+    recorder.close()
+    assert read(path).rows["step"].tolist() == list(range(3000))
+
+
+def test_what_waits_for_room_too_long_is_lost_and_the_row_after_it_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
+    path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))
+    try:
+        for k in range(3072):
+            recorder.write(row(k))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    recorder.flush()
+    recorder.write(row(3072))
+    recorder.close()
+    rows = read(path).rows
+
+    assert recorder.n_lost == 3073 - len(rows) > 0
+    assert (np.diff(rows["step"]) > 1).sum() == 1
+    assert rows["flags"][1:][np.diff(rows["step"]) > 1].tolist() == [Flag.GAP]
+
+
+def test_rows_without_room_in_the_end_are_told_of(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))
+    try:
+        for k in range(100):
+            recorder.write(row(k))
+        with pytest.raises(RecordLost, match="File too large"):
+            recorder.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_record_of_the_first_version_stays_readable_but_does_not_go_on(tmp_path: Path) -> None:
+    """Its rows had no CRC, and 32 bits for the step."""
+    fields = [(n, "<u4") if n == "step" else (n, *rest) for n, *rest in row_dtype(N_INPUTS).descr if n != "crc"]
+    rows = np.zeros(9, dtype=np.dtype(fields))  # type: ignore[arg-type]
+    rows["step"] = np.arange(9)
+    path = tmp_path / "life.rec"
+    path.write_bytes(encode_header({"format": "horde-life", "version": 1, "dtype": rows.dtype.descr}) + rows.tobytes())
+
+    assert read(path).rows["step"].tolist() == list(range(9))
+    assert read(path).faults == ()
+    with pytest.raises(ValueError, match="version 1"):
+        Recorder.resume(path, 0, is_redone=True)
+
+
+def test_a_record_is_not_gone_on_with_where_rows_that_are_needed_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    flip(path, read(path).header["offset"] + 15 * row_dtype(N_INPUTS).itemsize)
+    with pytest.raises(ValueError, match=r"number 15"):
+        Recorder.resume(path, 10, is_redone=True)
+    Recorder.resume(path, 16, is_redone=True).close()

@@ -1,0 +1,280 @@
+"""A Horde that is saved at any step and gone on from elsewhere learns the same: bit for bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.measures.rupee import RUPEE
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+
+ROOT = Path(__file__).resolve().parents[2]
+N_FEATURES, N_ACTIVE, N_CHANNELS, N_ACTIONS = 60, 6, 4, 3
+
+
+def sees(observation: Any, _tiles: Any) -> list[float]:
+    p = 0.2 + 0.6 * float(observation[0] > 0.5)
+    return [p, (1 - p) / 2, (1 - p) / 2]
+
+
+def family(n_gibbs: int = 5, *, functions: bool = True) -> list[GVF]:
+    rng = np.random.default_rng(1)
+    policies: list[Any] = [ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)]
+    policies += [Uniform(N_ACTIONS), Behaviour()]
+    policies += [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9) for _ in range(n_gibbs)]
+    policies += [PolicyFunction(sees, N_ACTIONS)] if functions else []
+    out = [
+        GVF(f"{i}/{c}/{g}", p, Channel(c), g)
+        for i, p in enumerate(policies)
+        for c in range(N_CHANNELS)
+        for g in (0.0, 0.8, 0.97)
+    ]
+    if functions:
+        ends = GVF(
+            "ends", policies[0], lambda o, _: float(o[1] > 0.3), lambda o, _: 0.9 * float(o[2] < 0.8), outcome=1.0
+        )
+        out += [ends, GVF("of another", policies[1], Prediction("0/0/0.8"), 0.5)]
+    return out
+
+
+def stream(n: int) -> list[tuple[int, float, np.ndarray, np.ndarray, bool]]:
+    rng = np.random.default_rng(2)
+    return [
+        (
+            int(rng.integers(N_ACTIONS)),
+            float(rng.choice([0.2, 0.6])),
+            rng.random(N_CHANNELS),
+            np.sort(rng.choice(N_FEATURES, N_ACTIVE, replace=False)),
+            bool(rng.random() < 0.02),
+        )
+        for _ in range(n)
+    ]
+
+
+def live(horde: Horde, steps: Sequence[Any], *, begins: bool) -> None:
+    for action, b, observation, tiles, is_last in steps:
+        if begins:
+            horde.begin(observation, tiles)
+        else:
+            horde.learn(action, b, observation, tiles, terminated=is_last)
+        begins = not begins and is_last
+
+
+def answers(horde: Horde) -> list[Any]:
+    found = [*horde.weights(), horde.predictions, horde.mspbe_scalar, horde.mspbe_vector(), horde.max_traces, horde.rho]
+    found += [horde.ratio_totals(), horde.n_skipped]
+    return [array.tobytes() for array in found] + [horde.set_aside_because, horde.skipped_because, horde.n_updated]
+
+
+KINDS: dict[str, tuple[list[GVF], LearnerConfig, Mode]] = {
+    "span": (family(functions=False), LearnerConfig(), "eager"),
+    "span, functions": (family(), LearnerConfig(), "eager"),
+    "span, deferred": (family(functions=False), LearnerConfig(), "deferred"),
+    "span, many policies": (family(60, functions=False), LearnerConfig(), "deferred"),
+    "span, plain trace": (family(), LearnerConfig(trace_rule="plain"), "deferred"),
+    "plain": (family(), LearnerConfig(engine="plain"), "eager"),
+    "plain, capped": (family(), LearnerConfig(trace_rule="capped"), "eager"),
+    "span, float64": (family(functions=False), LearnerConfig(dtype="float64"), "deferred"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_horde_goes_on_from_any_step_with_the_same_bits(kind: str) -> None:
+    """Steps that wait in a batch wait on: to take them for the sake of a state would cut the batches elsewhere."""
+    questions, config, mode = KINDS[kind]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
+
+    n = 160 if config.trace_rule == "plain" else 1500  # no step of a trace that is never dropped is cheap
+    steps, cuts = stream(n), [k for k in (0, 1, 2, 40, 131, 700, 1001) if k < n]
+    whole, states, begins = new(), {}, True
+    for k in range(n):
+        if k in cuts:
+            states[k] = whole.state(), begins
+        live(whole, steps[k : k + 1], begins=begins)
+        begins = not begins and steps[k][-1]
+    for k, (state, was) in states.items():
+        again = new()
+        if k % 2:
+            live(again, stream(90)[::-1], begins=True)  # what it was before is forgotten
+        again.restore(state)
+        live(again, steps[k:], begins=was)
+        assert answers(again) == answers(whole), k
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
+    """A state holds the rows in use alone, here 512 of 1,300; what it is put into has used all of them meanwhile."""
+    n_features, rng = 1_300, np.random.default_rng(5)
+    questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies know the features' number
+    widest = np.minimum(100 + 4 * np.arange(400), n_features)
+    steps = [
+        (*step[:3], np.sort(rng.choice(n, N_ACTIVE, replace=False)), False)
+        for step, n in zip(stream(400), widest.tolist(), strict=True)
+    ]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=n_features, n_active=N_ACTIVE, mode=mode)
+
+    whole, again = new(), new()
+    live(whole, steps[:70], begins=True)
+    state = whole.state()
+    assert state["engine/theta"].size * 2 < again.weights()[0].size, "of all features it holds less than half"
+    live(whole, steps[70:], begins=False)
+    live(again, steps[::-1], begins=True)
+    again.restore(state)
+    live(again, steps[70:], begins=False)
+    assert answers(again) == answers(whole)
+
+
+def test_to_ask_for_a_state_changes_nothing() -> None:
+    questions, config, mode = KINDS["span, deferred"]
+    one, other = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode) for _ in "12")
+    begins = True
+    for step in stream(400):
+        other.state()
+        for horde in (one, other):
+            live(horde, [step], begins=begins)
+        begins = not begins and step[-1]
+    assert answers(one) == answers(other)
+
+
+def test_a_horde_that_changed_to_the_plain_engine_goes_on_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A plain trace of the behaviour itself is never dropped: after 1,000 steps the fast engine gives up."""
+    questions = [GVF("on", Behaviour(), Channel(0), 0.97), GVF("off", ConstantAction(0, N_ACTIONS), Channel(1), 0.8)]
+
+    def new() -> Horde:
+        config = LearnerConfig(trace_rule="plain")
+        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode="deferred")
+
+    steps = [(*step[:4], False) for step in stream(1500)]
+    whole, states = new(), {}
+    for k, step in enumerate(steps):
+        if k in (900, 1400):
+            states[k] = whole.state()
+        live(whole, [step], begins=k == 0)
+    assert [bool(states[k]["own/is_plain"]) for k in states] == [False, True], "it changed between the two"
+    assert "the plain engine learns from here on" in caplog.text
+    changed = new()
+    changed.restore(states[1400])
+    for again in (new(), changed):  # the latter goes back to the fast engine first
+        for k, state in states.items():
+            again.restore(state)
+            live(again, steps[k:], begins=False)
+            assert answers(again) == answers(whole), k
+
+
+THREADS = """
+import sys
+from pathlib import Path
+import numba
+import numpy as np
+from tests.agent.test_states import answers, many, live, stream
+assert numba.config.NUMBA_NUM_THREADS == int(sys.argv[1])
+horde, (of_file, from_step, to_step) = many(), (Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+if from_step:
+    with np.load(of_file) as state:
+        horde.restore(dict(state))
+live(horde, [(*step[:4], False) for step in stream(400)[from_step:to_step]], begins=from_step == 0)
+np.savez(of_file, **horde.state())
+print(hash(tuple(map(str, answers(horde)))))
+"""
+
+
+def many() -> Horde:
+    """Return a Horde that is shared out to threads: 3,200 demons."""
+    rng = np.random.default_rng(3)
+    policies = [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9) for _ in range(400)]
+    questions = [
+        GVF(f"{i} {c} {g}", p, Channel(c), g) for i, p in enumerate(policies) for c in range(4) for g in (0, 0.9)
+    ]
+    return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, mode="deferred")
+
+
+def test_a_life_goes_on_under_another_number_of_threads_with_the_same_bits(tmp_path: Path) -> None:
+    """No sum crosses a lane; what the threads have of their own is no part of the state."""
+
+    def lived(name: str, *spans: tuple[int, int, int]) -> str:
+        said = ""
+        for n_threads, begin, end in spans:
+            words = [sys.executable, "-c", THREADS, *map(str, (n_threads, tmp_path / f"{name}.npz", begin, end))]
+            env = os.environ | {"NUMBA_NUM_THREADS": str(n_threads), "PYTHONHASHSEED": "0"}
+            run = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stderr
+            said = run.stdout
+        return said
+
+    assert lived("one", (1, 0, 170), (2, 170, 300)) == lived("two", (2, 0, 300))
+
+
+def test_a_rupee_goes_on_from_any_step_with_the_same_bits() -> None:
+    questions = family(functions=False)
+    steps = [(*step[:4], False) for step in stream(300)]
+
+    def new() -> tuple[Horde, RUPEE]:
+        horde = Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE)
+        return horde, horde.new_rupee(0.01)
+
+    def learn(horde: Horde, rupee: RUPEE, some: Sequence[Any]) -> None:
+        for step in some:
+            live(horde, [step], begins=False)
+            rupee.learn(step[3], horde.signals, horde.td_error)
+
+    (whole, of_whole), (again, of_again) = new(), new()
+    whole.begin(*steps[0][2:4])
+    of_whole.begin(steps[0][3])
+    learn(whole, of_whole, steps[1:150])
+    again.restore(whole.state())
+    of_again.restore(of_whole.state())
+    learn(whole, of_whole, steps[150:])
+    learn(again, of_again, steps[150:])
+    assert of_whole.value().max() > 0
+    np.testing.assert_array_equal(of_again.value(), of_whole.value())
+
+
+@pytest.mark.parametrize("kind", ["span, deferred", "plain"])
+def test_demons_that_came_and_went_go_on_too(kind: str) -> None:
+    questions, config, mode = KINDS[kind]
+    more = [GVF(f"more {g}", ConstantAction(1, N_ACTIONS), Channel(2), g) for g in (0.0, 0.5, 0.9)]
+    gone = [q.name for q in questions[5:40:3] if q.name != "0/0/0.8"]
+
+    def new() -> Horde:
+        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
+
+    whole, again, steps = new(), new(), stream(600)
+    steps = [(*step[:4], False) for step in steps]
+    live(whole, steps[:200], begins=True)
+    for horde in (whole, again):
+        horde.add(more)
+        horde.remove(gone)
+    live(whole, steps[200:333], begins=False)
+    again.restore(whole.state())
+    for horde in (whole, again):
+        live(horde, steps[333:], begins=False)
+    assert answers(again) == answers(whole)
+
+
+def test_who_was_set_aside_stays_so() -> None:
+    def broken(observation: Any, _tiles: Any) -> float:
+        return 1e300 if observation[0] > 0.9 else np.nan if observation[1] > 0.9 else 1.0
+
+    questions = [*family(), GVF("lost", ConstantAction(0, N_ACTIONS), broken, 0.9)]
+    whole, again = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE) for _ in "12")
+    steps = [(*step[:4], False) for step in stream(500)]
+    live(whole, steps[:250], begins=True)
+    assert list(whole.diverged) == ["lost"]
+    again.restore(whole.state())
+    for horde in (whole, again):
+        live(horde, steps[250:], begins=False)
+    assert answers(again) == answers(whole)
+    assert "lost" in again.set_aside_because

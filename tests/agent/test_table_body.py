@@ -1,0 +1,119 @@
+"""Any robot's log as a stream to learn from: a table, and a file that says what its columns are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.life.table import TableBody
+from horde_agent.record import Flag, read
+
+MAP = """
+period_s = 0.5
+time = "stamp"
+[[channel]]
+column = "Light0"
+name = "light"
+low = 0.0
+high = 4.0
+[[channel]]
+column = "phase"
+"""
+
+
+@pytest.fixture
+def columns(tmp_path: Path) -> Path:
+    file = tmp_path / "columns.toml"
+    file.write_text(MAP)
+    return file
+
+
+def table(n: int) -> dict[str, list[float]]:
+    """A light that blinks with a period of eight rows, which a second channel tells; 0.5 s a row."""
+    k = np.arange(n)
+    return {
+        "stamp": (100.0 + 0.5 * k).tolist(),
+        "Light0": (4.0 * (k % 8 == 0)).tolist(),
+        "phase": (k % 8).astype(float).tolist(),
+    }
+
+
+def write(file: Path, columns: dict[str, list[object]] | dict[str, list[float]]) -> Path:
+    rows = zip(*columns.values(), strict=True)
+    file.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return file
+
+
+def played(body: TableBody) -> tuple[list[list[float]], list[int]]:
+    observation, info = body.reset()
+    rows, gaps, is_over = [observation.tolist()], [info["gap"]], False
+    while not is_over:
+        observation, _, _, is_over, info = body.step(0)
+        rows.append(observation.tolist())
+        gaps.append(info["gap"])
+    return rows, gaps
+
+
+def test_rows_come_as_they_are_and_what_is_missing_or_late_is_a_gap(tmp_path: Path, columns: Path) -> None:
+    """Row 3 holds no number and is left out; row 6 comes 2 s late; row 8 goes back in time."""
+    of: dict[str, list[object]] = {name: list(values) for name, values in table(10).items()}
+    of["Light0"][3] = "broken"
+    of["stamp"] = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 5.5, 1.0, 1.5]
+    body = TableBody(write(tmp_path / "log.csv", of), columns)
+    rows, gaps = played(body)
+    assert [row[1] for row in rows] == [0, 1, 2, 4, 5, 6, 7, 0, 1]
+    assert gaps == [1, 0, 0, 1, 0, 1, 0, 1, 0]
+    assert body.metadata["notes"] == ["1 of 10 rows hold no number in one of the columns, and are left out."]
+    assert (body.observation_space.low.tolist(), body.observation_space.high.tolist()) == ([0, 0], [4, 7])  # type: ignore[attr-defined]
+    assert [channel["name"] for channel in body.metadata["channels"]] == ["light", "phase"]
+
+
+def test_parquet_and_csv_are_the_same_stream(tmp_path: Path, columns: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(table(20)), tmp_path / "log.parquet")
+    one = TableBody(write(tmp_path / "log.csv", table(20)), columns)
+    assert played(TableBody(tmp_path / "log.parquet", columns)) == played(one)
+
+
+def test_predictions_are_learned_from_any_robots_log(
+    tmp_path: Path, columns: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The light of the next row follows from the phase of this one: NMSRE far below that of the mean, 1."""
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+    log = write(tmp_path / "log.csv", table(400))
+    run = tmp_path / "run"
+    assert cli.main(f"learn --backend replay --log {log} --columns {columns} --passes 20 --out {run}".split()) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["steps"], summary["gaps"]) == (399, 0)
+    assert summary["median_nmsre"] < 0.2
+    rows = read(run / "log" / "life.rec").rows
+    assert rows["t"][:3].tolist() == [100.0, 100.5, 101.0]
+    assert rows["flags"][0] == Flag.GAP
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("period_s = 0.5", "it has no 'channel'"),
+        ("period_s = 0\n[[channel]]\ncolumn = 'phase'", "period_s must be above 0"),
+        (MAP.replace("Light0", "Light9"), "has no column 'Light9'"),
+        ("period_s =", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_sentence(
+    text: str, says: str, tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns.write_text(text)
+    log = write(tmp_path / "log.csv", table(20))
+    assert cli.main(f"learn --backend replay --log {log} --columns {columns} --out {tmp_path / 'a'}".split()) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "a").exists()
+
+
+def test_columns_belong_to_a_replay(columns: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(f"learn --columns {columns}".split()) == 2
+    assert "--columns tells of the table that --backend replay reads" in capsys.readouterr().err
