@@ -30,7 +30,7 @@ from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs import compiling
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.config import BadInput, LearnConfig, default_physics, read_config, resolve
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.report import NMSRE_IS, write_report
@@ -223,6 +223,8 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
         except BaseException:
             job.abandon()
             raise
+    if config.physics is not None:
+        console.print(_physics_line(config.physics), highlight=False)
     return job
 
 
@@ -272,7 +274,15 @@ def _drawn(folder: RunFolder) -> Path:
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
-    return make_body(config.backend, config.port, log=config.log, realtime=config.realtime, apart=True)
+    return make_body(
+        config.backend, config.port, log=config.log, realtime=config.realtime, physics=config.physics, apart=True
+    )
+
+
+def _physics_line(physics: str) -> str:
+    """Return a line that says what moves the simulated body, and why, where that was not asked for."""
+    why = "" if physics == "bullet" or default_physics() == "bullet" else ": PyBullet is not installed, nor needed"
+    return f"physics {physics}{why}"
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

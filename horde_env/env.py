@@ -116,6 +116,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
         can_do = [name for name in MANOEUVRES if name != "dock" or isinstance(backend, Chargeable)]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
+        if physics := getattr(backend, "physics", None):
+            facts["physics"] = physics
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []

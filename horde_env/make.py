@@ -146,6 +146,7 @@ def make_emulated_env(
     faults: str = "",
     seed: int = 0,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     latch: EmergencyLatch | None = None,
     settings: LinkSettings | None = None,
     **kwargs: Any,
@@ -161,12 +162,13 @@ def make_emulated_env(
         faults: Rates per second of faults, as "loss=0.5,unplug=0.01".
         seed: Of the faults and of the noise, beside the seed of `reset`.
         battery_scale: Capacity of the batteries, a share of the robot's own.
+        physics: As for `make_simulator_env`.
         latch: An emergency stop; none when None.
         settings: How long commands are held and reconnection is tried.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is not installed here.
+        BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.emulation.emulated import EmulatedBody
@@ -177,6 +179,7 @@ def make_emulated_env(
         faults=faults,
         seed=seed,
         battery_scale=battery_scale,
+        physics=physics,
         settings=settings,
         latch=latch,
     )

@@ -31,6 +31,7 @@ def make_body(
     *,
     log: Path | None = None,
     realtime: bool = False,
+    physics: str | None = None,
     lamp_moves: Sequence[LampMove] = (),
     apart: bool = False,
 ) -> gymnasium.Env[Any, Any]:
@@ -41,6 +42,7 @@ def make_body(
         port: Of a real robot.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
+        physics: What moves a simulated body; what is installed decides when None.
         lamp_moves: Changes of the pen during the life.
         apart: Let the simulator move in a process of its own, where that gains something.
 
@@ -56,6 +58,8 @@ def make_body(
     settings["realtime"] = realtime
     if backend == "replay":
         return gymnasium.make(name, log=str(log), **settings)
+    if physics is not None:
+        settings["physics"] = physics
     if lamp_moves:
         return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
     if backend == "simulator" and apart and not realtime and is_worthwhile():

@@ -8,12 +8,15 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated")
+PHYSICS = ("planar", "bullet")
+SIMULATED = ("simulator", "emulated")
 WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
@@ -85,6 +88,8 @@ class LearnConfig:
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Replay: how often to learn from the first 70 % of the log.
         realtime: Keep 100 ms between two steps, as the real robot does.
+        physics: What moves a simulated body: `planar` (runs everywhere, many times faster) or `bullet` (PyBullet). They
+            agree in all that is measured and not in every bit, so a life is one of its physics.
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -104,6 +109,7 @@ class LearnConfig:
     horizon: Annotated[int, WHOLE] = 50
     passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
+    physics: Annotated[str | None, _shown("NAME", "(default: bullet where PyBullet is installed, else planar)")] = None
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -123,8 +129,17 @@ def resolve(config: LearnConfig) -> LearnConfig:
     questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
     _check_questions(questions, config.backend)
     _check_folder(config.out)
+    physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
-    return replace(config, questions=questions, steps=steps)
+    return replace(config, questions=questions, steps=steps, physics=physics)
+
+
+def default_physics() -> str:
+    """Return what moves a simulated body here when nothing is said: PyBullet where it is installed."""
+    try:
+        return "bullet" if find_spec("pybullet") is not None else "planar"
+    except ValueError:  # a module of this name without a specification
+        return "planar"
 
 
 def read_config(path: Path) -> LearnConfig:
@@ -210,6 +225,10 @@ def _check_body(config: LearnConfig) -> None:
     _one_of("backend", config.backend, BACKENDS)
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    if config.physics is not None:
+        _one_of("physics", config.physics, PHYSICS)
+        if config.backend not in SIMULATED:
+            raise BadInput(f"--physics belongs to a simulated body; the backend {config.backend!r} has its own")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

@@ -17,6 +17,7 @@ from horde_env.hardware.backend import DropsBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.sim.engine import chosen
 from horde_env.sim.pen import Pen, load_pen
 
 LinkKind = Literal["serial", "drops"]
@@ -81,6 +82,7 @@ class EmulatedBody(Backend):
         faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
         seed: Added to what the environment's seed gives, for other faults and noise in the same life.
         battery_scale: Factor on the batteries' capacity.
+        physics: What moves the body; see `horde_env.sim.engine`.
         settings: Of the link; `threaded` is up to `speed`.
         latch: An emergency stop; none when None.
 
@@ -101,6 +103,7 @@ class EmulatedBody(Backend):
         faults: str = "",
         seed: int = 0,
         battery_scale: float = 1.0,
+        physics: str | None = None,
         settings: LinkSettings | None = None,
         latch: EmergencyLatch | None = None,
     ) -> None:
@@ -117,6 +120,7 @@ class EmulatedBody(Backend):
         self.clock = RelayClock()
         self._link, self._speed, self._seed, self._battery_scale = link, speed, seed, battery_scale
         self._faults = FaultRates.parse(faults)
+        self.physics = chosen(physics)
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
         self._emulator: Emulator | None = None
@@ -152,6 +156,7 @@ class EmulatedBody(Backend):
             spec=self.spec,
             pen=self.pen,
             battery_scale=self._battery_scale,
+            physics=self.physics,
             faults=self._faults,
         )
         try:

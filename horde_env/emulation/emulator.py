@@ -47,6 +47,7 @@ class Emulator:
         spec: The robot; the Critterbot by default.
         pen: Where it lives; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity.
+        physics: What moves the body; see `horde_env.sim.engine`.
         faults: Rates of the faults that come by themselves; none by default.
         awake: Begin with state packets rather than at the console.
         wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
@@ -58,7 +59,7 @@ class Emulator:
         n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing.
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
 
@@ -69,12 +70,13 @@ class Emulator:
         spec: RobotSpec | None = None,
         pen: Pen | None = None,
         battery_scale: float = 1.0,
+        physics: str | None = None,
         faults: FaultRates | None = None,
         awake: bool = False,
         wall_clock: Callable[[], float] | None = None,
     ) -> None:
         own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
-        self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
+        self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
         _compile(self.robot)
         x, y = own.uniform(-START_M, START_M, 2)
         self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))

@@ -23,6 +23,7 @@ from horde_env.hardware.control import Control, LedMode, MotorMode
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import motors
+from horde_env.sim.engine import chosen
 from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import N_RAW, Machine
 from horde_env.sim.pen import Pen, load_pen
@@ -261,14 +262,15 @@ def build_robot(
     spec: RobotSpec | None = None,
     pen: Pen | None = None,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     awake: bool = False,
 ) -> Microcontroller:
     """Return a robot in its pen, at the middle of it: `boot` places it elsewhere.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing.
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
     spec, pen = spec or critterbot(), pen or load_pen()
-    machine = Machine(spec, pen, battery_scale=battery_scale)
+    machine = Machine(spec, pen, battery_scale=battery_scale, physics=chosen(physics))
     return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)

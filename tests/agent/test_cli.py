@@ -123,7 +123,7 @@ def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.C
     assert "here already holds a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
 
 
-def test_without_pybullet_the_answer_names_it(
+def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
     elsewhere: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +136,28 @@ def test_without_pybullet_the_answer_names_it(
     for module in [name for name in sys.modules if name.startswith("horde_env.sim")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pybullet", None)
-    assert "pybullet" in refused(["learn", "--steps", "30"], capsys).lower()
+    said = refused(["learn", "--steps", "30", "--physics", "bullet"], capsys)
+    assert "PyBullet is not installed" in said
+    assert "physics='planar'" in said
+
+
+def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pybullet", None)
+    assert cli.main(["learn", "--steps", "30", "--questions", "nexting", "--out", "here"]) == 0
+    assert "physics planar: PyBullet is not installed, nor needed" in capsys.readouterr().err
+    assert 'physics = "planar"' in (elsewhere / "here" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "words", [["--physics", "planer"], ["--backend", "serial", "--port", "p", "--physics", "planar"]]
+)
+def test_a_physics_that_does_not_exist_or_does_not_belong_is_refused(
+    elsewhere: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(["learn", "--steps", "30", *words], capsys)
+    assert "did you mean 'planar'" in said or "belongs to a simulated body" in said
 
 
 def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
