@@ -37,6 +37,7 @@ from horde_agent.runs.report import NMSRE_IS, write_report
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
+from horde_agent.watch.command import WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
@@ -99,6 +100,8 @@ def _do(words: list[str], signals: Signals) -> None:
             _reproduce(command)
         case WarmConfig():
             _warm()
+        case WatchConfig():
+            watch(command)
         case _:
             _learn(resolve(command), signals)
 
@@ -136,7 +139,7 @@ def _warm() -> None:
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
-def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig | WarmConfig:
+def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | ReproduceConfig | WarmConfig | WatchConfig:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
@@ -147,10 +150,11 @@ def _parse(words: list[str]) -> LearnConfig | ReportConfig | BenchConfig | Repro
     bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
     reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
     warm = Annotated[WarmConfig, tyro.conf.subcommand("warm")]
+    page = Annotated[WatchConfig, tyro.conf.subcommand("watch")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | bench | reproduce | warm,
+                learn | report | bench | reproduce | warm | page,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
@@ -184,18 +188,23 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 def _learn(config: LearnConfig, signals: Signals) -> None:
     """Check everything, then do the job in a folder of its own, and say what came of it."""
+    if config.watch:
+        need_extras()
     folder = RunFolder.create(config)
     try:
         job = _prepared(replace(config, out=folder.path), folder, signals)
     except BaseException:
         folder.give_back()
         raise
+    page = open_beside(folder.path, lambda line: job.console.print(line, highlight=False)) if config.watch else None
     try:
         summary = _done(job)
     except BadInput:
         folder.give_back()
         raise
     finally:
+        if page is not None:
+            page.terminate()
         job.stop_body()
         job.heed_second_ctrl_c()
     _say(job.console, summary, _drawn(folder))

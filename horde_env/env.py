@@ -25,6 +25,7 @@ from horde_env.spaces import (
     ActionType,
     action_space,
     discrete_request,
+    picture,
     reset_options,
     robot_metadata,
     velocity_request,
@@ -118,6 +119,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
+        facts["picture"] = picture(self.robot, self.pen)
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []

@@ -38,6 +38,10 @@ class Durations:
     def __len__(self) -> int:
         return len(self._values)
 
+    def latest(self, n: int) -> np.ndarray:
+        """Return the last `n` of them in seconds, fewer where there are fewer; a copy."""
+        return np.array(self._values[-n:], dtype=np.float64)
+
     def summary_ms(self) -> dict[str, float] | None:
         """Return p50, p99 and max in milliseconds; None where nothing was measured."""
         if not self._values:

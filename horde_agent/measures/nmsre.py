@@ -233,6 +233,12 @@ class ReturnErrors:
             return float("nan")
         return float(normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested]).mean())
 
+    def online(self) -> Floats:
+        """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,); nan before 2 tests."""
+        nmsre, tested = np.full(self.n_demons, np.nan), self.n_tests >= 2
+        nmsre[tested] = normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested])
+        return nmsre
+
     def outcomes(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""
         return outcomes_of(self.policies, self._done, self.n_demons)

@@ -90,6 +90,7 @@ class LearnConfig:
         realtime: Keep 100 ms between two steps, as the real robot does.
         physics: What moves a simulated body: `planar` (runs everywhere, many times faster) or `bullet` (PyBullet). They
             agree in all that is measured and not in every bit, so a life is one of its physics.
+        watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -110,6 +111,7 @@ class LearnConfig:
     passes: Annotated[int, WHOLE] = 30
     realtime: bool = False
     physics: Annotated[str | None, _shown("NAME", "(default: bullet where PyBullet is installed, else planar)")] = None
+    watch: bool = False
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None

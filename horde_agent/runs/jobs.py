@@ -34,6 +34,7 @@ from horde_agent.runs.run_folder import unwritable
 from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
 from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.watch.feed import Feed
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about
@@ -83,6 +84,7 @@ class Job:
         excursions = ExcursionConfig(config.excursion_probability, config.horizon)
         self.life = Life(env, run.horde, behaviour, rng, interface=interface, excursions=excursions)
         self.recorder = self._recorder()
+        self.feed = self._feed()
 
     def _recorder(self) -> Recorder:
         """Open the record of the stream, its header describing the body, in a folder with room for it.
@@ -104,6 +106,21 @@ class Job:
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
+
+    def _feed(self) -> Feed:
+        """Open what the live page reads.
+
+        Raises:
+            BadInput: If there is no room.
+        """
+        run, picture = self.run, self.env.unwrapped.metadata.get("picture")
+        stop, total = self._stop_for_the_page, self.run.config.steps
+        try:
+            return Feed(
+                run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop
+            )
+        except OSError as error:
+            raise BadInput(unwritable(run.folder.path, error)) from None
 
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
@@ -141,6 +158,14 @@ class Job:
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
 
+    def _stop_for_the_page(self) -> None:
+        """Do what a person asked for on the live page: set the emergency stop, where the body has one, and end."""
+        if not self.is_stopped:
+            stop = getattr(self.env.unwrapped, "emergency_stop", None)
+            if stop is not None:
+                stop("asked on the live page")
+            self.stop()
+
     def heed_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
@@ -169,7 +194,7 @@ def live(job: Job) -> dict[str, Any]:
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
     progress.watch = run.watch
-    life.observers += [run.watch, sampler, progress]
+    life.observers += [run.watch, sampler, progress, job.feed]
     progress.start()
     began = time.perf_counter()
     fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
@@ -204,6 +229,7 @@ def _lived(job: Job, steps: int) -> BaseException | None:
     except BaseException as error:
         fault = error
         job.stop_body()  # again, for a signal that came before the first word of it
+    job.feed.close(job.life)
     try:
         job.life.close()
     except BaseException as error:

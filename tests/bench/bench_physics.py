@@ -1,4 +1,4 @@
-"""The two engines by turns: environment steps per second through gym.make, and the physics alone, per period of 0.1 s."""
+"""The two engines by turns: environment steps per second through gym.make, and the physics alone, for 0.1 s."""
 
 from __future__ import annotations
 
