@@ -98,14 +98,16 @@ def picture(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
     """Return what a page needs to draw robot and pen from above, as plain lists; metres and radians.
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) of the
-    sensors of reflectance: where each sits, where it looks, and which channel of the observation it is.
+    sensors of reflectance: where each sits, where it looks, and which channel of the observation it is; "ranges" what
+    0 and 1 of each channel stand for, in its unit.
     """
     rays = []
     if "ir_distance" in spec.groups:
         places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
         first = spec.group("ir_distance").start
         rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
-    return {"walls": pen.segments().tolist(), "outline": spec.body.get("outline_m", []), "rays": rays}
+    ranges = np.column_stack([spec.low, spec.high]).tolist()
+    return {"walls": pen.segments().tolist(), "outline": spec.body.get("outline_m", []), "rays": rays, "ranges": ranges}
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 
 
 def slot_dtype(n_inputs: int) -> np.dtype[Any]:
-    """Return the type of a slot: its number from 1 on (0: empty), whether predictions lie beside it, and a row."""
-    return np.dtype([("number", "<u8"), ("has_predictions", "u1"), ("row", row_dtype(n_inputs))])
+    """Return the type of a slot: its number from 1 on (0: empty, or being written), and a row."""
+    return np.dtype([("number", "<u8"), ("row", row_dtype(n_inputs))])
 
 
 class Feed:
@@ -54,7 +54,8 @@ class Feed:
         folder: The run's folder; `live/` is made in it.
         interface: What is known of the body.
         horde: The demons.
-        picture: Of the body from above, for the page ("walls", "outline", "rays"; metres); empty where unknown.
+        picture: Of the body from above ("walls", "outline", "rays"; metres), and what 0 and 1 of each channel stand for
+            ("ranges"); empty where unknown.
         total: Steps to live, or None.
         ask_to_stop: Called once when a person asked on the page.
         clock: Seconds, of a monotonic clock.
@@ -76,6 +77,7 @@ class Feed:
     ) -> None:
         self.path = folder / FOLDER
         self.path.mkdir(exist_ok=True)
+        (self.path / "stop-asked").unlink(missing_ok=True)  # of an earlier life
         self._interface, self._picture, self._total = interface, dict(picture or {}), total
         self._ask_to_stop, self._clock = ask_to_stop, clock
         self._slot = np.zeros(1, slot_dtype(len(interface.channels)))
@@ -86,9 +88,12 @@ class Feed:
         self._describe(horde)
 
     def __call__(self, moment: Moment) -> None:
-        """Observe a life: write what is due. A disk that takes no more ends the feed, with one warning."""
+        """Observe a life: write what is due. A disk that takes no more ends the feed, with one warning.
+
+        Steps that wait to be taken together are not taken for the sake of a look: that would change the rounding.
+        """
         now = self._clock()
-        if now - self._row_at < ROW_EVERY_S or self.is_off:
+        if now - self._row_at < ROW_EVERY_S or self.is_off or moment.life.horde.n_waiting:
             return
         self._row_at = now
         try:
@@ -97,7 +102,7 @@ class Feed:
                 self._status_at = now
                 self._write_status(moment.life, "living")
                 self._heed_stop()
-            if moment.life.horde.n_waiting == 0 and now - self._measures_at >= MEASURES_EVERY_S:
+            if now - self._measures_at >= MEASURES_EVERY_S:
                 self._measures_at = now
                 self._write_measures(moment.life, now)
         except OSError as error:
@@ -111,6 +116,7 @@ class Feed:
         """Say that the life is over and let go of the files. Closing twice does nothing."""
         try:
             if life is not None and not self.is_off:
+                life.student.catch_up()
                 self._write_status(life, "over")
         except OSError as error:
             self._give_up(error)
@@ -170,12 +176,9 @@ class Feed:
         to["step"], to["policy"], to["action"] = row.step, row.policy, row.action
         to["phase"], to["flags"] = row.phase, row.flags
         slot["number"] = 0  # until all of it is there
-        # Steps that wait to be taken are not taken for the sake of a look: that would change the rounding.
-        slot["has_predictions"] = life.horde.n_waiting == 0
         self._put("ring.rec", self._slot.tobytes(), place)
-        if slot["has_predictions"]:
-            predictions = np.asarray(life.student.predictions, dtype=np.float32)
-            self._put("predictions.f32", predictions.tobytes(), at * predictions.nbytes)
+        predictions = np.asarray(life.student.predictions, dtype=np.float32)
+        self._put("predictions.f32", predictions.tobytes(), at * predictions.nbytes)
         self._number += 1
         self._put("ring.rec", self._number.to_bytes(8, "little"), place)
 

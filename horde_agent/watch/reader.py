@@ -204,7 +204,7 @@ class RunReader:
         if slots is None or not path.is_file():
             return told | self._traced(name)
         kept = np.memmap(path, dtype=np.float32, mode="r").reshape(-1, len(names))[:, i]
-        known = np.flatnonzero((slots["number"] > 0) & (slots["has_predictions"] == 1))
+        known = np.flatnonzero(slots["number"] > 0)
         known = known[np.argsort(slots["number"][known])]
         rows = slots["row"][known]
         returns = self._returns(questions[i], rows["step"], slots["row"][slots["number"] > 0])

@@ -1,7 +1,7 @@
 """`make bench`: the figures of the README, measured here and now.
 
     python -m tests.bench                    # all of it: an hour or so
-    python -m tests.bench env learning       # sections: env, physics, learning, life, rules
+    python -m tests.bench env learning       # sections: env, physics, learning, life, rules, watch
 
 Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the ratios were measured
 in one run and do not.
@@ -13,7 +13,7 @@ import json
 import sys
 import time
 
-from tests.bench import bench_env, bench_learning, bench_life, bench_physics, bench_rules
+from tests.bench import bench_env, bench_learning, bench_life, bench_physics, bench_rules, bench_watch
 
 SECTIONS = {
     "env": bench_env.main,
@@ -21,6 +21,7 @@ SECTIONS = {
     "learning": bench_learning.main,
     "life": bench_life.main,
     "rules": bench_rules.main,
+    "watch": bench_watch.main,
 }
 
 

@@ -97,13 +97,14 @@ function drawHealth() {
 // ---- channels --------------------------------------------------------------------------------------------------------
 let cells = [];
 function makeChannels() {
-  cells = facts.channels.map((channel) => {
+  const ranges = (facts.picture || {}).ranges || [];
+  cells = facts.channels.map((channel, k) => {
     const div = document.createElement("div"), c = document.createElement("canvas"), p = document.createElement("p");
     const name = document.createElement("span"), value = document.createElement("span");
     div.className = "channel"; name.textContent = channel.name.replaceAll("_", " "); name.title = channel.name;
     c.setAttribute("role", "img"); c.setAttribute("aria-label", channel.name + ", the last minute");
     p.append(name, value); div.append(p, c);
-    return { div, c, value, unit: channel.unit, low: channel.low, high: channel.high };
+    return { div, c, value, unit: channel.unit, low: (ranges[k] || [])[0], high: (ranges[k] || [])[1] };
   });
   $("channels").replaceChildren(...cells.map((cell) => cell.div));
 }
@@ -139,7 +140,8 @@ function chart(id, title, series, data, log = false) {
     plots[id] = new uPlot({
       title, width, height: 220, series: [{ label: series[0] }, ...series.slice(1)], cursor: { drag: { x: true, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
-      axes: [{ ...axis, label: series[0], labelSize: 18 }, { ...axis, size: 62 }],
+      axes: [{ ...axis, label: series[0], labelSize: 18 },
+        { ...axis, size: 66, values: (_, marks) => marks.map((v) => v === null ? "" : Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(1) : show(v)) }],
     }, data, place);
   } else {
     plots[id].setData(data, true);
@@ -161,7 +163,10 @@ async function drawDemon() {
 async function drawCurves() {
   const told = await get("api/curves");
   const positive = (v) => v.map((x) => x !== null && x > 0 ? x : null);
-  if (told.nmsre[0].length) chart("nmsre", "mean NMSRE (1: no better than the mean)", ["step", { label: "NMSRE", stroke: css("--one"), width: 1.6 }], [told.nmsre[0], positive(told.nmsre[1])], true);
+  const tested = told.nmsre[1].some((v) => v > 0);
+  if (!tested) say("nmsre", "No question was tested twice yet, so there is no NMSRE.");
+  else if (!plots.nmsre) say("nmsre", "");
+  if (tested) chart("nmsre", "mean NMSRE (1: no better than the mean)", ["step", { label: "NMSRE", stroke: css("--one"), width: 1.6 }], [told.nmsre[0], positive(told.nmsre[1])], true);
   if (told.mspbe[0].length) chart("mspbe", "mean MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
 }
 
@@ -293,6 +298,7 @@ async function start() {
   if (first.rows.length && !chosen) choose(first.rows[0].name);
   setInterval(again, NOT_CALLED);
   setInterval(() => { if (!document.hidden && status.state === "living") { drawDemon(); drawTable(); } }, 2000);
+  addEventListener("scroll", soon, { passive: true });
   addEventListener("resize", () => { for (const id in plots) plots[id].setSize({ width: $(id).clientWidth, height: 220 }); drawMap(); soon(); });
 }
 start().catch((error) => say("headline", error.message));
