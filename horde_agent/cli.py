@@ -284,7 +284,13 @@ def _drawn(folder: RunFolder) -> Path:
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Make the robot's environment."""
     return make_body(
-        config.backend, config.port, log=config.log, realtime=config.realtime, physics=config.physics, apart=True
+        config.backend,
+        config.port,
+        env_id=config.env,
+        log=config.log,
+        realtime=config.realtime,
+        physics=config.physics,
+        apart=True,
     )
 
 

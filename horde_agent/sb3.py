@@ -1,15 +1,23 @@
 """A Horde beside stable-baselines3: it learns off-policy from what a controller does while the controller learns.
 
-The controller's policy is the behaviour policy, and stable-baselines3 knows the probability of every action that it
-drew. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown observations in the
+The controller's policy is the behaviour policy. PPO and A2C know the probability of every action that they drew; that
+of DQN follows from what it does: with probability epsilon (before `learning_starts` always) any action, else the greedy
+one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown observations in the
 environment's own units, as in a `Life`, also where the controller is shown normalised ones.
+
+`ControllerPolicy` makes a target policy of what a controller has learned: a question about what it would bring.
+`PredictiveObservation` shows a controller what the Horde predicts.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
@@ -22,12 +30,13 @@ try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+    from stable_baselines3.dqn import DQN
 except ImportError as missing:  # pragma: no cover - depends on what is installed
     raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
 
 
 class HordeCallback(BaseCallback):
-    """Let a Horde learn from every transition of an on-policy controller (PPO, A2C).
+    """Let a Horde learn from every transition of a controller that chooses among discrete actions (PPO, A2C, DQN).
 
     Args:
         horde: The learner. Its questions' target policies choose among the controller's discrete actions.
@@ -42,7 +51,7 @@ class HordeCallback(BaseCallback):
 
     Raises:
         ValueError: If the interface feeds predictions back, or the Horde does not fit it. When training starts, if the
-            algorithm does not report its actions' probabilities (DQN, SAC), if its actions are not discrete, if it runs
+            probabilities of the algorithm's actions cannot be known (SAC), if its actions are not discrete, if it runs
             more than one environment (a Horde has one stream of experience), or if the environment's own observations
             are not those of the interface or cannot be had.
     """
@@ -58,9 +67,9 @@ class HordeCallback(BaseCallback):
         self.last_probability = float("nan")
 
     def _on_training_start(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
+        if not isinstance(self.model, OnPolicyAlgorithm | DQN):
             raise ValueError(
-                f"{type(self.model).__name__} does not report the probability of its actions; use PPO or A2C"
+                f"{type(self.model).__name__} does not report the probability of its actions; use PPO, A2C or DQN"
             )
         n_actions = getattr(self.model.action_space, "n", None)
         if n_actions is None:
@@ -76,8 +85,7 @@ class HordeCallback(BaseCallback):
     def _on_step(self) -> bool:
         """Learn from (o_t, a_t, o_{t+1}) with b(a_t | o_t) as the policy gave it."""
         action = int(self.locals["actions"][0])
-        # float32: exp(log 1) may come out one rounding above 1.
-        self.last_probability = min(1.0, float(np.exp(float(self.locals["log_probs"][0]))))
+        self.last_probability = self._probability(action)
         done, info = bool(self.locals["dones"][0]), self.locals["infos"][0]
         terminated = done and not info.get("TimeLimit.truncated", False)
         following = self._current(self.locals["new_obs"])  # of the next episode, where one is done
@@ -90,6 +98,31 @@ class HordeCallback(BaseCallback):
         if not goes_on:
             self._begin(following)
         return True
+
+    def _probability(self, action: int) -> float:
+        """Return b of the action just taken, which the controller drew from its last observation.
+
+        Raises:
+            ValueError: If DQN took an action that it could not take.
+        """
+        model: Any = self.model
+        if not isinstance(model, DQN):
+            # float32: exp(log 1) may come out one rounding above 1.
+            return min(1.0, float(np.exp(float(self.locals["log_probs"][0]))))
+        n = len(self.interface.actions)
+        if model.num_timesteps - model.n_envs < model.learning_starts:
+            return 1.0 / n
+        shown: Any = model._last_obs
+        tensor, _ = model.policy.obs_to_tensor(shown)
+        greedy = int(model.q_net(tensor).argmax(dim=1)[0])
+        epsilon = float(model.exploration_rate)
+        probability = epsilon / n + (1.0 - epsilon) * (action == greedy)
+        if probability == 0.0:
+            raise ValueError(
+                f"DQN took action {action} where its greedy one is {greedy} and it explores with probability 0: is it "
+                f"trained between the step and this callback?"
+            )
+        return probability
 
     def _begin(self, observation: Observation) -> None:
         """Start a new stream: nothing is learned across the gap."""
@@ -106,7 +139,9 @@ class HordeCallback(BaseCallback):
             ValueError: If this is not an observation that the interface describes.
         """
         own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
-        n = len(self.interface.channels)
+        n, n_appended = len(self.interface.channels), self._n_appended()
+        if n_appended and isinstance(own, np.ndarray) and own.shape == (1, n + n_appended):
+            own = own[:, :n]
         if not isinstance(own, np.ndarray) or own.shape != (1, n):
             raise ValueError(
                 f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
@@ -115,20 +150,106 @@ class HordeCallback(BaseCallback):
             )
         return np.array(own[0], dtype=np.float32)
 
+    def _n_appended(self) -> int:
+        """Return how many predictions the environment appends to what it senses (`PredictiveObservation`)."""
+        found = self.model.get_env()
+        return sum(found.get_attr("n_predictions")) if found is not None and found.has_attr("n_predictions") else 0
+
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None where `VecNormalize` clipped it.
 
         That wrapper keeps the newest observation alone, which is already the next episode's: this one is reckoned back
         from what the controller is shown.
         """
-        wrapper = self._normalizer
+        wrapper, n = self._normalizer, len(self.interface.channels)
         if wrapper is None or not wrapper.norm_obs:
-            return np.array(shown, dtype=np.float32)
+            return np.array(shown[:n], dtype=np.float32)
         if not (np.abs(shown) < wrapper.clip_obs).all():
             return None
-        own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)
+        own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
         box = self.interface.scaler  # rounding may have led out of it
         return np.clip(own, box.low.astype(np.float32), box.high.astype(np.float32))
+
+
+class ControllerPolicy:
+    """What a controller has learned, as a target policy: what would follow if the robot did what it does?
+
+    Args:
+        model: PPO or A2C, whose distribution over actions is taken, or DQN, whose greedy action is.
+        frozen: Keep the policy as it is now; otherwise the question changes with the controller, and what was learned
+            about it is of the past.
+
+    Attributes:
+        n_actions: Number of actions.
+
+    Raises:
+        ValueError: If the controller's actions are not discrete, or it is none of these.
+    """
+
+    def __init__(self, model: Any, *, frozen: bool = True) -> None:
+        if not isinstance(model, OnPolicyAlgorithm | DQN):
+            raise ValueError(f"{type(model).__name__} has no probabilities of discrete actions; use PPO, A2C or DQN")
+        if not isinstance(model.action_space, spaces.Discrete):
+            raise ValueError(f"the controller's actions must be discrete, not {model.action_space}")
+        self.n_actions = int(model.action_space.n)
+        self._policy: Any = copy.deepcopy(model.policy) if frozen else model.policy
+        self._is_greedy = isinstance(model, DQN)
+
+    def probabilities(self, observation: NDArray[Any], tiles: NDArray[np.int64]) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the probability of each action, shape (n_actions,)."""
+        import torch
+
+        with torch.no_grad():
+            tensor, _ = self._policy.obs_to_tensor(np.asarray(observation, dtype=np.float32))
+            if self._is_greedy:
+                chosen = int(self._policy.q_net(tensor).argmax(dim=1)[0])
+                return np.asarray(np.eye(self.n_actions)[chosen])
+            given = self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
+        return np.asarray(given / given.sum())
+
+
+class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Append what a Horde predicts to what the environment senses: predictions as features of a controller.
+
+    The Horde learns elsewhere, by a `HordeCallback` with the interface of the environment within.
+
+    Args:
+        env: Senses.
+        horde: Predicts, at each observation, by its weights of then.
+        interface: `Interface.of(env)`.
+        names: Which questions, in the order in which they are appended.
+
+    Attributes:
+        n_predictions: How many are appended.
+
+    Raises:
+        ValueError: If a question is unknown, none is named, or the Horde does not fit the interface.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], horde: Horde, interface: Interface, names: Sequence[str]) -> None:
+        super().__init__(env)
+        check_fit(horde, interface)
+        known = list(horde.names)
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"the Horde has no question {unknown[0]!r}; there are {', '.join(known[:5])}, ...")
+        if not names:
+            raise ValueError("name at least one question whose prediction is to be appended")
+        self._horde, self._encode = horde, encoder(interface)
+        self._places = [known.index(name) for name in names]
+        self.n_predictions = len(names)
+        box: Any = env.observation_space
+        beyond = np.full(self.n_predictions, np.inf, dtype=np.float32)
+        low, high = np.concatenate([box.low, -beyond]), np.concatenate([box.high, beyond])
+        self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        appended = [{"name": f"predicted {n}", "group": "predictions", "unit": "1", "sensor": False} for n in names]
+        own = [{**channel._asdict(), "sensor": channel.is_sensor} for channel in interface.channels]
+        self.metadata = {**env.metadata, "channels": [*own, *appended], "tile_layout": None}
+
+    def observation(self, observation: Any) -> NDArray[np.float32]:
+        """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
+        seen = np.asarray(observation, dtype=np.float32)
+        predicted = self._horde.predict(self._encode(seen))[self._places]
+        return np.concatenate([seen, predicted.astype(np.float32)])
 
 
 def _normalizer(env: Any) -> Any:

@@ -29,6 +29,7 @@ def make_body(
     backend: str,
     port: str | None = None,
     *,
+    env_id: str | None = None,
     log: Path | None = None,
     realtime: bool = False,
     physics: str | None = None,
@@ -40,6 +41,7 @@ def make_body(
     Args:
         backend: As in `horde learn --backend`.
         port: Of a real robot.
+        env_id: Of the backend "gymnasium": the environment.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
         physics: What moves a simulated body; what is installed decides when None.
@@ -51,6 +53,8 @@ def make_body(
     """
     if lamp_moves and backend != "simulator":
         raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r}")
+    if backend == "gymnasium":
+        return gymnasium.make(str(env_id), disable_env_checker=True)
     name = f"horde_env:{_NAMES[backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     if backend in ONE_AT_A_TIME:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
-BACKENDS = ("simulator", "serial", "drops", "replay", "emulated")
+BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
 PHYSICS = ("planar", "bullet")
 SIMULATED = ("simulator", "emulated")
 WITH_PORT = ("serial", "drops")
@@ -72,7 +72,10 @@ class LearnConfig:
 
     Attributes:
         backend: The body: `simulator` (the Critterbot in its pen), `serial` (the robot), `drops` (the robot over its
-            on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
+            on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log) or
+            `gymnasium` (any environment, named by `--env`).
+        env: Id of a Gymnasium environment to live in instead of a robot, as CartPole-v1 or package:Id-v0; it must have
+            a flat Box for observations and Discrete actions.
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         log: The log to replay.
@@ -97,6 +100,7 @@ class LearnConfig:
     """
 
     backend: Annotated[str, _shown("NAME")] = "simulator"
+    env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
@@ -124,11 +128,13 @@ def resolve(config: LearnConfig) -> LearnConfig:
         BadInput: With one sentence, if something cannot be done.
     """
     _check_text(config)
+    if config.env is not None and config.backend == LearnConfig.backend:
+        config = replace(config, backend="gymnasium")
     _check_body(config)
     _check_numbers(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
-    questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
+    questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
     _check_questions(questions, config.backend)
     _check_folder(config.out)
     physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
@@ -225,6 +231,11 @@ def _check_text(config: LearnConfig) -> None:
 
 def _check_body(config: LearnConfig) -> None:
     _one_of("backend", config.backend, BACKENDS)
+    if (config.backend == "gymnasium") != (config.env is not None):
+        wrong = f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
+        raise BadInput(f"{wrong}; name the environment by --env alone")
+    if config.env is not None and config.realtime:
+        raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.physics is not None:

@@ -380,3 +380,55 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
         "the traces of 2 questions at gamma 0.95, lambda 0.9 have infinite variance: the second moment is multiplied "
         "by 1.218 per step",
     ]
+
+
+def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhere: Path) -> None:
+    """CartPole ends often: each end is learned to and then begun anew."""
+    Path("mine.toml").write_text(
+        '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
+    )
+    words = ["learn", "--env", "CartPole-v1", "--steps", "400", "--questions", "mine.toml", "--out", "here"]
+    assert cli.main(words) == 0
+    summary = json.loads((elsewhere / "here" / "summary.json").read_text())
+    assert summary["backend"] == "gymnasium"
+    assert summary["n_questions"] == 4
+    assert summary["learning_steps"] > 350
+    assert 'env = "CartPole-v1"' in (elsewhere / "here" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("space", "wrapper"),
+    [
+        ({"action_space": gymnasium.spaces.MultiDiscrete([2, 3])}, "gymnasium.wrappers.TransformAction"),
+        ({"action_space": gymnasium.spaces.Box(-1.0, 1.0, (2,))}, "gymnasium.wrappers.DiscretizeAction"),
+        (
+            {"observation_space": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(0.0, 1.0, (2,))})},
+            "gymnasium.wrappers.FlattenObservation",
+        ),
+    ],
+)
+def test_a_space_that_does_not_fit_is_refused_by_the_wrapper_that_helps(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, space: dict[str, Any], wrapper: str, capsys: Any
+) -> None:
+    def made() -> ToyBody:
+        env = ToyBody()
+        vars(env).update(space)
+        return env
+
+    monkeypatch.setitem(gymnasium.registry, "Odd-v0", gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made))
+    assert wrapper in refused(["learn", "--env", "Odd-v0", "--steps", "20"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--env", "NoSuchThing-v0"], "NoSuchThing"),
+        (["--env", "CartPole-v1", "--backend", "replay"], "has a body of its own"),
+        (["--backend", "gymnasium"], "needs --env ID"),
+        (["--env", "CartPole-v1", "--realtime"], "no clock to keep"),
+    ],
+)
+def test_an_environment_that_cannot_be_had_is_refused(
+    elsewhere: Path, words: list[str], sentence: str, capsys: Any
+) -> None:
+    assert sentence in refused(["learn", "--steps", "20", *words], capsys)

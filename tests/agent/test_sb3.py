@@ -16,7 +16,7 @@ from horde_agent.record import NO_ACTION, Flag, Phase
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
-from horde_agent.sb3 import HordeCallback  # noqa: E402 - only where stable-baselines3 is
+from horde_agent.sb3 import ControllerPolicy, HordeCallback, PredictiveObservation  # noqa: E402 - only where stable-baselines3 is
 
 
 class Corridor(gym.Env[np.ndarray, int]):
@@ -291,6 +291,95 @@ def test_an_interface_that_feeds_predictions_back_is_refused() -> None:
         HordeCallback(horde, looped)
 
 
+def test_b_of_dqn_is_what_its_greed_and_its_exploration_make_of_an_action() -> None:
+    """Uniform before `learning_starts`; then epsilon / 2 for the other action and 1 - epsilon / 2 for the greedy one.
+
+    A b of 1 for every greedy action would be wrong by epsilon / 2, here up to a half.
+    """
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    callback, asked = HordeCallback(horde, face), list[tuple[float, bool]]()
+    original = callback._probability
+
+    def noted(action: int) -> float:
+        model: Any = callback.model
+        tensor, _ = model.policy.obs_to_tensor(model._last_obs)
+        asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
+        return original(action)
+
+    callback._probability = noted  # type: ignore[method-assign]
+    controller = stable_baselines3.DQN(
+        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_starts=50, exploration_fraction=0.5, train_freq=4
+    )
+    controller.learn(300, callback=callback)
+    given = [b for _, b in horde.seen]
+    assert given[:50] == [0.5] * 50
+    for b, (epsilon, is_greedy) in zip(given[50:], asked[50:], strict=True):
+        assert b == pytest.approx(1.0 - epsilon / 2.0 if is_greedy else epsilon / 2.0)
+    assert {is_greedy for _, is_greedy in asked[50:]} == {True, False}
+    assert min(given) < 0.3
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+def test_what_a_controller_has_learned_can_be_asked_about(algorithm: str) -> None:
+    """A frozen policy gives the controller's own probabilities, and keeps them while the controller learns on."""
+    settings: dict[str, Any] = {"learning_starts": 10} if algorithm == "DQN" else {"n_steps": 16}
+    if algorithm == "PPO":
+        settings["batch_size"] = 16
+    model = getattr(stable_baselines3, algorithm)(
+        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_rate=0.05, **settings
+    )
+    frozen, moving = ControllerPolicy(model), ControllerPolicy(model, frozen=False)
+    states, no_tiles = np.linspace(0.0, 1.0, 5)[:, None], np.zeros(0, np.int64)
+    before = np.array([frozen.probabilities(state, no_tiles) for state in states])
+    np.testing.assert_allclose(before.sum(axis=1), 1.0)
+    for state, row in zip(states, before, strict=True):
+        assert model.predict(state.astype(np.float32), deterministic=True)[0] == row.argmax()
+    model.learn(200)
+    np.testing.assert_array_equal([frozen.probabilities(state, no_tiles) for state in states], before)
+    if algorithm != "DQN":  # whose greedy actions may stay the same
+        assert not np.allclose([moving.probabilities(state, no_tiles) for state in states], before)
+    face = Interface.of(Corridor())
+    question = GVF("what it would do", frozen, Channel(0), 0.5)
+    horde, callback, _ = train(Corridor(), question=question)
+    assert callback.n_learned > 0
+    assert not horde.diverged
+    assert len(face.actions) == frozen.n_actions
+
+
+def test_a_controller_is_shown_what_the_horde_predicts_and_the_horde_is_not() -> None:
+    """The wrapped observation is the own one and the prediction; the Horde learns from the own part alone."""
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    env = PredictiveObservation(Corridor(), horde, face, ["place"])
+    assert env.observation_space.shape == (2,)
+    assert Interface.of(env).names == ("obs_0", "predicted place")
+    controller = stable_baselines3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, seed=0, device="cpu")
+    controller.learn(128, callback=HordeCallback(horde, face))
+    assert len(horde.seen) > 100
+    observation, _ = env.reset(seed=0)
+    predicted = horde.predict(face.encode(observation[:1]))[0]
+    assert observation[1] == np.float32(predicted)
+    assert predicted != 0.0
+
+
+def test_predictions_that_are_not_there_cannot_be_appended() -> None:
+    face = Interface.of(Corridor())
+    horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    with pytest.raises(ValueError, match="the Horde has no question 'plaice'; there are place"):
+        PredictiveObservation(Corridor(), horde, face, ["plaice"])
+    with pytest.raises(ValueError, match="at least one question"):
+        PredictiveObservation(Corridor(), horde, face, [])
+
+
 def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
-    with pytest.raises(ValueError, match="DQN does not report the probability of its actions; use PPO or A2C"):
-        train(Corridor(), algorithm="DQN")
+    class Continuous(Corridor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    face = Interface.of(Corridor())
+    horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
+    with pytest.raises(ValueError, match="SAC does not report the probability of its actions; use PPO, A2C or DQN"):
+        controller.learn(10, callback=HordeCallback(horde, face))
