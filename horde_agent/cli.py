@@ -46,11 +46,15 @@ FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 class ReportConfig:
     """Draw the report of a run again from the files in its folder; where its tables are missing, from its log.
 
+    Of two runs and more, draw a page that compares them: comparison-N.html in this folder.
+
     Attributes:
         run: The run's folder.
+        others: Further runs, to be compared with the first.
     """
 
     run: tyro.conf.Positional[Path]
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def _do(words: list[str], signals: Signals) -> None:
         return
     match command := _parse(words):
         case ReportConfig():
-            print(write_report(command.run))
+            print(_compared([command.run, *command.others]) if command.others else write_report(command.run))
         case BenchConfig():
             _bench(command)
         case ReproduceConfig():
@@ -104,6 +108,13 @@ def _do(words: list[str], signals: Signals) -> None:
             watch(command)
         case _:
             _learn(resolve(command), signals)
+
+
+def _compared(runs: Sequence[Path]) -> Path:
+    """Compare runs; what does it is imported for this alone."""
+    from horde_agent.runs.compare import write_comparison
+
+    return write_comparison(runs)
 
 
 def _bench(config: BenchConfig) -> None:
