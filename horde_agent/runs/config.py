@@ -232,7 +232,9 @@ def _check_text(config: LearnConfig) -> None:
 def _check_body(config: LearnConfig) -> None:
     _one_of("backend", config.backend, BACKENDS)
     if (config.backend == "gymnasium") != (config.env is not None):
-        wrong = f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
+        wrong = (
+            f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
+        )
         raise BadInput(f"{wrong}; name the environment by --env alone")
     if config.env is not None and config.realtime:
         raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")

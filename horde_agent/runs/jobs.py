@@ -116,9 +116,7 @@ class Job:
         run, picture = self.run, self.env.unwrapped.metadata.get("picture")
         stop, total = self._stop_for_the_page, self.run.config.steps
         try:
-            return Feed(
-                run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop
-            )
+            return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
         except OSError as error:
             raise BadInput(unwritable(run.folder.path, error)) from None
 
