@@ -194,8 +194,8 @@ def _pairs(runs: Sequence[Lived]) -> list[str]:
         better = [name for name in ordered if ratios[name] < 1.0]
         worse = [name for name in reversed(ordered) if ratios[name] > 1.0]
         said = (
-            f"Of {len(shared)} questions that both tested, {run.name} answers {len(better)} better and {len(worse)} worse "
-            f"than {first.name}; the median of the ratios of NMSRE is {median(ratios.values()):.3f}."
+            f"Of {len(shared)} questions that both tested, {run.name} answers {len(better)} better and {len(worse)} "
+            f"worse than {first.name}; the median of the ratios of NMSRE is {median(ratios.values()):.3f}."
         )
         parts = [f"<h2>{escape(run.name)} against {escape(first.name)}</h2><p>{escape(said)}</p>"]
         for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.excursions import NO_CHANNEL
-from horde_agent.runs.holdout import Holdout
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.excursions import NO_CHANNEL
+from horde_agent.life.student import predict_along
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.record import Phase, Stream
-from horde_agent.life.student import predict_along
+from horde_agent.runs.holdout import Holdout
 
 Floats = NDArray[np.float64]
 

@@ -12,12 +12,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.flags import are_broken, flags_of
 from horde_agent.gvf import Channel
 from horde_agent.horde import Horde
+from horde_agent.life.flags import are_broken, flags_of
+from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.life.student import Student, predict_along, relearn
 
 Floats = NDArray[np.float64]
 

@@ -17,23 +17,21 @@ import gymnasium
 import numpy as np
 from rich.console import Console
 
-from horde_agent.runs import compiling
-from horde_agent.runs import holdout
-from horde_agent.runs import results
-from horde_agent.life.bodies import ONE_AT_A_TIME
-from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.ending import Ended, Signals
-from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
+from horde_agent.life.student import Student, encoder
+from horde_agent.life.telemetry import Durations, Progress, Sampler
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
+from horde_agent.runs import compiling, holdout, results
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
-from horde_agent.life.student import Student, encoder
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.life.telemetry import Durations, Progress, Sampler
 from horde_agent.watch.feed import Feed
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads

@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from horde_agent.runs.config import LearnConfig
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.record import Stream
+from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.run_folder import RunFolder, read_csv
 
 T = TypeVar("T")

@@ -17,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from horde_agent.runs import notes
-from horde_agent.runs import unfinished
-from horde_agent.runs.config import BadInput
-from horde_agent.measures.nmsre import Outcomes, read_excursions
-from horde_agent.runs.notes import Notes
-from horde_agent.record import Stream, read
-from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
 from horde_agent.life.telemetry import duration
+from horde_agent.measures.nmsre import Outcomes, read_excursions
+from horde_agent.record import Stream, read
+from horde_agent.runs import notes, unfinished
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.curves import shown_channels
+from horde_agent.runs.notes import Notes
+from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
+from horde_agent.life.telemetry import Durations, MspbeWatch, sound_demons
 from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
 from horde_agent.runs.run_folder import own_version
-from horde_agent.life.telemetry import Durations, MspbeWatch, sound_demons
 
 Floats = NDArray[np.float64]
 

@@ -13,17 +13,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent.runs import holdout
-from horde_agent.runs import results
 from horde_agent import questions as families
-from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
-from horde_agent.policies import Behaviour
-from horde_agent.runs.run_folder import RunFolder
 from horde_agent.life.student import Student
 from horde_agent.life.telemetry import MspbeWatch
+from horde_agent.policies import Behaviour
+from horde_agent.runs import holdout, results
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.run_folder import RunFolder
 
 
 @dataclass

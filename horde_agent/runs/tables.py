@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.runs import holdout
-from horde_agent.runs import results
-from horde_agent.runs import curves as traces
-from horde_agent.measures.nmsre import NO_VARIANCE
-from horde_agent.record import read
-from horde_agent.runs.run import Run
-from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
 from horde_agent.life.student import Student
 from horde_agent.life.telemetry import Sample, sample, sound_demons
+from horde_agent.measures.nmsre import NO_VARIANCE
+from horde_agent.record import read
+from horde_agent.runs import curves as traces
+from horde_agent.runs import holdout, results
+from horde_agent.runs.run import Run
+from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder, write_csv, write_json
 
 
 def write_life(

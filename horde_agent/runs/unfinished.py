@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from horde_agent.runs import compiling
-from horde_agent.runs import results
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
+from horde_agent.life.student import Student, relearn
+from horde_agent.life.telemetry import Durations, Progress, Sampler
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read
+from horde_agent.runs import compiling, results
+from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
 from horde_agent.runs.run import Described, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, write_whole
-from horde_agent.life.student import Student, relearn
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.life.telemetry import Durations, Progress, Sampler
 
 
 def lacks(folder: RunFolder) -> list[Path]:

@@ -11,14 +11,14 @@ import gymnasium
 import numpy as np
 
 from horde_agent import questions
-from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.runs.jobs import warm_up
+from horde_agent.learning.rules import TRACE_RULES, W_RULES, LearnerConfig
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.policies import StickyRandom
-from horde_agent.learning.rules import TRACE_RULES, W_RULES, LearnerConfig
+from horde_agent.runs.jobs import warm_up
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
