@@ -106,17 +106,10 @@ class Job:
         return recorder
 
     def _feed(self) -> Feed:
-        """Open what the live page reads.
-
-        Raises:
-            BadInput: If there is no room.
-        """
+        """Open what the live page reads."""
         run, picture = self.run, self.env.unwrapped.metadata.get("picture")
         stop, total = self._stop_for_the_page, self.run.config.steps
-        try:
-            return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
-        except OSError as error:
-            raise BadInput(unwritable(run.folder.path, error)) from None
+        return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
 
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
@@ -136,6 +129,7 @@ class Job:
         """Let go of everything, for nothing is going to be lived."""
         self._body.close()
         self.life.close()
+        self.feed.close()
         self.recorder.close()
 
     def stop(self) -> None:
@@ -273,6 +267,7 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         Unwritten: If the tables could not be written.
     """
     run = job.run
+    job.feed.close()  # a reading is no life
     began = time.perf_counter()
     try:
         with job.recorder as recorder:

@@ -24,6 +24,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -138,6 +139,7 @@ class RunFolder:
         """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
         for file in (self.life, self.excursions, self.question_file, self.config):
             file.unlink(missing_ok=True)
+        shutil.rmtree(self.path / "live", ignore_errors=True)
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)

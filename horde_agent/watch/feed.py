@@ -48,7 +48,7 @@ def slot_dtype(n_inputs: int) -> np.dtype[Any]:
 
 
 class Feed:
-    """Writes what a page shows; an observer of a life.
+    """Writes what a page shows; an observer of a life. Where the disk takes no more, it ends, with one warning.
 
     Args:
         folder: The run's folder; `live/` is made in it.
@@ -59,9 +59,6 @@ class Feed:
         total: Steps to live, or None.
         ask_to_stop: Called once when a person asked on the page.
         clock: Seconds, of a monotonic clock.
-
-    Raises:
-        OSError: If the files cannot be made.
     """
 
     def __init__(
@@ -76,8 +73,6 @@ class Feed:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = folder / FOLDER
-        self.path.mkdir(exist_ok=True)
-        (self.path / "stop-asked").unlink(missing_ok=True)  # of an earlier life
         self._interface, self._picture, self._total = interface, dict(picture or {}), total
         self._ask_to_stop, self._clock = ask_to_stop, clock
         self._slot = np.zeros(1, slot_dtype(len(interface.channels)))
@@ -85,7 +80,12 @@ class Feed:
         self._row_at = self._status_at = self._measures_at = self._curve_at = -math.inf
         self._files: dict[str, BinaryIO] = {}
         self.is_off = False
-        self._describe(horde)
+        try:
+            self.path.mkdir(exist_ok=True)
+            (self.path / "stop-asked").unlink(missing_ok=True)  # of an earlier life
+            self._describe(horde)
+        except OSError as error:
+            self._give_up(error)
 
     def __call__(self, moment: Moment) -> None:
         """Observe a life: write what is due. A disk that takes no more ends the feed, with one warning.
@@ -142,8 +142,8 @@ class Feed:
         }
         for name, size in sizes.items():
             file = (self.path / name).open("w+b", buffering=0)
-            file.truncate(size)
             self._files[name] = file
+            file.truncate(size)
         self._files["ring.rec"].write(line)
         self._put("measures.f32", np.full(3 * len(questions), np.nan, np.float32).tobytes(), 0)
         facts = {
@@ -223,6 +223,8 @@ class Feed:
 
     def _give_up(self, error: OSError) -> None:
         self.is_off = True
+        for file in self._files.values():
+            file.close()
         _log.warning("the live page is told no more (%s); the life goes on", error.strerror or error)
 
 
