@@ -217,24 +217,25 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
         if page is not None:
             page.terminate()
         job.stop_body()
-        job.heed_second_ctrl_c()
+        job.obey_second_ctrl_c()
     _say(job.console, summary, _drawn(folder))
 
 
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
+    kernels = compiling.Compiling(console)
     with answered():
         env = _make_env(config)
         try:
             try_port(env, config)
-            with compiling.shown(console):
+            with kernels.shown():
                 run = make_run(env, config, folder)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals)
+            job = Job(run, env, console, signals, kernels)
         except BaseException:
             env.close()
             raise
@@ -298,10 +299,11 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         config.backend,
         config.port,
         env_id=config.env,
+        robot=config.robot,
         log=config.log,
         realtime=config.realtime,
         physics=config.physics,
-        apart=True,
+        in_process=True,
     )
 
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats, Integers
 
 _LARGEST = 1e300  # of a range's bounds, so that their difference is finite
 _OWN_KEYS = ("questions", "range")
@@ -90,7 +89,7 @@ class Feedback:
             raise ValueError(f"the predictions fed back must have shape {self.low.shape}, not {y.shape}")
         return np.asarray(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
 
-    def demons(self, names: Sequence[str]) -> NDArray[np.int64]:
+    def demons(self, names: Sequence[str]) -> Integers:
         """Return the places of the questions fed back among a Horde's `names`, shape (n,).
 
         Raises:

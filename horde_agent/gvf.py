@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.policies import Policy, is_policy, real_number, whole_number
+from horde_agent.types import Tiles
 
-Tiles = NDArray[np.int64]
 StateFunction = Callable[[NDArray[Any], Tiles], float]
 
 

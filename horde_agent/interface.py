@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from horde_agent.feedback import Feedback
 from horde_agent.gvf import GVF, named
 from horde_agent.tiles import TileCoder
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Bools, Floats, Tiles
 
 _NOT_ONE = (
     "an interface is that of one Gymnasium environment, not of a {}: a Horde has one stream of experience, so make one "
@@ -67,7 +65,7 @@ class Scaler:
         return np.clip(np.where(bounded, linear, 0.5 + np.arctan(x / self.spread) / math.pi), 0.0, 1.0)
 
     @property
-    def bounded(self) -> NDArray[np.bool_]:
+    def bounded(self) -> Bools:
         """Which channels have two finite bounds, shape (n_inputs,)."""
         return np.asarray(
             (np.abs(self.low) < _UNBOUNDED_FROM) & (np.abs(self.high) < _UNBOUNDED_FROM) & (self.high > self.low)
@@ -129,7 +127,7 @@ class Interface:
 
     @property
     def sensors(self) -> tuple[int, ...]:
-        """Indices of the channels that questions are asked about."""
+        """Integers of the channels that questions are asked about."""
         return tuple(i for i, channel in enumerate(self.channels) if channel.is_sensor)
 
     def index(self, name: str) -> int:

@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.kernels.policies import gibbs_probabilities
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Floats, Integers, Tiles
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
 _SUM_TOLERANCE = 1e-6
@@ -143,7 +141,7 @@ class ConstantAction:
             raise ValueError(f"action must be in 0..{self.n_actions - 1}, not {self.action}")
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Return 1 for the action and 0 for the others."""
+        """Return 1 for the action and 0 for the others, shape (n_actions,)."""
         out = np.zeros(self.n_actions)
         out[self.action] = 1.0
         return out
@@ -159,7 +157,7 @@ class Uniform:
         object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Return 1 / n_actions for each action."""
+        """Return 1 / n_actions for each action, shape (n_actions,)."""
         return np.full(self.n_actions, 1.0 / self.n_actions)
 
 
@@ -170,7 +168,7 @@ class Behaviour:
     n_actions: int = 0
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Raise: only the behaviour policy itself knows.
+        """Raise, whatever the shape of what it is shown: only the behaviour policy itself knows.
 
         Raises:
             TypeError: Always.
@@ -199,7 +197,7 @@ class PolicyFunction:
             raise ValueError(f"function must be callable with (observation, tiles), not {self.function!r}")
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
-        """Return what the function gives; a Horde checks it."""
+        """Return what the function gives, shape (n_actions,); a Horde checks it."""
         return np.asarray(self.function(observation, tiles), dtype=np.float64)
 
 
@@ -221,12 +219,10 @@ class Gibbs:
 
     n_actions: int
     n_features: int
-    index: NDArray[np.int64]
+    index: Integers
     value: Floats
     # Features, actions and values, by feature: made when first asked for, since many policies are only ever indexed.
-    _by_feature: tuple[NDArray[np.int64], NDArray[np.int64], Floats] | None = field(
-        init=False, repr=False, default=None
-    )
+    _by_feature: tuple[Integers, Integers, Floats] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)
@@ -299,7 +295,10 @@ class StickyRandom:
         observation: NDArray[Any] | None = None,  # noqa: ARG002  it looks at nothing, so it can be asked without
         tiles: Tiles | None = None,  # noqa: ARG002
     ) -> tuple[int, float]:
-        """Draw the next action, remember it, and return it with the probability that it had."""
+        """Draw the next action, remember it, and return it with the probability that it had.
+
+        It looks at nothing: not at `observation`, shape (n_channels,), nor at `tiles`, shape (n_active,).
+        """
         last = self.last_action
         if last is not None and rng.random() < self.repeat:
             return last, self._other + self.repeat
@@ -354,6 +353,11 @@ class Follow:
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
         """Draw an action from the policy's probabilities in this state, and return it with its own.
+
+        Args:
+            rng: Where chance comes from.
+            observation: In the environment's own units, shape (n_channels,).
+            tiles: Its active features, shape (n_active,).
 
         Raises:
             ValueError: If the policy gives no probabilities.

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Tiles
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 
@@ -160,14 +158,6 @@ class TileCoder:
         if self._has_bias:
             out[-1] = self.n_features - 1
         return out
-
-
-def switched_tiles(before: Tiles, after: Tiles) -> tuple[Tiles, Tiles]:
-    """Return the features that went on between two lists of active tiles, and those that went off."""
-    balance = np.zeros(1 + max(before.max(initial=0), after.max(initial=0)), dtype=np.int64)
-    gained, lost = np.empty_like(after), np.empty_like(before)
-    n_gained, n_lost = kernels.switched(before, after, balance, gained, lost)
-    return gained[:n_gained], lost[:n_lost]
 
 
 def _numbered(tables: Sequence[object]) -> list[str]:

@@ -87,3 +87,6 @@ gymnasium.register(id="CritterbotReplay-v0", entry_point="horde_env.make:make_re
 gymnasium.register(id="CritterbotSerial-v0", entry_point="horde_env.make:make_serial_env", nondeterministic=True)
 gymnasium.register(id="CritterbotDrops-v0", entry_point="horde_env.make:make_drops_env", nondeterministic=True)
 gymnasium.register(id="CritterbotEmulated-v0", entry_point="horde_env.make:make_emulated_env")
+gymnasium.register(id="CreatePen-v0", entry_point="horde_env.make:make_create_env")
+gymnasium.register(id="CreateSerial-v0", entry_point="horde_env.make:make_create_serial_env", nondeterministic=True)
+gymnasium.register(id="CreateEmulated-v0", entry_point="horde_env.make:make_create_emulated_env")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from horde_env.backend import Floats
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,7 +77,7 @@ EDGE = 1e-9  # a reading on the edge of its range may round past it by one ulp; 
 
 
 @kernel
-def scale_to_unit(values: NDArray[np.float64], low: NDArray[np.float64], span: NDArray[np.float64], out: Any) -> int:
+def scale_to_unit(values: Floats, low: Floats, span: Floats, out: Any) -> int:
     """Write (values - low) / span into `out`, float32, clipped to [0, 1]; return how many readings were clipped.
 
     Once per step from SI values to the unit interval: six passes of NumPy cost a tenth of a step. A reading that is not

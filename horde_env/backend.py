@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Observation = NDArray[np.float32]
+"""The kinds of arrays, named once; their shapes stand in docstrings."""
 
 
 @dataclass(frozen=True, slots=True)

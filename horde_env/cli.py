@@ -15,6 +15,7 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, cast
 
@@ -36,6 +37,7 @@ from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.folders import ROBOT
 from horde_env.hardware.settings import PARITIES
+from horde_env.robot import ROBOTS
 
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
@@ -89,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
     emulate = commands.add_parser("emulate", help="play a robot on a pseudo terminal: the same bytes as the real one")
     add = emulate.add_argument
+    add("--robot", choices=ROBOTS, default=ROBOT, help="which robot to play")
     add("--tcp", metavar="ADDRESS", help="the serial line's bytes over TCP too: HOST:PORT or PORT")
     add("--drops", metavar="ADDRESS", nargs="?", const="", help="drops over TCP too; port 2330 if bare")
     add("--speed", type=float, default=1.0, metavar="X", help="robot seconds per second")
@@ -120,8 +123,8 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
+    from horde_env.commands.anatomy import Verdict
     from horde_env.commands.check import Check
-    from horde_env.commands.verdicts import Verdict
 
     with answered():
         target = target_of(words)
@@ -137,7 +140,7 @@ def _check(words: argparse.Namespace) -> int:
     said = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
     print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {said}")
     if words.save:
-        _save(target, check.signs, check.ranges)
+        _save(target, check.signs, check.ranges, check.is_swapped)
     return UNWELL if counts[Verdict.FAIL] else WELL
 
 
@@ -159,7 +162,9 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
     return ask
 
 
-def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, float]]) -> None:
+def _save(
+    target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, float]], is_swapped: bool = False
+) -> None:
     """Write the robot's file; what was measured was put right by the signs of the file before, which go into it."""
     if not ranges:
         print("nothing was measured, so nothing is saved")
@@ -167,7 +172,7 @@ def _save(target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, 
     file = target.file
     path = robot_file.default_path(target.robot)
     signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in signs.items()}
-    kept = robot_file.RobotFile(file.backend, file.port, file.parity, file.baudrate, signs, ranges)
+    kept = replace(file, signs=signs, ranges=ranges, swapped_encoders=file.swapped_encoders != is_swapped)
     robot_file.save(kept, path)
     print(f"saved in {path}")
 
@@ -226,6 +231,7 @@ def _emulate(words: argparse.Namespace) -> int:
             counts = serve(
                 tcp=words.tcp,
                 drops=words.drops,
+                kind=words.robot,
                 speed=words.speed,
                 faults=words.faults,
                 seed=words.seed,

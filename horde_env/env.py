@@ -12,13 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame, counted_with
+from horde_env.backend import Backend, Floats, Frame, Observation, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable, DockStay
-from horde_env.drives.manoeuvre import CentringDrive
+from horde_env.drives.charging import RECORD_S, BatteryGauge, Chargeable
+from horde_env.drives.kinds import Stay, drives_of
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.robot import Floats, Observation, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.spaces import (
     MANOEUVRES,
@@ -57,7 +57,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     A step sends its request at once, lets one period pass, and takes the newest frame. Observations are Box(0, 1)
     float32 of shape (n_channels,), scaled by the robot's specified ranges; readings outside are clipped and counted.
     Actions are Discrete(5) by name, or with `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request
-    (forward, left, counter-clockwise).
+    (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
     (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, where the robot
@@ -111,11 +111,17 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
+        can_be_drawn = "outline_m" in self.robot.body
+        if render_mode is not None and not can_be_drawn:
+            raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
+        modes = modes if can_be_drawn else []
         notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
-        can_do = [name for name in MANOEUVRES if name != "dock" or isinstance(backend, Chargeable)]
+        self._drives = drives_of(backend, self.robot)
+        can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
+        can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
@@ -128,7 +134,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.fault: BackendLost | None = None
         self._gauge = BatteryGauge(self.robot)
         self._obedience = Obedience(self.robot, is_asked=getattr(backend, "takes_requests", True))
-        self._stay: DockStay | None = None
+        self._stay: Stay | None = None
         self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
@@ -167,13 +173,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        arrival, told = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
+        arrival, drive = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
         if manoeuvre == "centre":
-            arrival, told = self._centre(arrival)
+            arrival, drive = self._centre(arrival)
         elif manoeuvre == "dock":
-            arrival, told = self._dock(arrival, charge_s)
+            arrival, drive = self._dock(arrival, charge_s)
         self._show()
-        return self._observation, self._info(arrival) | {"gap": 1, **told}
+        return self._observation, self._info(arrival) | {"gap": 1, **drive}
 
     def end_manoeuvre(self) -> None:
         """Ask a drive, or a stay at the dock, that is under way in `reset` to end early; safe in a signal handler."""
@@ -254,7 +260,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._gauge.forget()
         self._obedience.forget()
         # The first of each compiles, or makes a table: not within a period.
-        CentringDrive(self.robot, self.pen.side_m)
+        if self._drives.centring is not None:
+            self._drives.centring(self.robot, self.pen.side_m)
         self.robot.scale(self.robot.low)
         self.clock.start()
         frame = self.backend.reset(self.np_random)
@@ -263,7 +270,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
         """Drive to the middle; return the last arrival and what info tells of the drive."""
-        drive = CentringDrive(self.robot, self.pen.side_m)
+        if self._drives.centring is None:
+            return arrival, {"manoeuvre_steps": 0}
+        drive = self._drives.centring(self.robot, self.pen.side_m)
         while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
             if self._is_asked_to_end:
                 break
@@ -274,7 +283,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _dock(self, arrival: Arrival, charge_s: float) -> tuple[Arrival, dict[str, int]]:
         """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
-        stay = self._stay = DockStay(self.robot, self.backend, charge_s)
+        assert self._drives.stay is not None
+        stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
         thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
         _log.warning("the robot drives to its dock: %s", self._gauge.finding)
         try:

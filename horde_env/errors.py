@@ -33,15 +33,25 @@ class EmergencyStop(BackendUnavailable):
         self.reason, self.path = reason, path
 
 
-class BackendLost(HordeEnvError):
-    """The robot stopped answering; `refusal` says why the last attempt to reach it again failed."""
+STOPS_BY_ITSELF = "The robot stops by itself 0.5 s after the last command that reached it."
 
-    def __init__(self, port: str, silent_s: float, limit_s: float, last_frame: int, refusal: str = "") -> None:
+
+class BackendLost(HordeEnvError):
+    """The robot stopped answering; `refusal` says why reaching it again failed, `stops` what then stops its wheels."""
+
+    def __init__(
+        self,
+        port: str,
+        silent_s: float,
+        limit_s: float,
+        last_frame: int,
+        refusal: str = "",
+        stops: str = STOPS_BY_ITSELF,
+    ) -> None:
         tried = f" Reaching it again failed: {refusal}" if refusal else ""
         super().__init__(
             f"no frame from {port} for {silent_s:.1f} s (limit {limit_s:.1f} s); the last good one was number "
-            f"{last_frame}.{tried} The robot stops by itself 0.5 s after the last command that reached it. Look at the "
-            f"cable and at the robot's switch, then start again."
+            f"{last_frame}.{tried} {stops} Look at the cable and at the robot's switch, then start again."
         )
         self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
 from horde_env.env import PenEnv
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import RobotSpec, create2, critterbot
 
 if TYPE_CHECKING:
-    from horde_env.hardware.backend import SerialBody
+    from horde_env.hardware.backend import PhysicalBody
     from horde_env.hardware.latch import EmergencyLatch
     from horde_env.hardware.robot_file import RobotFile
     from horde_env.hardware.settings import LinkSettings, PortConfig
@@ -186,6 +187,113 @@ def make_emulated_env(
     return PenEnv(body, body.clock, spec=body.spec, pen=body.pen, **kwargs)
 
 
+def make_create_env(
+    *, realtime: bool = False, battery_scale: float = 1.0, layout: str | Path | None = None, **kwargs: Any
+) -> PenEnv:
+    """Return the Create 2 in its simulated room ("CreatePen-v0").
+
+    Args:
+        realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
+        battery_scale: Capacity of the battery, a share of the robot's own (four hours of wandering).
+        layout: The room's file; `assets/room.toml` when None.
+        **kwargs: action_type, render_mode and task of `PenEnv`.
+
+    Raises:
+        ValueError: If an argument is out of range or unknown, or the layout is wrong.
+    """
+    from horde_env.robots.create2.room import load_room
+    from horde_env.robots.create2.simulated import SimulatedCreate
+
+    spec = create2()
+    body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale)
+    return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
+
+
+def make_create_serial_env(
+    *,
+    port: str | None = None,
+    baudrate: int | None = None,
+    robot: str = "create2",
+    signs: Mapping[str, int] | None = None,
+    latch: EmergencyLatch | None = None,
+    settings: LinkSettings | None = None,
+    guarded: bool = True,
+    **kwargs: Any,
+) -> PenEnv:
+    """Return the real Create 2 at the end of a serial line ("CreateSerial-v0"). It is opened by the first reset.
+
+    Args:
+        port: A device ("/dev/serial/by-id/...") or "socket://HOST:PORT"; that of the robot's file when None.
+        baudrate: Bits per second; 115200 unless the robot's file says otherwise.
+        robot: Name of the robot.
+        signs: Channel -> -1 where its readings run against the specification; those of its file when None.
+        latch: The emergency stop; the robot's own when None.
+        settings: How long commands are held and reconnection is tried.
+        guarded: Let a guardian process own the port, which stops a robot that its program has left.
+        **kwargs: action_type, render_mode and task of `PenEnv`.
+
+    Raises:
+        ValueError: If an argument is out of range or unknown.
+    """
+    from horde_env.hardware import robot_file
+    from horde_env.hardware.latch import EmergencyLatch, default_path
+    from horde_env.hardware.settings import PortConfig
+    from horde_env.robots.create2.body import CreateBody
+    from horde_env.robots.create2.guarded import connect_guarded
+
+    file = robot_file.known(robot, create2())
+    config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, "none")
+    body: dict[str, Any] = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
+    body["swapped_encoders"] = file.swapped_encoders
+    if guarded:
+        watched = EmergencyLatch(default_path(robot)) if latch is None else latch
+        body["connect"] = partial(connect_guarded, emergency=str(watched.path))
+    return _physical_env(CreateBody, config, robot, body, kwargs, create2())
+
+
+def make_create_emulated_env(
+    *,
+    realtime: bool = False,
+    speed: float = 1.0,
+    faults: str = "",
+    seed: int = 0,
+    battery_scale: float = 1.0,
+    layout: str | Path | None = None,
+    latch: EmergencyLatch | None = None,
+    settings: LinkSettings | None = None,
+    **kwargs: Any,
+) -> PenEnv:
+    """Return an emulated Create 2, reached as the real one is ("CreateEmulated-v0"): its bytes, a real port.
+
+    Args:
+        realtime: Let 0.1 s pass per step, with the robot in a thread of its own; else as fast as the machine can.
+        speed: As `realtime`, so many times as fast.
+        faults: Rates per second of faults, as "loss=0.5,lift=0.01".
+        seed: Of the faults and of the noise, beside the seed of `reset`.
+        battery_scale: Capacity of the battery, a share of the robot's own.
+        layout: The room's file; `assets/room.toml` when None.
+        latch: An emergency stop; none when None.
+        settings: How long commands are held and reconnection is tried.
+        **kwargs: action_type, render_mode and task of `PenEnv`.
+
+    Raises:
+        ValueError: If an argument is out of range or unknown.
+    """
+    from horde_env.robots.create2.emulated import EmulatedCreate
+    from horde_env.robots.create2.room import load_room
+
+    body = EmulatedCreate(
+        room=load_room(layout),
+        speed=speed if realtime or speed != 1.0 else None,
+        faults=faults,
+        seed=seed,
+        battery_scale=battery_scale,
+        settings=settings,
+        latch=latch,
+    )
+    return PenEnv(body, body.clock, spec=body.spec, **kwargs)
+
+
 def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str:
     """Return where a robot is: what was said, else what its file says of this backend."""
     port = port or (file.port if file.backend == backend else "")
@@ -198,11 +306,16 @@ def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str
 
 
 def _physical_env(
-    kind: type[SerialBody], config: PortConfig, robot: str, body: dict[str, Any], kwargs: dict[str, Any]
+    kind: type[PhysicalBody],
+    config: PortConfig,
+    robot: str,
+    body: dict[str, Any],
+    kwargs: dict[str, Any],
+    spec: RobotSpec | None = None,
 ) -> PenEnv:
     from horde_env.hardware.latch import EmergencyLatch, default_path
 
-    spec = critterbot()
+    spec = spec or critterbot()
     clock = RealTimeClock(spec.period_s)
     body["latch"] = body["latch"] or EmergencyLatch(default_path(robot))
     return PenEnv(kind(config, clock, spec, **body), clock, spec=spec, **kwargs)

@@ -22,9 +22,9 @@ from typing import NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.backend import Frame
+from horde_env.backend import Floats, Frame, Ints
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 
 GAP_S = 0.05  # packets further apart than this lost something between them
 IR_DISTANCE_SCALE = 4.0  # 8 bits of the log -> 10 bits of the wire
@@ -73,7 +73,7 @@ class Log(NamedTuple):
     """
 
     columns: dict[str, Floats]
-    n_broken: NDArray[np.int64]
+    n_broken: Ints
     n_broken_last: int
     is_torn: bool
 
@@ -88,7 +88,7 @@ class Steps(NamedTuple):
         stale: True where no packet came since the step before.
     """
 
-    packet: NDArray[np.int64]
+    packet: Ints
     age_s: Floats
     gap: NDArray[np.bool_]
     stale: NDArray[np.bool_]

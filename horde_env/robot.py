@@ -1,7 +1,7 @@
-"""RobotSpec: every channel of the robot with its name, group, unit and ranges, its actions and its geometry.
+"""RobotSpec: every channel of a robot with its name, group, unit and ranges, its actions and its geometry.
 
-The numbers live in `assets/critterbot.toml`; this file only gives them shape. Raw units are the wire's integers:
-they are data here and are used by the simulator (to quantise) and by `hardware/` alone.
+The numbers live in `assets/NAME.toml`; this file only gives them shape. Raw units are the wire's integers: they are
+data here and are used by the simulators (to quantise) and by what speaks to the robot alone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Observation = NDArray[np.float32]
+from horde_env.backend import Floats, Observation
 
 
 def asset(name: str) -> Path:
@@ -46,8 +45,8 @@ class Channel:
         raw_low, raw_high: Range of the wire's integer, inclusive.
         low, high: The specified SI range, which becomes 0..1.
         angle_rad: Direction of the sensor, counter-clockwise from forward; nan where it has none.
-        aggregate: How the packets of a step become one value: "newest", or "mean2" of the last two.
-        is_sensor: True for the paper's 53 sensors, False for the robot's report of its own command.
+        aggregate: How the packets of a step become one value: "newest", "mean2" of the last two, or "any" of all.
+        is_sensor: True for what is predicted, False for the robot's report of its own command or state.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Channel:
     low: float
     high: float
     angle_rad: float
-    aggregate: Literal["newest", "mean2"]
+    aggregate: Literal["newest", "mean2", "any"]
     is_sensor: bool
 
 
@@ -80,9 +79,11 @@ class RobotSpec:
         actions: The discrete actions in their order.
         period_s: Duration of one step, in seconds.
         packet_period_s: Time between two sensor packets of the body, in seconds.
-        largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,).
+        largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,); 0 along an axis it cannot move in.
+        axes: The axes it can move along, among 0 (x), 1 (y) and 2 (yaw): those of `last_request`.
         low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape (n_channels,).
-        drive, body: The tables of the same name in the TOML file.
+        is_mean, is_any: Which channels are aggregated so, shape (n_channels,).
+        drive, body, battery: The tables of the same name in the TOML file; the last may be missing.
         tile_layout: Text of the robot's tile layout.
     """
 
@@ -94,11 +95,15 @@ class RobotSpec:
         self.actions = tuple(Action(a["name"], tuple(map(float, a["request"]))) for a in table["action"])  # type: ignore[arg-type]
         self.drive: dict[str, Any] = table["drive"]
         self.body: dict[str, Any] = table["body"]
+        self.battery: dict[str, Any] = table.get("battery", {})
         self.largest_request = np.array(self.drive["largest_request"], dtype=np.float64)
+        self.axes = np.flatnonzero(self.largest_request)
         self.requests = np.array([a.request for a in self.actions])
         self.tile_layout = tile_layout
         self._groups = {group["name"]: group for group in table["group"]}
         self._index = {channel.name: i for i, channel in enumerate(self.channels)}
+        self.is_mean = np.array([channel.aggregate == "mean2" for channel in self.channels])
+        self.is_any = np.array([channel.aggregate == "any" for channel in self.channels])
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
         self._span = self.high - self.low
@@ -114,12 +119,12 @@ class RobotSpec:
 
     @property
     def n_channels(self) -> int:
-        """Length of an observation (57)."""
+        """Length of an observation (57 for the Critterbot)."""
         return len(self.channels)
 
     @property
     def n_sensors(self) -> int:
-        """Number of prediction targets (53)."""
+        """Number of prediction targets (53 for the Critterbot)."""
         return sum(channel.is_sensor for channel in self.channels)
 
     def index(self, name: str) -> int:
@@ -162,6 +167,10 @@ class RobotSpec:
     def angles(self, group: str) -> Floats:
         """Return a group's sensor directions, radians counter-clockwise from forward, shape (n,)."""
         return np.array([channel.angle_rad for channel in self.channels[self.group(group)]])
+
+    def shares(self, request: Floats) -> Floats:
+        """Return a request (m/s, m/s, rad/s) as `last_request` holds it: shares of the largest one, shape (n_axes,)."""
+        return np.asarray(np.asarray(request, dtype=np.float64)[self.axes] / self.largest_request[self.axes])
 
     def to_si(self, raw: Floats) -> Floats:
         """Convert the wire's integers, shape (n_channels,), to SI values."""
@@ -221,8 +230,27 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
     ]
 
 
+ROBOTS = ("critterbot", "create2")
+
+
 @cache
+def spec_of(name: str) -> RobotSpec:
+    """Return the robot that `assets/NAME.toml` and `assets/layouts/NAME.toml` describe.
+
+    Raises:
+        ValueError: If there is no such robot.
+    """
+    if name not in ROBOTS:
+        raise ValueError(f"unknown robot {name!r}; there are {', '.join(ROBOTS)}")
+    table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
+    return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
+
+
 def critterbot() -> RobotSpec:
     """Return the Critterbot of White, Modayil & Sutton (2012): 53 sensors, 57 channels, five actions."""
-    table = tomllib.loads(asset("critterbot.toml").read_text(encoding="utf-8"))
-    return RobotSpec(table, asset("layouts/critterbot.toml").read_text(encoding="utf-8"))
+    return spec_of("critterbot")
+
+
+def create2() -> RobotSpec:
+    """Return the iRobot Create 2, or Roomba 500 to 900: 50 sensors, 55 channels, five actions."""
+    return spec_of("create2")

@@ -9,18 +9,20 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
+from horde_env.backend import Floats
 from horde_env.drives.charging import CHARGE_LIMIT_S
-from horde_env.robot import Floats, RobotSpec
+from horde_env.robot import RobotSpec
 from horde_env.sim.pen import Pen
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
+NUMBERS = ("no", "one", "two", "three")
 MANOEUVRES = ("centre", "dock", "stay")
 OPTIONS = ("manoeuvre", "charge_s")
 
 
 def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
-    """Return Discrete(n_actions), or Box(-1, 1, (3,)) for "velocity": shares of the largest request.
+    """Return Discrete(n_actions), or Box(-1, 1, (n_axes,)) for "velocity": shares of the largest request.
 
     Raises:
         ValueError: If `action_type` is neither.
@@ -28,7 +30,7 @@ def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
     if action_type == "discrete":
         return spaces.Discrete(len(spec.actions))
     if action_type == "velocity":
-        return spaces.Box(-1.0, 1.0, (len(AXES),), np.float32)
+        return spaces.Box(-1.0, 1.0, (len(spec.axes),), np.float32)
     raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
 
 
@@ -52,19 +54,23 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
 
 
 def velocity_request(action: Any, largest: Floats) -> Floats:
-    """Return the request (m/s, m/s, rad/s) of three shares of the largest one.
+    """Return the request (m/s, m/s, rad/s) of shares of the largest one, along the axes in which there is one.
 
     Raises:
-        ValueError: If `action` is not three numbers in [-1, 1].
+        ValueError: If `action` is not so many numbers in [-1, 1].
     """
+    axes = np.flatnonzero(largest)
     try:
         shares = np.asarray(action, dtype=np.float64)
     except (TypeError, ValueError):
-        shares = np.full(3, np.nan)
+        shares = np.full(axes.size, np.nan)
     # Written so that NaN fails it.
-    if shares.shape != largest.shape or not (np.abs(shares) <= 1.0).all():
-        raise ValueError(f"action must be three shares of the largest request in [-1, 1], not {action!r}")
-    return np.asarray(shares * largest)
+    if shares.shape != axes.shape or not (np.abs(shares) <= 1.0).all():
+        number = NUMBERS[axes.size]
+        raise ValueError(f"action must be {number} shares of the largest request in [-1, 1], not {action!r}")
+    request = np.zeros(largest.size)
+    request[axes] = shares * largest[axes]
+    return request
 
 
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
@@ -116,7 +122,9 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
         "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
-        "actions": [action.name for action in spec.actions] if action_type == "discrete" else list(AXES),
+        "actions": [action.name for action in spec.actions]
+        if action_type == "discrete"
+        else [AXES[i] for i in spec.axes],
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
     }

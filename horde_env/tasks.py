@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horde_env.robot import Floats, Observation, RobotSpec
+from horde_env.backend import Floats, Observation
+from horde_env.robot import RobotSpec
 
 Task = Callable[[Observation, Floats, Observation, RobotSpec], float]
 

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 
 INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
 
@@ -107,7 +107,7 @@ class BackendContract(ABC):
                 assert np.array_equal(request, asked)
                 if self.obeys:
                     share = frame.values[spec.group("last_request")]
-                    assert np.allclose(share, asked / spec.largest_request, atol=0.05)
+                    assert np.allclose(share, spec.shares(asked), atol=0.05)
 
     def test_the_same_seed_gives_the_same_frames(self) -> None:
         """On two bodies, and on one body reset twice."""

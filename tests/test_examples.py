@@ -16,6 +16,7 @@ SAYS = {
     "any_env.py": "steps standing, at random",
     "wall_follower.py": "nearness on the left, if it followed the wall",
     "epsilon_greedy.py": "while it took what promised the most room",
+    "own_robot.py": "promises kept, and 45 demons learned of it",
     "train_ppo.py": "transitions learned by 795 demons; 0 set aside",
 }
 

@@ -39,6 +39,8 @@ def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -
     names = zipfile.ZipFile(wheel).namelist()
     assert {"horde_env/assets/critterbot.toml", "horde_env/assets/layouts/critterbot.toml"} <= set(names)
     assert {"horde_env/py.typed", "horde_agent/py.typed"} <= set(names)
+    modules = [path for package in ("horde_env", "horde_agent") for path in (ROOT / package).rglob("*.py")]
+    assert {path.relative_to(ROOT).as_posix() for path in modules} <= set(names)
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"horde_env", "horde_agent"}
 
 

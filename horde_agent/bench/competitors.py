@@ -11,11 +11,11 @@ from horde_agent.bench.dense import DenseFused
 from horde_agent.bench.measure import Step
 from horde_agent.bench.numpy_horde import FeatureMajor, LearnerMajor, OwnTraces
 from horde_agent.bench.workload import N_SENSORS, Stream
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, Mode
 from horde_agent.learning.rules import LearnerConfig
-from horde_agent.learning.signals import PolicyTable
-from horde_agent.learning.span import SpanGTD
+from horde_agent.learning.signals import SignalMaker
+from horde_agent.learning.span import SpanEngine
 
 LAMBDA, STEP_SIZE, RATIO = 0.9, 0.1, 0.001  # the first and the last two over the active features make alpha and alpha_w
 DTypes = Literal["float32", "float64"]
@@ -47,7 +47,7 @@ class Learning:
     def numbers_kept(self, first: int, n_steps: int) -> float:
         """Return how many numbers of its past a demon's step looks at, mean over `n_steps` more steps from `first`."""
         engine, found = self.horde._engine, []
-        assert isinstance(engine, SpanGTD)
+        assert isinstance(engine, SpanEngine)
         for t in range(first, first + n_steps):
             self(t)
             found.append(engine.n_numbers_kept)
@@ -57,14 +57,17 @@ class Learning:
 def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
     """Return rho of each distinct policy at every step, float32, shape (n_steps, n_policies)."""
     policies = list(dict.fromkeys(q.target_policy for q in questions))
-    table = PolicyTable(policies, stream.n_features)
-    return np.array(
-        [
-            table.ratios(int(stream.actions[t]), float(stream.probabilities[t]), stream.sensors[t], stream.tiles[t])
-            for t in range(n_steps)
-        ],
-        dtype=np.float32,
+    few = [GVF(f"{i}", policy, Channel(0), 0.0) for i, policy in enumerate(policies)]
+    maker = SignalMaker(
+        few, np.zeros(len(few), dtype=np.int64), stream.n_features, stream.n_active, np.dtype(np.float32)
     )
+    found = np.empty((n_steps, len(policies)), dtype=np.float32)
+    for t in range(n_steps):
+        before, after = ((stream.sensors[k].astype(np.float64), stream.tiles[k]) for k in (t, t + 1))
+        how = int(stream.actions[t]), float(stream.probabilities[t])
+        maker.make(*how, before, after, lambda *_: 0.0, terminated=False)
+        found[t] = maker.signals.rho_t
+    return found
 
 
 def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int, dtype: DTypes) -> dict[str, Step]:

@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import parallel_kernel
-
-Reals = NDArray[Any]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Reals, Tiles
 
 # The sum e.w in one pass needs another order of its terms than was written, or it would not be a sum of vectors.
 _fused: Any = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
@@ -46,7 +43,17 @@ class DenseRates(NamedTuple):
 def dense_one(
     i: int, state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals
 ) -> None:
-    """Let demon `i` learn from one transition; the active features' own part is added after the pass."""
+    """Let demon `i` learn from one transition; the active features' own part is added after the pass.
+
+    Args:
+        i: The demon.
+        state: Of all demons; changed in place.
+        rates: Step sizes, trace decay, and the time constant of the estimate.
+        tiles_t: Active features of the state left, shape (n_active,).
+        tiles_tp1: Of the state reached, shape (n_active,).
+        rho: pi(a)/b(a) of each demon, shape (n_demons,).
+        c: Cumulant of each demon, shape (n_demons,), float32.
+    """
     theta, w, e = state.theta[i], state.w[i], state.e[i]
     v_tp1, q = np.float32(0.0), np.float32(0.0)
     for k in range(tiles_t.shape[0]):
@@ -78,7 +85,7 @@ def dense_one(
 
 @parallel_kernel  # type: ignore[untyped-decorator]
 def dense_step(state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
-    """Let every demon learn from one transition."""
+    """Let every demon learn from one transition; the shapes are those of `dense_one`."""
     for i in prange(rho.shape[0]):
         dense_one(i, state, rates, tiles_t, tiles_tp1, rho, c)
 
@@ -94,6 +101,16 @@ class DenseFused:
         self.rates = DenseRates(np.float32(alpha), np.float32(alpha_w), np.float32(lam), np.float32(10_000.0))
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition; rho and c are per demon, float32. Returns the predictions at tiles_tp1."""
+        """Learn from one transition.
+
+        Args:
+            tiles_t: Active features of the state left, shape (n_active,).
+            tiles_tp1: Of the state reached, shape (n_active,).
+            rho: pi(a)/b(a) of each demon, shape (n_demons,), float32.
+            c: Cumulant of each demon, shape (n_demons,), float32.
+
+        Returns:
+            Predictions at tiles_tp1, shape (n_demons,).
+        """
         dense_step(self.state, self.rates, tiles_t, tiles_tp1, rho, c)
         return self.state.v.copy()

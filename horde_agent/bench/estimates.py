@@ -1,30 +1,24 @@
 """What the online estimates of the MSPBE cost: with and without them, by turns, in one run.
 
-The vector estimate can be switched off. The scalar one is a filter of numbers that a step has at hand. In the span
-engine it is a line of the lanes' step (`kernels/lanes.py`): the step is compiled once more with that line left out, and
-both run over the same numbers by turns. In the plain engine it is a line of a loop (`kernels/gtd.py`), timed by itself.
+The vector estimate can be switched off. The scalar one is a filter of numbers that a step has at hand, one line of each
+engine's step. That line is timed by itself, where it has to fetch these numbers first: it costs at most so much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.bench import workload
 from horde_agent.bench.competitors import Learning
 from horde_agent.bench.measure import MODERATE, THOROUGH, measure, timed
 from horde_agent.bench.sections import Bench
 from horde_agent.gvf import GVF
-from horde_agent.kernels import lanes, vectors
+from horde_agent.types import Reals
 
-Reals = NDArray[Any]
-
-_LANES, _WIDTH = 1_024, 128
+_DEMONS = 1_024
 _ROUNDS, _TURNS = 500, 40
 
 
@@ -38,23 +32,6 @@ class Cost(NamedTuple):
     def share(self) -> float:
         """What it adds, as a share of the step without it."""
         return self.with_it / self.without - 1.0
-
-
-class _Without:
-    """Lanes whose scalar estimate is neither read nor written."""
-
-    def __init__(self, at: Any) -> None:
-        self._at = at
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._at, name)
-
-    def __getitem__(self, row: int) -> Any:
-        return self._at[lanes.V if row == lanes.S else row]  # what is made of it goes nowhere, and is not compiled
-
-    def __setitem__(self, row: int, number: Any) -> None:
-        if row != lanes.S:
-            self._at[row] = number
 
 
 def estimates(bench: Bench) -> dict[str, Cost]:
@@ -72,7 +49,7 @@ def estimates(bench: Bench) -> dict[str, Cost]:
     times = measure(hordes, MODERATE)
     for name, engine, added in (
         ("scalar, 1,000 Gibbs policies", "span", scalar_ms(len(w2))),
-        ("scalar, 795 questions, plain engine", "plain", plain_scalar_ms(len(w1))),
+        ("scalar, 795 questions, plain engine", "plain", scalar_ms(len(w1))),
     ):
         found[name] = Cost(times[engine].mean - added, times[engine].mean)
     return found
@@ -87,59 +64,22 @@ def _vector(questions: list[GVF], stream: workload.Stream, **config: Any) -> Cos
     return Cost(times["without"].mean, times["with"].mean)
 
 
-# ---- the line of the lanes' step ------------------------------------------------------------------------------------
+# ---- the scalar estimate's filter ------------------------------------------------------------------------------------
 
 
-def scalar_ms(n_demons: int) -> float:
-    """Return the milliseconds that the scalar estimate adds to a step of so many demons, on one thread."""
-    whole, less = (steps_of_lanes(is_left_out=left_out) for left_out in (False, True))
-    took = [[_taken_s(step) for step in (whole, less)] for _ in range(_TURNS)]
-    quickest = np.min(took, axis=0)  # the two differ by less than the neighbours disturb
-    return 1e3 * float(quickest[0] - quickest[1]) / (_ROUNDS * _LANES) * n_demons
+def scalar_ms(n_demons: int, dtype: type[np.floating] = np.float32) -> float:
+    """Return the milliseconds that s += (delta (e.w) - s) / tau takes for so many demons by itself, on one thread."""
+    s, delta, e_w = (np.random.default_rng(k).uniform(0.1, 0.2, _DEMONS).astype(dtype) for k in range(3))
+    compiled: Any = numba.njit(_filter_often, nogil=True, error_model="numpy")  # never from a cache
+    one_over_tau = dtype(1e-4)
+    compiled(s, delta, e_w, one_over_tau, 1)
+    quickest = min(timed(lambda _: compiled(s, delta, e_w, one_over_tau, _ROUNDS), 0) for _ in range(_TURNS))
+    return 1e3 * quickest / (_ROUNDS * _DEMONS) * n_demons
 
 
-def _taken_s(step: Callable[[Reals], None]) -> float:
-    rows = lanes_at_first()
-    return timed(lambda _: step(rows), 0)
-
-
-def lanes_at_first() -> Reals:
-    """Return numbers of 1,024 lanes, such as a life might bring."""
-    rows = np.random.default_rng(0).uniform(0.1, 0.2, (lanes.N_ROWS, _LANES)).astype(np.float32)
-    rows[[lanes.ALPHA, lanes.ALPHA_W]] = 1e-4
-    return rows
-
-
-def steps_of_lanes(*, is_left_out: bool) -> Callable[[Reals], None]:
-    """Return a function that lets 1,024 lanes take 500 steps in place, the scalar estimate left out or not."""
-    formula, numbers = lanes.busy_step, np.zeros(lanes.N_NUMBERS, dtype=np.float32)
-    numbers[[lanes.NORM, lanes.NORM_TP1, lanes.ON]] = 457.0, 457.0, 320.0
-    numbers[[lanes.MOST, lanes.DECAYS, lanes.CLIPS, lanes.ONE_OVER_TAU]] = 1.0, 1.0, 1.0, 1e-4
-    past = np.zeros(2 * _WIDTH, dtype=np.float32)
-
-    def take(rows: Reals, numbers: Reals, past: Reals) -> None:
-        for _ in range(_ROUNDS):
-            for start in range(0, _LANES, _WIDTH):
-                vectors.take_busy_step(rows, start, _WIDTH, numbers, past, 0, past, 0, past, 0, past)
-
-    def without(at: Any, number: Any) -> None:
-        formula(_Without(at), number)
-
-    compiled: Any = numba.njit(take, nogil=True, error_model="numpy")  # never from a cache
-    with mock.patch.object(lanes, "busy_step", without if is_left_out else formula):
-        compiled(lanes_at_first(), numbers, past)
-    return lambda rows: compiled(rows, numbers, past)
-
-
-def plain_scalar_ms(n_demons: int) -> float:
-    """Return the milliseconds that the same filter takes in the plain engine, on one thread."""
-
-    def take(rows: Reals, one_over_tau: float) -> None:
-        for _ in range(_ROUNDS):
-            for i in range(rows.shape[1]):
-                rows[lanes.S, i] += one_over_tau * (rows[lanes.DELTA, i] * rows[lanes.Y, i] - rows[lanes.S, i])
-
-    compiled: Any = numba.njit(take, nogil=True, error_model="numpy")
-    compiled(lanes_at_first(), 1e-4)
-    quickest = min(_taken_s(lambda rows: compiled(rows, 1e-4)) for _ in range(_TURNS))
-    return 1e3 * quickest / (_ROUNDS * _LANES) * n_demons
+def _filter_often(s: Reals, delta: Reals, e_w: Reals, one_over_tau: float, n: int) -> None:
+    """Take the same step of the scalar estimates n times, in place; all arrays of shape (n_demons,)."""
+    for k in range(n):
+        e_w[k % e_w.shape[0]] += one_over_tau  # else the rounds were one
+        for i in range(s.shape[0]):
+            s[i] += one_over_tau * (delta[i] * e_w[i] - s[i])

@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals = NDArray[Any]
-Tiles = NDArray[np.int64]
+from horde_agent.types import Reals, Tiles
 
 
 class _Common:
@@ -57,7 +55,17 @@ class LearnerMajor(_Common):
         self.theta, self.w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition; rho is per group, c per demon. Returns the predictions at tiles_tp1."""
+        """Learn from one transition.
+
+        Args:
+            tiles_t: Active features of the state left, shape (n_active,).
+            tiles_tp1: Of the state reached, shape (n_active,).
+            rho: pi(a)/b(a) of each group, shape (n_groups,).
+            c: Cumulant of each demon, shape (n_demons,).
+
+        Returns:
+            Predictions at tiles_tp1, shape (n_demons,).
+        """
         v_tp1: Reals = self.theta[:, tiles_tp1].sum(1)
         delta = c + self.gamma_demon * v_tp1 - self.v
         q = self.w[:, tiles_t].sum(1) if self.every_step else None
@@ -89,7 +97,17 @@ class FeatureMajor(_Common):
         self.theta, self.w = np.zeros((2, self.n_features, self.n_demons), dtype=self.dtype)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition; rho is per group, c per demon. Returns the predictions at tiles_tp1."""
+        """Learn from one transition.
+
+        Args:
+            tiles_t: Active features of the state left, shape (n_active,).
+            tiles_tp1: Of the state reached, shape (n_active,).
+            rho: pi(a)/b(a) of each group, shape (n_groups,).
+            c: Cumulant of each demon, shape (n_demons,).
+
+        Returns:
+            Predictions at tiles_tp1, shape (n_demons,).
+        """
         v_tp1: Reals = self.theta[tiles_tp1].sum(0)
         delta = c + self.gamma_demon * v_tp1 - self.v
         q = self.w[tiles_t].sum(0) if self.every_step else None
@@ -157,7 +175,17 @@ class OwnTraces:
             rows[:, tiles] += amount[:, None]
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition; rho and c are per demon. Returns the predictions at tiles_tp1."""
+        """Learn from one transition.
+
+        Args:
+            tiles_t: Active features of the state left, shape (n_active,).
+            tiles_tp1: Of the state reached, shape (n_active,).
+            rho: pi(a)/b(a) of each demon, shape (n_demons,).
+            c: Cumulant of each demon, shape (n_demons,).
+
+        Returns:
+            Predictions at tiles_tp1, shape (n_demons,).
+        """
         delta = c + self.gamma * self._total(self.theta, tiles_tp1) - self.v
         q = self._total(self.w, tiles_t)
         decay = rho * self.gamma * self.lam_t

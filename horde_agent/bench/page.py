@@ -199,10 +199,8 @@ def _estimates(costs: Mapping[str, Cost]) -> str:
     return (
         f"<section><h2>What the online estimates of the MSPBE cost</h2><table>{table}</table>"
         "<p>The <b>scalar</b> estimate is a filter of δ (e·w), which a step of the span engine has at hand: one line "
-        "among those for a demon's numbers. To see it at all, those lines were compiled twice, with and without it, "
-        "and run by turns on one thread over numbers in cache, the quickest of 40 turns each; the difference is set "
-        "against the whole step of 1,000 Gibbs policies. In the plain engine it is a line of a loop, timed by "
-        "itself.</p>"
+        "among those for a demon's numbers, as in the plain engine. Here it was timed by itself, on one thread over "
+        "numbers in cache, the quickest of 40 turns, and set against the whole step: it costs at most that.</p>"
         "<p>The <b>vector</b> estimate keeps a third row, m, beside θ and w. In the span engine it is not read for a "
         "prediction; it is written with the others, once in K steps. In the plain engine it is a third pass over the "
         "live features. With and without it by turns, in one run.</p></section>"

@@ -1,8 +1,8 @@
 """The roofline of the span engine: the bytes that a demon's step cannot do without, over what memory gives.
 
 Eager, a step reads the rows of the features that went on or off, and once in K steps every row that was on meanwhile is
-read and written. Deferred, a tile's rows come from memory once for a batch of steps. Both follow from the stream alone;
-how far back a demon looks is counted while it learns.
+read and written. Deferred, a block's rows come from memory once for a batch of steps. Both follow from the stream
+alone; how far back a demon looks is counted while it learns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from horde_agent.bench.measure import bandwidth
 from horde_agent.bench.workload import N_ACTIONS, Stream
-from horde_agent.learning.span import SpanGTD, widest_tile
+from horde_agent.learning.span import SpanEngine, widest
 
 BATCH = 64  # steps that a deferred Horde takes at once
 _LONGEST_WAIT = 3  # periods after which something owed is written
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 def period(*, is_deferred: bool) -> int:
     """Return K, the steps between two writings of the engine."""
     one = np.zeros(1, dtype=np.int64)
-    return SpanGTD(one, 1, 0.1, 0.1, batch=BATCH if is_deferred else 1).period
+    return SpanEngine(one, 1, 0.1, 0.1, batch=BATCH if is_deferred else 1).period
 
 
 def n_switched(stream: Stream) -> float:
@@ -149,12 +149,12 @@ def roofline(
 
 
 def _moved(section: str, who: str, stream: Stream, n_kept: float, n_demons: int) -> tuple[Moved, int]:
-    """Return what a demon's step moves, and the size of a tile's row."""
+    """Return what a demon's step moves, and the size of a block's row."""
     itemsize = 8 if "float64" in who else 4
     if section == "w1":
         return followed_bytes(stream, itemsize)._replace(past=itemsize * n_kept), 80 * itemsize
     is_deferred = "deferred" in who
-    row_bytes = widest_tile(n_demons, is_deferred=is_deferred) * itemsize
+    row_bytes = widest(n_demons, is_deferred=is_deferred) * itemsize
     if is_deferred:
         return deferred_bytes(stream, itemsize)._replace(past=itemsize * n_kept / BATCH), row_bytes
     return eager_bytes(stream, itemsize)._replace(past=itemsize * n_kept), row_bytes

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.policies import ConstantAction, Gibbs, StickyRandom
 from horde_agent.tiles import TileCoder
+from horde_agent.types import Floats, Integers
 
-Floats = NDArray[np.float64]
 N_SENSORS, N_FEATURES, N_ACTIVE, N_ACTIONS = 53, 6065, 457, 5
 _N_1D, _N_4X4, _N_4X5 = 212, 128, 116
 
@@ -24,9 +23,9 @@ _N_1D, _N_4X4, _N_4X5 = 212, 128, 116
 class Stream(NamedTuple):
     """A life: T states and the actions between them."""
 
-    tiles: NDArray[np.int64]  # (T, 457)
+    tiles: Integers  # (T, 457)
     sensors: Floats  # (T, 53), or more: the first 53 are the sensors
-    actions: NDArray[np.int64]  # (T,)
+    actions: Integers  # (T,)
     probabilities: Floats  # (T,)
     n_features: int = N_FEATURES
 
@@ -60,9 +59,9 @@ def _walks(n_steps: int, rng: np.random.Generator, volatility: float) -> Floats:
     return np.clip(reflected + rng.normal(size=path.shape) * noise, 0.0, 1.0 - 1e-9)
 
 
-def _tiles(sensors: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+def _tiles(sensors: Floats, rng: np.random.Generator) -> Integers:
     """Return the active features, shape (n_steps, 457), each row increasing."""
-    columns: list[NDArray[np.int64]] = []
+    columns: list[Integers] = []
     base = 0
     for i in range(_N_1D):
         columns.append(base + np.minimum((sensors[:, i % N_SENSORS] * 7 + (i // N_SENSORS) / 4).astype(np.int64), 7))

@@ -4,15 +4,17 @@ A kernel releases the GIL, so that a reader thread of the robot's port is never 
 no fast-math. A NaN must stay visible, because a demon is set aside by it. And a compiler must not choose where to fuse
 a multiplication with an addition: it chooses anew wherever a kernel is put into another, and a process that compiles
 its kernels runs other copies of them than one that reads them from the cache, so that the first life on a machine would
-differ from the second in its last bits. Where fusing pays it is written: `multiply_add`, here and in `llvm.py`. Results
+differ from the second in its last bits. Where fusing pays it is written: `multiply_add` of `vectors.py`. Results
 do not depend on the number of threads either, because no sum crosses a block of demons.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import os
+import pickle
 import stat
 import tempfile
 import warnings
@@ -21,17 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 # A parallel region costs 1.8 us with OpenMP and 129 us with numba's own work queue (two threads): a fifth of a step.
 _PREFERRED_LAYERS = ("omp", "tbb", "workqueue")
 
 _SOURCES = hashlib.sha256(
-    b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+    b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.rglob("*.py")))
 ).hexdigest()
 
 
@@ -99,22 +96,49 @@ def _kept(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any],
     return save_if_possible
 
 
-_HAS_CACHE = choose_cache()
+HAS_CACHE = choose_cache()
+
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+def notice_sources(compiled: Any) -> None:
+    """Let what numba compiled be void in its cache after a change in any file of this folder.
+
+    Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
+    So is a list of what is in the cache that cannot be read: it names types of a version before, or a caller's own that
+    are not installed here, or is torn.
+    """
+    cache: Any = getattr(compiled, "_cache", None)
+    file = getattr(cache, "_cache_file", None)
+    if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
+        file._source_stamp = file._source_stamp, _SOURCES
+        file._load_index = _or_nothing(file._load_index)
+        cache.save_overload = _kept(cache.save_overload, cache.cache_path)
+
+
+# What unpickling raises where bytes are missing, or others, or name what is no longer there.
+_UNREADABLE = (AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError)
+
+
+def _or_nothing(load: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that loads a list of cached kernels, or an empty one where it cannot be read."""
+
+    def load_or_nothing() -> Any:
+        try:
+            return load()
+        except (*_UNREADABLE, pickle.UnpicklingError):
+            return {}
+
+    return load_or_nothing
 
 
 def _njit(**options: Any) -> Any:
-    """Return numba's decorator for kernels whose cache is void after a change in any file of this folder.
-
-    Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
-    """
+    """Return numba's decorator for kernels."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        compiled: Any = numba.njit(nogil=True, cache=_HAS_CACHE, error_model="numpy", **options)(function)
-        cache: Any = getattr(compiled, "_cache", None)
-        file = getattr(cache, "_cache_file", None)
-        if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
-            file._source_stamp = file._source_stamp, _SOURCES
-            cache.save_overload = _kept(cache.save_overload, cache.cache_path)
+        compiled: Any = numba.njit(cache=HAS_CACHE, **OPTIONS, **options)(function)
+        notice_sources(compiled)
         return compiled
 
     return decorate
@@ -125,10 +149,7 @@ parallel_kernel = _njit(parallel=True)
 # For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
 # so that no references need counting: numba would count one for each array of a tuple that is passed on.
 inner_kernel = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
-# For one that is called by its address (`entry.py`).
-entry_kernel = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-# For a kernel with one caller, which is then not optimized and translated on its own as well, and for one that returns
-# part of an array, whose references must be counted or, as here, be written into its callers.
+# For one that returns part of an array, whose references must be counted or, as here, be written into its callers.
 inlined = _njit(inline="always")
 
 
@@ -158,43 +179,36 @@ def choose_threading_layer() -> str:
 
 THREADING_LAYER = choose_threading_layer()
 
+_PROCESS = os.getpid()
 
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def prefetch(row: NDArray[Any], i: int) -> None:
-        """Do nothing: an interpreter has no cache to warm."""
+def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a parallel loop that Python calls, with all threads or, on request, with `n_threads=1`.
 
-    def multiply_add(a: Any, b: Any, c: Any) -> Any:
-        """Return a b + c, rounded twice: an interpreter has no such instruction."""
-        return a * b + c
+    Little work is quicker with one: where others keep a core busy, each region waits for a slice of its time. In a
+    process that was forked it is the same loop, with one thread: OpenMP ends one that begins a parallel region, of
+    however few threads. That loop is not kept in the cache, where numba would take one for the other.
+    """
+    side_by_side, alone = parallel_kernel(function), numba.njit(**OPTIONS)(function)
 
-else:
+    @functools.wraps(function)
+    def call(*arguments: Any, n_threads: int = 0) -> Any:
+        if os.getpid() != _PROCESS:
+            return alone(*arguments)
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads or before)
+        try:
+            return side_by_side(*arguments)
+        finally:
+            numba.set_num_threads(before)
 
-    @intrinsic
-    def prefetch(typing_context: Any, row: Any, i: Any) -> Any:  # noqa: ARG001
-        """Ask for the cache line that holds `row[i]`, without waiting for it (LLVM's llvm.prefetch)."""
+    return call
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            byte_pointer, int32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-            address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte_pointer)
-            of_type = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
-            llvm_prefetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-                builder.module, of_type, "llvm.prefetch.p0"
-            )
-            builder.call(llvm_prefetch, [address, int32(0), int32(3), int32(1)])  # to read, into every cache, data
-            return context.get_dummy_value()
 
-        return types.void(row, types.intp), generate
+def threads_here(n_threads: int) -> int:
+    """Return how many threads a parallel loop may ask for: 1 in a process that was forked.
 
-    @intrinsic
-    def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001
-        """Return a b + c, rounded once, in the wider of their types."""
-        real = types.float64 if types.float64 in (a, b, c) else types.float32
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            given = zip(arguments, signature.args, strict=True)
-            numbers = [context.cast(builder, number, of_type, real) for number, of_type in given]
-            return builder.fma(*numbers)
-
-        return real(a, b, c), generate
+    A forked process has no threads but the one that forked it, and OpenMP ends one that asks for its parent's. The
+    result does not depend on the number of threads, so that it learns the same, only slower.
+    """
+    return 1 if n_threads > 1 and os.getpid() != _PROCESS else n_threads

@@ -1,78 +1,112 @@
-"""What the demons are told in a step, and what must hold of it, in one pass: NumPy would need ten."""
+"""What the demons are told of a transition, and what must hold of it, in one pass: NumPy would need ten."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-from horde_agent.kernels.held import look_into
+from horde_agent.types import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
+# Findings, as bits.
 BROKEN = 1  # what somebody is told is not finite, or past what an engine's type can hold
-BOUND_RISES = 8  # a cumulant, an outcome or a continuation is larger than all before
-STATE_WRONG = 16  # nothing was written: `first_wrong` says where
-FINDINGS = BROKEN | BOUND_RISES | STATE_WRONG
+BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all before
+STATE_WRONG = 4  # nothing was written: `first_wrong` says where
 
-ON_POLICY, UNKNOWN, ELSEWHERE = -1, -2, -3  # instead of a constant policy's action
+# What an engine says after a step, as bits.
+SOMEBODY_IS_FLAGGED, A_TAIL_IS_TOO_LONG = 1, 2
+
+ON_POLICY, ELSEWHERE = -1, -2  # instead of a constant policy's action: rho is 1, or was written by somebody else
 NO_CHANNEL = -1
 
-# Rows of `Told.totals`: steps with rho > 0, sum of rho, sum of its squares
+# Rows of `SignalArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
 N_POSITIVE, SUM, SQUARES, N_TOTALS = 0, 1, 2, 3
 
 BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # a weight past BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) is wild
 
 
-class Told(NamedTuple):
-    """What the demons are told about a transition, and by whom: p policies, g groups, d demons.
+class Signals(NamedTuple):
+    """What the demons are told of a transition.
 
-    Their owner writes what functions of the user's give, before `inspect` writes the rest. What cannot have changed
-    since the step before is not looked at: `is_fixed` says that no function is asked, `seen` that there was a step.
-    Ratios that the engine itself makes (ELSEWHERE) are not looked at either, and count as 1 here.
+    Attributes:
+        rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
+        gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any clipping by rho,
+            (n_groups,).
+        c_tp1: Cumulants, (n_cumulants,).
+        z_tp1: Outcomes, (n_demons,).
+        is_fixed: Says that only rho and c differ from step to step.
     """
 
-    action: Integers  # (p,): of policies that always take one, or as in `constant_ratios`; (0,) where that says nothing
-    ratios: Floats  # (p,): pi(a_t)/b(a_t)
-    policy: Integers  # (g,): of each group, or (0,) where the engine knows it, and `rho` is `ratios`
+    rho_t: Floats
+    gamma_tp1: Floats
+    lam_tp1: Floats
+    c_tp1: Floats
+    z_tp1: Floats
+    is_fixed: bool = False
+
+
+class SignalArrays(NamedTuple):
+    """The arrays behind the signals, and what is remembered of them: p policies, g groups, d demons, n features.
+
+    Their owner writes what functions of the user's give, before `complete` writes the rest.
+    """
+
+    action: Integers  # (p,): of policies that always take one; ON_POLICY or ELSEWHERE of others
+    rho: Floats  # (p,)
+    gamma: Floats  # (g,)
+    lam: Floats  # (g,)
+    c: Floats  # (d,): cumulants, or the channels, (n_channels,)
+    z: Floats  # (d,)
     group: Integers  # (d,): of each demon
-    channel: Integers  # (d,): that each demon sums, NO_CHANNEL where its cumulant is in `c` already
-    rho: Floats  # (g,), or (p,) where it is `ratios`: importance sampling ratios
-    gamma: Floats  # (g,): continuation at the state reached
-    lam: Floats  # (g,): trace decay there
-    c: Floats  # (d,): cumulants; or the channels, (n_channels,), where the engine knows which channel each demon sums
-    z: Floats  # (d,): outcomes
+    channel: Integers  # (d,): that each demon sums, NO_CHANNEL where a function or a prediction gives its cumulant
     top: Floats  # (n_channels,): largest |value| of each channel so far
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): |theta| that no answer can need: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
-    seen: Integers  # (1,): 1 where all but rho and the cumulants is as in the step before
-    totals: Floats  # (N_TOTALS, p): what a policy's ratios added up to so far; (N_TOTALS, 0) if the engine counts all
+    totals: Floats  # (N_TOTALS, p): what each policy's ratios added up to so far
+    seen: Integers  # (n + 1,): when each feature was seen last; how often a state was looked at
+    is_known: Integers  # (1,): 1 once all that never changes was looked through
     most: float  # the largest number that the engine's type can hold
-    n_features: int
     is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
     is_by_channel: bool  # `c` holds the channels
 
 
 @kernel
-def constant_ratios(constant_action: Integers, action: int, probability: float, ratios: Floats) -> None:
-    """Write pi(action)/b(action) of the policies that always take one action, and 1 for the behaviour policy itself.
+def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
+    """Return where a state is wrong, -1 where it is not.
 
     Args:
-        constant_action: The action of each policy, ON_POLICY, or UNKNOWN or ELSEWHERE where nothing is written,
-            shape (n_policies,).
-        action: The action taken.
-        probability: b(action).
-        ratios: Changed in place, shape (n_policies,).
+        observation: Shape (n_channels,).
+        tiles: Active features, shape (n_active,).
+        seen: As in `SignalArrays`, shape (n_features + 1,).
+
+    Returns:
+        k for a value k that is not finite, -2 - k for a tile k that is no feature, -2 - n_active - k for one that is
+        there already.
     """
-    for i in range(ratios.shape[0]):
-        if constant_action[i] == ON_POLICY:
-            ratios[i] = 1.0
-        elif constant_action[i] >= 0:
-            ratios[i] = 1.0 / probability if constant_action[i] == action else 0.0
+    for i in range(observation.shape[0]):
+        if not np.isfinite(observation[i]):
+            return i
+    n_features = seen.shape[0] - 1
+    seen[n_features] += 1
+    for k in range(tiles.shape[0]):
+        if tiles[k] < 0 or tiles[k] >= n_features:
+            return -2 - k
+        if seen[tiles[k]] == seen[n_features]:
+            return int(-2 - tiles.shape[0] - k)
+        seen[tiles[k]] = seen[n_features]
+    return -1
+
+
+@inner_kernel
+def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
+    """Write pi(action)/b(action) of the policies that always take one action, and 1 of the behaviour policy itself."""
+    for i in range(of.rho.shape[0]):
+        if of.action[i] == ON_POLICY:
+            of.rho[i] = 1.0
+        elif of.action[i] >= 0:
+            of.rho[i] = 1.0 / probability if of.action[i] == action else 0.0
 
 
 def bound(largest: Any, longest: Any, most: float) -> Any:
@@ -84,122 +118,89 @@ def bound(largest: Any, longest: Any, most: float) -> Any:
 _bound = inlined(bound)
 
 
-@inlined
-def raise_bounds(told: Told, observation: Floats) -> None:
+@inner_kernel
+def raise_bounds(of: SignalArrays, observation: Floats) -> None:
     """Renew the largest numbers so far, and the bounds that follow from them; what is broken counts for nothing."""
-    z, largest, longest, gamma = told.z, told.largest, told.longest, told.gamma
-    for g in range(gamma.shape[0]):
-        if np.isfinite(gamma[g]) and gamma[g] > longest[g]:
-            longest[g] = gamma[g]
-    for i in range(largest.shape[0]):
-        c = observation[told.channel[i]] if told.channel[i] != NO_CHANNEL else told.c[i]
-        for value in (abs(c), abs(z[i])):
-            if largest[i] < value <= told.most:
-                largest[i] = value
-        told.bound[i] = _bound(largest[i], longest[told.group[i]], told.most)
+    for g in range(of.gamma.shape[0]):
+        if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
+            of.longest[g] = of.gamma[g]
+    for i in range(of.largest.shape[0]):
+        c = observation[of.channel[i]] if of.channel[i] != NO_CHANNEL else of.c[i]
+        for value in (abs(c), abs(of.z[i])):
+            if of.largest[i] < value <= of.most:
+                of.largest[i] = value
+        of.bound[i] = _bound(of.largest[i], of.longest[of.group[i]], of.most)
 
 
-@inlined
-def read_channels(told: Told, observation: Floats) -> int:
+@inner_kernel
+def read_channels(of: SignalArrays, observation: Floats) -> int:
     """Write the channels, or each demon's, into `c`, and return the findings about them."""
-    c, top, channel, n_larger, n_broken = told.c, told.top, told.channel, 0, 0
-    for k in range(top.shape[0]):
-        n_broken += abs(observation[k]) > told.most
-        if top[k] < abs(observation[k]) <= told.most:
-            top[k] = abs(observation[k])
+    n_larger, n_broken = 0, 0
+    for k in range(of.top.shape[0]):
+        n_broken += abs(observation[k]) > of.most
+        if of.top[k] < abs(observation[k]) <= of.most:
+            of.top[k] = abs(observation[k])
             n_larger += 1
-    if told.is_by_channel:
-        for k in range(c.shape[0]):
-            c[k] = observation[k]
+    if of.is_by_channel:
+        for k in range(of.c.shape[0]):
+            of.c[k] = observation[k]
     else:
-        for i in range(c.shape[0]):
-            if channel[i] != NO_CHANNEL:
-                c[i] = observation[channel[i]]
+        for i in range(of.c.shape[0]):
+            if of.channel[i] != NO_CHANNEL:
+                of.c[i] = observation[of.channel[i]]
     return int(BROKEN * (n_broken > 0) | BOUND_RISES * (n_larger > 0))
 
 
-@inlined
-def look_through(told: Told) -> int:
+@inner_kernel
+def look_through(of: SignalArrays) -> int:
     """Return the findings about what functions may have given."""
-    rho, gamma, lam, longest, c, z = told.rho, told.gamma, told.lam, told.longest, told.c, told.z
-    n_sound, n_larger = 0, 0
-    for g in range(rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
-        n_sound += abs(rho[g]) <= told.most  # NaN is not
-    for g in range(gamma.shape[0]):
-        n_sound += (abs(gamma[g]) <= told.most) & (abs(lam[g]) <= told.most)
-        n_larger += gamma[g] > longest[g]
-    n = rho.shape[0] + gamma.shape[0] + z.shape[0]
-    if not told.is_by_channel:
-        n += c.shape[0]
-        for i in range(c.shape[0]):
-            n_sound += abs(c[i]) <= told.most
-            n_larger += abs(c[i]) > told.largest[i]
-    for i in range(z.shape[0]):
-        n_sound += abs(z[i]) <= told.most
-        n_larger += abs(z[i]) > told.largest[i]
+    n_sound, n_larger, n = 0, 0, of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
+    for p in range(of.rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
+        n_sound += abs(of.rho[p]) <= of.most  # NaN is not
+    for g in range(of.gamma.shape[0]):
+        n_sound += (abs(of.gamma[g]) <= of.most) & (abs(of.lam[g]) <= of.most)
+        n_larger += of.gamma[g] > of.longest[g]
+    if not of.is_by_channel:
+        n += of.c.shape[0]
+        for i in range(of.c.shape[0]):
+            n_sound += abs(of.c[i]) <= of.most
+            n_larger += abs(of.c[i]) > of.largest[i]
+    for i in range(of.z.shape[0]):
+        n_sound += abs(of.z[i]) <= of.most
+        n_larger += abs(of.z[i]) > of.largest[i]
     return int(BROKEN * (n_sound < n) | BOUND_RISES * (n_larger > 0))
 
 
-@kernel
-def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
-    """Return where a state is wrong: k for a value k that is not finite, -2 - k for a tile k out of range, else -1."""
-    for i in range(observation.shape[0]):
-        if not np.isfinite(observation[i]):
-            return i
-    for k in range(tiles.shape[0]):
-        if tiles[k] < 0 or tiles[k] >= n_features:
-            return -2 - k
-    return -1
-
-
 @inner_kernel
-def add_up(told: Told) -> None:
-    """Add the ratios to the totals, but for broken ones; those that an engine makes are added up there."""
-    action, ratios, totals = told.action, told.ratios, told.totals
-    for p in range(totals.shape[1]):
-        counts = (action.shape[0] == 0 or action[p] != ELSEWHERE) and ratios[p] <= told.most
-        ratio = ratios[p] if counts else 0.0
-        totals[N_POSITIVE, p] += ratio > 0
-        totals[SUM, p] += ratio
-        totals[SQUARES, p] += ratio * ratio
-
-
-@inner_kernel
-def complete(told: Told, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
-    """Complete what the demons are told, if the state reached is sound, and return the findings: see `inspect`."""
-    if first_wrong(observation, tiles, told.n_features) != -1:
-        return STATE_WRONG
-    if told.action.shape[0] > 0:
-        constant_ratios(told.action, action, probability, told.ratios)
-    rho, ratios, policy = told.rho, told.ratios, told.policy
-    for g in range(policy.shape[0]):
-        rho[g] = ratios[policy[g]]
-    found = read_channels(told, observation)
-    if not (told.is_fixed and told.seen[0]):
-        found |= look_through(told)
-    if found & BOUND_RISES:
-        raise_bounds(told, observation)
-    return int(found)
+def add_up(of: SignalArrays) -> None:
+    """Add the ratios to the totals, but for broken ones."""
+    for p in range(of.rho.shape[0]):
+        ratio = of.rho[p] if of.rho[p] <= of.most else 0.0
+        of.totals[N_POSITIVE, p] += ratio > 0
+        of.totals[SUM, p] += ratio
+        of.totals[SQUARES, p] += ratio * ratio
 
 
 @kernel
-def inspect(held: Told, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
+def complete(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
     """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
 
     Args:
-        held: What they are told; ratios of constant policies, rho, channels and bounds are written.
+        of: Ratios of constant policies, channels, bounds and totals are written.
         observation: Of the state reached, shape (n_channels,).
         tiles: Of the state reached, shape (n_active,).
         action: The action taken.
         probability: b(action).
     """
-    told = look_into(held)
-    return int(complete(told, observation, tiles, action, probability))
-
-
-@kernel
-def take_note(held: Told) -> None:
-    """Note that a step was learned from that was inspected: add up its ratios."""
-    told = look_into(held)
-    told.seen[0] = 1
-    add_up(told)
+    if first_wrong(observation, tiles, of.seen) != -1:
+        return STATE_WRONG
+    constant_ratios(of, action, probability)
+    found = read_channels(of, observation)
+    if not (of.is_fixed and of.is_known[0]):
+        found_there = look_through(of)
+        of.is_known[0] = not found_there & BROKEN
+        found |= found_there
+    if found & BOUND_RISES:
+        raise_bounds(of, observation)
+    add_up(of)
+    return int(found)

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import entry_kernel, inlined, inner_kernel, kernel, prefetch
-from horde_agent.kernels.entry import share_out
-from horde_agent.kernels.held import look_into
+from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.tiles import switched
+from horde_agent.kernels.vectors import on_threads, prefetch_line
+from horde_agent.types import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 
 UNIT = 2.0**-24  # of a logit in whole numbers
@@ -46,35 +43,23 @@ _LOWEST = np.float32(-126.0)  # below 2^-126 a float32 is denormal
 _ROUNDER = np.float32(1.5 * 2.0**23)  # added to a small float32, it leaves the nearest whole number in the last bits
 
 
-class GibbsIndex(NamedTuple):
-    """The policies' parameters by block, in the order of the features (compressed sparse columns)."""
+class GibbsArrays(NamedTuple):
+    """The policies' parameters by block, in the order of the features (compressed sparse columns), and their logits."""
 
     first: Integers  # (n_blocks + 1,): block b is the policies first[b]..first[b + 1]
     start: Integers  # (n_blocks, n_features + 2): entries start[b, f]..start[b, f + 1] belong to feature f
     entry: Numbers  # (n_entries, 2): place, action * (policies in the block) + policy in the block; value
     position: Integers  # (n_policies,): where the caller wants each ratio
-    most_repeats: Floats  # (1,): a feature that is on more often may need logits past LARGEST
-
-
-class GibbsState(NamedTuple):
-    """What is kept from step to step, and scratch paper."""
-
     logits: Numbers  # (n_actions n_policies,): u_a.phi; each block's by action, then policy
-    at: Integers  # (n_blocks,): time of the feature vector that they are about, for `follow_logits`
-    tiles: Integers  # (n_active,): features at which they are, and the next two, for `gibbs_ratios`
-    features: Integers  # (4, at least n_features + 1 and n_active): rows PHI, BALANCE, GAINED, LOST
-    low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE)
+    tiles: Integers  # (n_active,): features at which they are
+    gained: Integers  # (n_active,): features that went on
+    lost: Integers  # (n_active,): features that went off
+    balance: Integers  # (n_features + 1,): zero between calls
+    low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE): scratch paper
     sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE)
-    ratios: Floats  # (n_policies,): pi(action) / probability, the latest
-    totals: Floats  # (2, n_policies): sum of the ratios that were handed out, and of their squares
-    asked: Floats  # (2,): the action taken, and with which probability, for `gibbs_ratios`
-
-
-class GibbsParts(NamedTuple):
-    """What is held for the kernels that make ratios."""
-
-    parameters: GibbsIndex
-    state: GibbsState
+    asked: Floats  # (4,): the action taken, with which probability, how many features went on, and off
+    ratios: Floats  # where ratios are written
+    n_threads: int
 
 
 # ---- one policy -----------------------------------------------------------------------------------------------------
@@ -107,73 +92,40 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
 
 
 @inner_kernel
-def add_features(b: int, index: GibbsIndex, features: Integers, n: int, sign: int, logits: Numbers) -> None:
-    """Add (sign 1) or subtract (sign -1) the entries of n features."""
-    start, entry = index.start[b], index.entry
+def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int) -> None:
+    """Add (sign 1) or subtract (sign -1) the entries of n features to a block's logits."""
+    start, entry, logits = of.start[b], of.entry, logits_of(b, of)
     for k in range(n):
-        prefetch(start, features[min(k + 2 * _AHEAD, n - 1)])
+        prefetch_line(start, features[min(k + 2 * _AHEAD, n - 1)])
         soon = min(start[features[min(k + _AHEAD, n - 1)]], entry.shape[0] - 1)
-        prefetch(entry[soon], 0)
+        prefetch_line(entry[soon], 0)
         for i in range(start[features[k]], start[features[k] + 1]):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
 
 @inlined
-def logits_of(b: int, index: GibbsIndex, state: GibbsState) -> Numbers:
+def logits_of(b: int, of: GibbsArrays) -> Numbers:
     """Return a block's logits, shape (n_actions * policies in the block,)."""
-    n_actions = state.logits.shape[0] // index.first[-1]
-    return state.logits[n_actions * index.first[b] : n_actions * index.first[b + 1]]
+    n_actions = of.logits.shape[0] // of.first[-1]
+    return of.logits[n_actions * of.first[b] : n_actions * of.first[b + 1]]
 
 
 @inner_kernel
-def sum_logits(b: int, index: GibbsIndex, state: GibbsState, tiles: Integers, n: int) -> None:
-    """Write a block's logits at the first n `tiles`, from scratch."""
-    logits = logits_of(b, index, state)
-    logits[:] = 0
-    add_features(b, index, tiles, n, 1, logits)
+def sum_logits(b: int, of: GibbsArrays) -> None:
+    """Write a block's logits at the present tiles, from scratch."""
+    logits_of(b, of)[:] = 0
+    add_features(b, of, of.tiles, of.tiles.shape[0], 1)
 
 
 @inner_kernel
-def move_logits(
-    b: int, index: GibbsIndex, state: GibbsState, gained: Integers, n_gained: int, lost: Integers, n_lost: int
-) -> None:
+def move_logits(b: int, of: GibbsArrays) -> None:
     """Move a block's logits on by the features that went on and off."""
-    logits = logits_of(b, index, state)
-    add_features(b, index, gained, n_gained, 1, logits)
-    add_features(b, index, lost, n_lost, -1, logits)
-
-
-@inner_kernel
-def follow_logits(b: int, time: int, index: GibbsIndex, state: GibbsState, history: past.History) -> None:
-    """Bring a block's logits to the feature vector at a time that is in the history's slots."""
-    slot = past.slot_of(history, time)
-    n_tiles, n_gained, n_lost = history.counts[slot, past.N_TILES : past.N_LOST + 1]
-    if state.at[b] == time - 1 and n_gained + n_lost < n_tiles:
-        changed = history.changed[slot]
-        move_logits(b, index, state, changed[past.GAINED], n_gained, changed[past.LOST], n_lost)
-    elif state.at[b] != time:
-        sum_logits(b, index, state, history.tiles[slot], n_tiles)
-    state.at[b] = time
-
-
-@inner_kernel
-def switch_features(state: GibbsState, tiles: Integers) -> tuple[int, int, int]:
-    """Make `tiles` the present ones.
-
-    Returns:
-        How many features went on and off, and how often one is among the tiles that went on.
-    """
-    phi, gained, lost = state.features[PHI], state.features[GAINED], state.features[LOST]
-    n_gained, n_lost = switched(state.tiles, tiles, state.features[BALANCE], gained, lost)
-    most = 0
-    for k in range(n_lost):
-        phi[lost[k]] -= 1
-    for k in range(n_gained):
-        phi[gained[k]] += 1
-        most = max(most, phi[gained[k]])
-    for k in range(tiles.shape[0]):
-        state.tiles[k] = tiles[k]
-    return n_gained, n_lost, most
+    n_gained, n_lost = int(of.asked[2]), int(of.asked[3])
+    if n_gained + n_lost < of.tiles.shape[0]:
+        add_features(b, of, of.gained, n_gained, 1)
+        add_features(b, of, of.lost, n_lost, -1)
+    else:
+        sum_logits(b, of)
 
 
 # ---- from logits to ratios ------------------------------------------------------------------------------------------
@@ -192,14 +144,14 @@ def exp_of_minus(difference: np.int32) -> Any:
 
 
 @inner_kernel
-def fixed_ratios(b: int, asked: float, probability: float, index: GibbsIndex, state: GibbsState) -> None:
+def fixed_ratios(b: int, of: GibbsArrays) -> None:
     """Write pi(action)/b(action) of a block's policies, from logits in whole numbers, for the action asked about."""
-    logits, action, rho = logits_of(b, index, state), int(asked), state.ratios
-    first, width = index.first[b], index.first[b + 1] - index.first[b]
+    logits, action, over = logits_of(b, of), int(of.asked[0]), 1.0 / of.asked[1]
+    first, width = of.first[b], of.first[b + 1] - of.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
         n = min(LANES_AT_ONCE, width - since)
-        low, total, taken = state.low[b, :n], state.sums[b, 0, :n], state.sums[b, 1, :n]
+        low, total, taken = of.low[b, :n], of.sums[b, 0, :n], of.sums[b, 1, :n]
         for i in range(n):
             low[i], total[i] = logits[since + i], 0
         for a in range(1, n_actions):
@@ -214,77 +166,46 @@ def fixed_ratios(b: int, asked: float, probability: float, index: GibbsIndex, st
             else:
                 for i in range(n):
                     total[i] += exp_of_minus(np.int32(row[i] - low[i]))
-        out, over = rho[first + since : first + since + n], 1.0 / probability
         for i in range(n):
             total[i] = taken[i] / (total[i] + taken[i])
         for i in range(n):
-            out[i] = over * total[i]
+            of.ratios[of.position[first + since + i]] = over * total[i]
 
 
 @inner_kernel
-def float_ratios(b: int, index: GibbsIndex, state: GibbsState) -> None:
+def float_ratios(b: int, of: GibbsArrays) -> None:
     """Write pi(action)/b(action) of a block's policies, from logits in float64."""
-    logits, action, probability, rho = logits_of(b, index, state), int(state.asked[0]), state.asked[1], state.ratios
-    first, width = index.first[b], index.first[b + 1] - index.first[b]
+    logits, action, probability = logits_of(b, of), int(of.asked[0]), of.asked[1]
+    first, width = of.first[b], of.first[b + 1] - of.first[b]
     for i in range(width):
         low, total = logits[i], 0.0
         for a in range(1, logits.shape[0] // width):
             low = min(low, logits[a * width + i])
         for a in range(logits.shape[0] // width):
             total += np.exp(low - logits[a * width + i])
-        rho[first + i] = np.exp(low - logits[action * width + i]) / total / probability
+        of.ratios[of.position[first + i]] = np.exp(low - logits[action * width + i]) / total / probability
 
 
-@inner_kernel
-def hand_out(b: int, index: GibbsIndex, state: GibbsState, rho: Numbers) -> None:
-    """Write a block's ratios to their positions, and add them up."""
-    first, last = index.first[b], index.first[b + 1]
-    ratios, position = state.ratios[first:last], index.position[first:last]
-    total, squares = state.totals[0, first:last], state.totals[1, first:last]
-    for i in range(last - first):
-        rho[position[i]] = ratios[i]
-    for i in range(last - first):
-        total[i] += ratios[i]
-        squares[i] += ratios[i] * ratios[i]
+def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
+    """Move a thread's blocks on by the features that switched, and write their ratios.
 
-
-@entry_kernel
-def take_turns(held: GibbsParts, hand: int, n_gained: int, n_lost: int, n_hands: int) -> None:
-    """Move a hand's blocks on by the features that switched, and write their ratios."""
-    parts = look_into(held)
-    index, state = parts.parameters, parts.state
-    for b in range(hand, index.start.shape[0], n_hands):
-        if n_gained + n_lost < state.tiles.shape[0]:
-            move_logits(b, index, state, state.features[GAINED], n_gained, state.features[LOST], n_lost)
+    In float64 it is done from scratch on each step: sums that were only corrected would drift.
+    """
+    for b in range(thread, of.start.shape[0], of.n_threads):
+        if in_floats:
+            sum_logits(b, of)
+            float_ratios(b, of)
         else:
-            sum_logits(b, index, state, state.tiles, state.tiles.shape[0])
-        fixed_ratios(b, state.asked[0], state.asked[1], index, state)
-
-
-@entry_kernel
-def take_turns_in_floats(held: GibbsParts, hand: int, _n_gained: int, _n_lost: int, n_hands: int) -> None:
-    """Do as `take_turns` in float64, from scratch on each step: sums that were only corrected would drift."""
-    parts = look_into(held)
-    index, state = parts.parameters, parts.state
-    for b in range(hand, index.start.shape[0], n_hands):
-        sum_logits(b, index, state, state.tiles, state.tiles.shape[0])
-        float_ratios(b, index, state)
+            move_logits(b, of)
+            fixed_ratios(b, of)
+    return 0
 
 
 @kernel
-def gibbs_ratios(
-    held: GibbsParts, entry: int, n_hands: int, tiles: Integers, action: int, probability: float, rho: Floats
-) -> int:
-    """Write rho = pi(action)/b(action) of every policy to its position, and return how often a feature is on.
-
-    Nowhere if `rho` is empty: the state's ratios are what was asked for.
-    `entry` is where `take_turns`, or `take_turns_in_floats`, begins.
-    """
-    parts = look_into(held)
-    state, position = parts.state, parts.parameters.position
-    state.asked[0], state.asked[1] = action, probability
-    n_gained, n_lost, most = switch_features(state, tiles)
-    share_out(entry, held, n_gained, n_lost, n_hands)
-    for i in range(position.shape[0] if rho.shape[0] > 0 else 0):
-        rho[position[i]] = state.ratios[i]
-    return int(most)
+def gibbs_ratios(of: GibbsArrays, entry: Any, tiles: Integers, action: int, probability: float, in_floats: int) -> None:
+    """Write rho = pi(action | tiles)/b(action) of every policy to its position; `entry` is that of `do_task`."""
+    n_gained, n_lost = switched(of.tiles, tiles, of.balance, of.gained, of.lost)
+    for k in range(tiles.shape[0]):
+        of.tiles[k] = tiles[k]
+    of.asked[0], of.asked[1], of.asked[2], of.asked[3] = action, probability, n_gained, n_lost
+    on_threads(entry, of, of.n_threads, in_floats)

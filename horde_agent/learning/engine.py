@@ -1,4 +1,4 @@
-"""What a Horde needs of whatever learns for it: the plain engine (`learner.py`) and the span engine (`span.py`) do it.
+"""What a Horde needs of whatever learns for it: the plain engine (`plain.py`) and the span engine (`span.py`) do it.
 
 An engine answers all demons from one stream of tiles. It knows nothing of policies, sensors or names: the Horde turns
 questions into numbers first. Everything that enters or leaves is in the order of the demons.
@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from horde_agent.types import Floats, Reals, Tiles
 
 if TYPE_CHECKING:
-    from horde_agent.kernels.gtd_arrays import Signals
-    from horde_agent.learning.roster import Roster
-    from horde_agent.learning.telling import Telling
+    from horde_agent.kernels.checks import Signals
+    from horde_agent.learning.layout import Roster
 
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
-Reals = NDArray[Any]
 
 SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
 # An entry of the trace below this leaves it, beside the 1 with which an active feature enters: 1e-8 is invisible in
@@ -83,36 +80,6 @@ class Patient(NamedTuple):
         )
 
 
-class TailBounds(NamedTuple):
-    """What dropping the tails of traces may have changed; float rounding comes on top. Each of shape (n_demons,).
-
-    Attributes:
-        theta: By the TD errors that it made, and with the full trace, a demon would have written a theta that differs
-            in no entry by more than this. A prediction is the sum of n_active entries.
-        w: The same of w.
-        learned: A demon that dropped nothing, and made its own TD errors ever since, would have a theta at no greater
-            Euclidean distance than this; nor would its w be. A prediction differs by at most |phi| times this. It grows
-            exponentially with the steps since the first loss, as the worst case does: with large steps it soon says
-            nothing, up to infinity, where `theta` still does.
-
-    The derivation is in `kernels/dropped.py`.
-    """
-
-    theta: Floats
-    w: Floats
-    learned: Floats
-
-    @classmethod
-    def of(cls, sums: Floats, alpha: Floats, alpha_w: Floats, most: float, norm: float) -> TailBounds:
-        """Return the bounds from sum |delta| beta, sum eta and sum kappa, shape (3, n_demons), and from M and N."""
-        moved, leaked, growth = sums
-        is_beyond = (alpha_w * norm > 2.0) | (growth > 700.0)  # exp(700) is close to overflow
-        total = np.sqrt(norm) * np.maximum(alpha, alpha_w) * (moved + leaked)
-        learned = total * np.exp(np.where(is_beyond, 0.0, growth))
-        learned[is_beyond & (total > 0)] = np.inf
-        return cls(alpha * most * (moved + leaked), alpha_w * most * moved, learned)
-
-
 class Engine(Protocol):
     """What the Horde needs of whatever learns for it. Arrays are in the order of the demons, shape (n_demons,)."""
 
@@ -121,42 +88,14 @@ class Engine(Protocol):
     n_waiting: int
     """Steps that were only noted so far."""
 
-    def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
-        """Start a stream at `tiles` with traces at zero, and return the predictions there.
+    def begin(self, tiles: Tiles) -> Floats:
+        """Start a stream at `tiles` with traces at zero, and return the predictions there."""
 
-        Gamma and lambda there would decay the trace of the step before: there is none, and they change nothing.
-        """
-
-    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
-        """Learn from the transition to `tiles`, and return the latest predictions.
+    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
+        """Learn from the transition to `tiles`, at which the stream may end, and return the latest predictions.
 
         To whom something is told that is not finite, or past what the engine's type can hold, the step is a gap: the
         trace is cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
-        """
-
-    def meet(
-        self,
-        telling: Telling,
-        observation: Floats,
-        tiles: Tiles,
-        action: int,
-        probability: float,
-        is_inspected: bool,
-        is_last: bool,
-    ) -> int:
-        """Inspect what the demons are told about a transition, and where there is nothing to say, learn from it.
-
-        Args:
-            telling: What they are told. Where it was inspected already, it is not again.
-            observation: Of the state reached, float64, shape (n_channels,).
-            tiles: Of the state reached, int64, shape (n_active,).
-            action: The action taken.
-            probability: b(action).
-            is_inspected: See `telling`.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            The findings of `checks.inspect`; where there are any, nothing was learned.
         """
 
     def catch_up(self) -> None:
@@ -180,9 +119,6 @@ class Engine(Protocol):
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""
 
-    def dismiss(self) -> None:
-        """Ask no policies any more: their ratios are told from now on."""
-
     def rearrange(self, roster: Roster) -> None:
         """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
 
@@ -195,12 +131,9 @@ class Engine(Protocol):
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, (n_demons, n_features)."""
 
-    def tail_bounds(self) -> TailBounds:
-        """Return what dropping the tails of traces may have changed."""
-
     @property
     def alarm(self) -> int:
-        """Not 0 where demons are flagged (SOMEBODY_IS_SICK), or policies cannot be asked any more (TOO_OFTEN)."""
+        """Not 0 where demons are flagged (SOMEBODY_IS_FLAGGED), or a trace reaches too far (A_TAIL_IS_TOO_LONG)."""
 
     @property
     def mspbe_scalar(self) -> Floats:

@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from horde_agent.kernels.rules import names
+
 TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("span", "plain")
-LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,10 @@ class LearnerConfig:
         dtype: "float32" or "float64".
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
         vector_mspbe: Whether the vector estimate is kept (a third number per weight).
-        rupee_beta0: Step size of RUPEE's trace, in (0, 1), such as `measures.rupee_beta0` gives it; 0: RUPEE is not
-            kept. Keeping it costs as much again as learning.
         check_every: In the plain engine, every weight is held against its bound once in so many learning steps; in the
             other whenever it is written.
-        write_every: Steps K between two writings of the fast engine; 0: 64, or 128 where it takes steps in batches.
-        lanes: Most demons that the fast engine takes through a step together, a multiple of 16; 0: 128, 512 of 8,192
-            demons and more, or 64 in batches. Results depend on both by rounding alone.
-        engine: "span", the fast one (`span.SpanGTD`), or "plain", the reference. Under the trace rule "capped" it is
-            the plain one in any case.
+        engine: "span", the fast one, or "plain", the reference, which also learns where the fast one cannot.
+        algorithm: The update rule, by the name of its file in `kernels/rules`; the fast engine knows "gtd" alone.
 
     Raises:
         ValueError: If a value is out of its range; the message names it.
@@ -51,11 +47,9 @@ class LearnerConfig:
     dtype: Literal["float32", "float64"] = "float32"
     mspbe_tau: float = 10_000.0
     vector_mspbe: bool = True
-    rupee_beta0: float = 0.0
     check_every: int = 1_000
-    write_every: int = 0
-    lanes: int = 0
     engine: Literal["span", "plain"] = "span"
+    algorithm: str = "gtd"
 
     def __post_init__(self) -> None:
         for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
@@ -67,14 +61,15 @@ class LearnerConfig:
             raise ValueError(f"secondary_ratio must be at least 0, not {self.secondary_ratio!r}")
         if not (np.isfinite(self.mspbe_tau) and self.mspbe_tau > 1):
             raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
-        if not 0 <= self.rupee_beta0 < 1:
-            raise ValueError(f"rupee_beta0 must be in (0, 1), or 0 for no RUPEE, not {self.rupee_beta0!r}")
         if self.check_every < 1:
             raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
-        if self.write_every < 0:
-            raise ValueError(f"write_every must be at least 1 step, or 0 to leave it open, not {self.write_every!r}")
-        if self.lanes < 0 or self.lanes % LANE_UNIT:
-            raise ValueError(f"lanes must be a multiple of {LANE_UNIT}, or 0 to leave it open, not {self.lanes!r}")
+        if self.algorithm not in names():
+            raise ValueError(f"algorithm must be one of {', '.join(names())}, not {self.algorithm!r}")
+
+    @property
+    def needs_plain_engine(self) -> bool:
+        """Whether the plain engine is asked for, or the only one that knows the rules: "capped" is no sum of phis."""
+        return self.engine == "plain" or self.trace_rule == "capped" or self.algorithm != "gtd"
 
 
 PAPER_CONFIG = LearnerConfig()

@@ -1,4 +1,4 @@
-"""Questions to numbers: what the demons are told about each transition, vectorised over a Horde's questions.
+"""Questions to numbers: what the demons are told of each transition, and whom it is a gap for.
 
 Questions of one (policy, continuation, trace decay) form a group; what depends on those alone is computed once per
 group. A function of the user's that returns nonsense yields NaN here, and the step is a gap for its demons.
@@ -6,6 +6,8 @@ group. A function of the user's that returns nonsense yields NaN here, and the s
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -14,17 +16,291 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
 from horde_agent.kernels import checks
+from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.policies import LARGEST
+from horde_agent.kernels.vectors import hold
+from horde_agent.learning.engine import most
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
+from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.soundness import Soundness
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
+from horde_agent.types import Floats, Integers, Tiles
 
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
+__all__ = ["SignalMaker", "Signals", "identity"]
+
 Observation = NDArray[Any]
 
 _FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
 _CHECKED_EVERY = 64  # steps after which all that a policy gives is looked at, beside the action taken
 _ROUNDING = 1e-4  # by which probabilities may miss 1, all added: those of a float32 softmax do by 1e-7
+_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
+
+
+class SignalMaker:
+    """Makes what the demons of some questions are told, in arrays that stay from step to step.
+
+    Args:
+        questions: The questions.
+        cohort: When each demon came, shape (n_demons,): those that did not come together share no trace.
+        n_features, n_active: Of the states.
+        dtype: The engine's type, which must hold what is told.
+
+    Attributes:
+        group: Of each demon, shape (n_demons,).
+        policy: Of each group, shape (n_groups,).
+        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,): its own, or a channel.
+        signals: What was told last.
+        bound: |theta| that no answer of a demon can need, shape (n_demons,).
+        longest_decay: The largest product of a continuation and a trace decay that can come.
+
+    Raises:
+        ValueError: If two questions have one name, or they do not fit each other or the features.
+    """
+
+    def __init__(
+        self, questions: Sequence[GVF], cohort: Integers, n_features: int, n_active: int, dtype: np.dtype[Any]
+    ) -> None:
+        _check_names(questions)
+        self.cohort, self.n_active, self.n_features = cohort, n_active, n_features
+        keys = [
+            (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
+            for q, k in zip(questions, cohort, strict=True)
+        ]
+        self.group, firsts = number(keys)
+        leaders = [questions[i] for i in firsts]
+        self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
+        self._policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], n_features)
+        self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
+        self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
+        self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
+        self._cumulants = Cumulants(questions, n_features)
+        states = (self._policies, self._continuation, self._lam, self._outcome)
+        self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
+        self._arrays = self._allocate(len(questions), most(dtype))
+        of, is_by_channel = self._arrays, self._cumulants.is_read_off
+        self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
+        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, is_fixed=not self._asks_functions)
+        self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
+        self._held: Any = None
+
+    def _allocate(self, n_demons: int, most: float) -> checks.SignalArrays:
+        """Return the arrays of demons that were told nothing yet."""
+        n_groups, n_policies, n_channels = self.policy.size, self._policies.n_policies, self._cumulants.n_channels
+        return checks.SignalArrays(
+            action=self._policies.constant_action,
+            rho=np.zeros(n_policies),
+            gamma=self._continuation.constant.copy(),
+            lam=self._lam.constant.copy(),
+            c=np.zeros(n_channels if self._cumulants.is_read_off else n_demons),
+            z=self._outcome.constant.copy(),
+            group=self.group,
+            channel=self._cumulants.channel,
+            top=np.zeros(n_channels),
+            largest=np.zeros(n_demons),
+            longest=np.zeros(n_groups),
+            bound=np.zeros(n_demons),
+            totals=np.zeros((checks.N_TOTALS, n_policies)),
+            seen=np.zeros(self.n_features + 1, dtype=np.int64),
+            is_known=np.zeros(1, dtype=np.int64),
+            most=most,
+            is_fixed=not self._asks_functions,
+            is_by_channel=self._cumulants.is_read_off,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but addresses."""
+        return vars(self) | {"_held": None}
+
+    def succeed(self, before: SignalMaker, stays: Integers) -> None:
+        """Take over what is remembered of the demons that stay; `stays` is as in `layout.Roster`."""
+        is_new, was, of = stays == NEWCOMER, before._arrays, self._arrays
+        group_before = np.full(of.longest.size, was.longest.size)  # a new one's numbers are 0
+        group_before[self.group[~is_new]] = before.group[stays[~is_new]]
+        of.longest[:] = np.append(was.longest, 0.0)[group_before]
+        of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[stays]) for values in (was.largest, was.bound))
+        np.maximum.at(of.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
+        self._totals_carried = np.where(is_new, 0.0, before.totals()[:, stays])
+
+    # ---- what is asked of it --------------------------------------------------------------------------------------
+
+    @property
+    def bound(self) -> Floats:
+        """|theta| that no answer of a demon can need, shape (n_demons,)."""
+        return self._arrays.bound
+
+    @property
+    def policy_of(self) -> Integers:
+        """Policy of each demon, shape (n_demons,)."""
+        return np.asarray(self.policy[self.group])
+
+    @property
+    def largest_decay(self) -> float:
+        """The largest product of a continuation and a trace decay that can come."""
+        gamma, lam = (np.where(of.is_function, 1.0, of.constant) for of in (self._continuation, self._lam))
+        return float((gamma * lam).max())
+
+    def totals(self) -> Floats:
+        """Return what each demon's ratios added up to since it came, shape (3, n_demons)."""
+        return np.asarray(self._totals_carried + self._arrays.totals[:, self.policy_of])
+
+    def see_weights(self, largest: Floats) -> None:
+        """Raise the bounds for weights that come from elsewhere: as if a cumulant as large had been seen."""
+        of = self._arrays
+        np.maximum(of.largest, largest, out=of.largest)
+        of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.most)
+
+    # ---- what is taken from the caller ----------------------------------------------------------------------------
+
+    def action(self, action: Any, probability: Any) -> tuple[int, float]:
+        """Return an action and its probability as plain numbers; arrays of one element will do."""
+        n, a, b = self._policies.n_actions, _the_one(action), _the_one(probability)
+        if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
+            raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
+        if not _RAREST <= b <= 1.0:
+            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
+        return int(a), b
+
+    def state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+        """Return copies of an observation, float64, and its tiles, int64, that are sound."""
+        state = self.copied_state(observation, tiles)
+        self.refuse_state(*state)
+        return state
+
+    def copied_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+        """Return copies of an observation and its tiles, whose values are not yet looked at."""
+        observation = np.array(observation, dtype=np.float64)
+        n = self._cumulants.n_channels
+        if observation.ndim != 1 or observation.size < n:
+            raise ValueError(f"observation must be flat with at least {n} channels, not {observation.shape}")
+        return observation, self._copied_tiles(tiles)
+
+    def tiles(self, tiles: Tiles) -> Tiles:
+        """Return a copy of the tiles as int64."""
+        tiles = self._copied_tiles(tiles)
+        self.refuse_state(np.zeros(0), tiles)
+        return tiles
+
+    def _copied_tiles(self, tiles: Tiles) -> Tiles:
+        """Return a copy of the tiles as int64, not yet known to be in range."""
+        tiles = np.asarray(tiles)
+        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
+            raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
+        return np.array(tiles, dtype=np.int64)
+
+    def refuse_state(self, observation: Observation, tiles: Tiles) -> None:
+        """Raise ValueError where a state is not sound."""
+        wrong = checks.first_wrong(observation, tiles, self._arrays.seen)
+        if wrong >= 0:
+            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
+        if wrong <= -2 - tiles.size:
+            twice = tiles[-2 - tiles.size - wrong]
+            raise ValueError(f"tiles must be different features; {twice} is there more than once")
+        if wrong < -1:
+            raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}")
+
+    # ---- what is told ---------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        action: int,
+        probability: float,
+        before: tuple[Observation, Tiles],
+        after: tuple[Observation, Tiles],
+        predict_one: Callable[[int, Tiles], float],
+        *,
+        terminated: bool,
+    ) -> int:
+        """Make the signals of a transition, and return the findings of `checks.complete`.
+
+        Args:
+            action: The action taken.
+            probability: b(action).
+            before: Observation and tiles of the state in which it was taken.
+            after: Of the state reached.
+            predict_one: Gives a demon's prediction at some tiles, NaN where it was set aside.
+            terminated: Whether the stream ends at the state reached.
+
+        Raises:
+            ValueError: If the state reached is not sound; nothing has changed.
+        """
+        if self._asks_functions:
+            self.refuse_state(*after)
+            self._ask_functions(*after, predict_one, terminated=terminated)
+        self._policies.write_ratios(action, probability, *before, self._arrays.rho)
+        if self._held is None:
+            self._held = hold(self._arrays)
+        found = checks.complete(self._held, *after, action, probability)
+        if found & checks.STATE_WRONG:
+            self.refuse_state(*after)
+        return int(found)
+
+    def _ask_functions(
+        self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], *, terminated: bool
+    ) -> None:
+        """Write what functions give, and other demons predict, at the state reached."""
+        of = self._arrays
+        self._continuation.write(observation, tiles, of.gamma)
+        self._lam.write(observation, tiles, of.lam)
+        if terminated:  # nothing goes on there, whatever they gave
+            np.nan_to_num(of.gamma, copy=False)
+            np.nan_to_num(of.lam, copy=False)
+        self._cumulants.write(observation, tiles, predict_one, of.c)
+        self._outcome.write(observation, tiles, of.z)
+
+    def note_broken(self, soundness: Soundness) -> dict[int, str]:
+        """Note for whom the step is a gap, and return who was told a number that the engine's type cannot hold."""
+        of, group = self._arrays, self.group
+        beyond: dict[int, str] = {}
+        gamma, lam = of.gamma.copy(), of.lam.copy()
+        for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
+            for g in np.flatnonzero(np.isnan(values)):
+                values[g] = given[int(g)]  # what it was when it left [0, 1]
+        told = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        stays = np.ones(group.size, dtype=bool)  # for whom a gap is counted: whoever is set aside has none
+        for what, values in told.items():
+            for demon in np.flatnonzero((np.abs(values) > of.most) & np.isfinite(values)).tolist():
+                beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
+                stays[demon] = False
+        for what, values in told.items():
+            soundness.skip(~np.isfinite(values) & stays, what, values)
+        for what, of_group, values in (("continuation", of.gamma, gamma), ("lam", of.lam, lam)):
+            soundness.skip(np.isnan(of_group)[group] & stays, what, values[group])
+        return beyond
+
+    def forget_broken(self) -> None:
+        """Have ratios that were no numbers be 0 from now on, for whoever asks."""
+        np.nan_to_num(self._arrays.rho, copy=False, posinf=0.0)
+
+    def misfits(self) -> dict[int, str]:
+        """Return the demons whose policies gave no probabilities, with what they gave; these are asked no more."""
+        if not self._policies.misfits:
+            return {}
+        found: dict[int, str] = {}
+        policy_of = self.policy_of
+        for policy, misfit in self._policies.misfits.items():
+            found |= dict.fromkeys(np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}")
+            self._policies.forget(policy)
+            self._arrays.rho[policy] = 0.0
+        self._policies.misfits.clear()
+        return found
+
+
+def _the_one(value: Any) -> float:
+    """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
+    return float(value) if is_finite else math.nan
+
+
+def _check_names(questions: Sequence[GVF]) -> None:
+    """Raise ValueError where there is no question, or two have one name."""
+    if not questions:
+        raise ValueError("questions must hold at least one question")
+    names = [q.name for q in questions]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"questions must have different names; {twice!r} is there twice")
 
 
 class PolicyTable:
@@ -33,11 +309,12 @@ class PolicyTable:
     Args:
         policies: Distinct policies.
         n_features: Number of features, which a Gibbs policy must agree with.
-        shares: See `GibbsTable`.
 
     Attributes:
         n_actions: Number of actions, 0 where no policy says.
-        constant_action: The action that each policy always takes, or what `checks.Told` has instead, (n_policies,).
+        n_policies: Number of policies.
+        constant_action: The action that each policy always takes, `checks.ON_POLICY` of the behaviour policy itself,
+            or `checks.ELSEWHERE`, shape (n_policies,).
         has_functions: Whether a policy is asked in Python.
         misfits: What policies gave that is no probabilities, by policy, since somebody last looked and cleared it.
 
@@ -45,15 +322,15 @@ class PolicyTable:
         ValueError: If the policies disagree about the number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Policy], n_features: int, shares: int = 1) -> None:
+    def __init__(self, policies: Sequence[Policy], n_features: int) -> None:
         counts = {p.n_actions for p in policies if not isinstance(p, Behaviour)}
         if len(counts) > 1:
             raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
         self.n_actions = counts.pop() if counts else 0
-        self._n = len(policies)
+        self.n_policies = len(policies)
         kinds = (Behaviour, ConstantAction, Gibbs)
         at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
-        self.constant_action = np.full(self._n, checks.UNKNOWN)
+        self.constant_action = np.full(self.n_policies, checks.ELSEWHERE)
         self.constant_action[at[0]] = checks.ON_POLICY
         self.constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
         self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
@@ -62,33 +339,12 @@ class PolicyTable:
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
-        self._tables = _gibbs_tables(gibbs, at[2], shares)
+        self._tables = _gibbs_tables(gibbs, at[2])
 
     @property
     def has_functions(self) -> bool:
         """Whether a policy is asked in Python."""
         return bool(self._others)
-
-    def entrust(self) -> GibbsTable | None:
-        """Return the table of whole numbers, if there is one, to an engine that asks it from now on."""
-        whole = next((table for table in self._tables if not table.in_floats), None)
-        if whole is not None:
-            self._tables.remove(whole)
-            self.constant_action[whole.position] = checks.ELSEWHERE
-        return whole
-
-    def take_back(self, table: GibbsTable) -> None:
-        """Ask a table that was entrusted to an engine, which cannot any more."""
-        table.become_floats()
-        self._tables.append(table)
-        self.constant_action[table.position] = checks.UNKNOWN
-
-    def ratios(self, action: int, probability: float, observation: Observation, tiles: Tiles) -> Floats:
-        """Return rho = pi(a)/b(a) of each policy, shape (n_policies,); see `write_ratios`."""
-        out = np.empty(self._n)
-        self.write_ratios(action, probability, observation, tiles, out)
-        checks.constant_ratios(self.constant_action, action, probability, out)
-        return out
 
     def write_ratios(
         self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats
@@ -164,17 +420,12 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
                 raise ValueError(f"question {q.name!r}: its target policy {misfit}")
 
 
-def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], shares: int) -> list[GibbsTable]:
+def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
     """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
     in_floats = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
     in_floats |= len(policies) < _FEW_POLICIES
     return [
-        GibbsTable(
-            [p for p, chosen in zip(policies, mask, strict=True) if chosen],
-            position[mask],
-            in_floats=floats,
-            shares=shares,
-        )
+        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
         for floats, mask in ((False, ~in_floats), (True, in_floats))
         if mask.any()
     ]
@@ -189,12 +440,14 @@ class StateValues:
 
     Attributes:
         constant: Those that are constant, 0 for the others, shape (n,).
+        is_function: Which are functions, shape (n,).
         given: What functions gave when they last gave a value outside the range, by place.
     """
 
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
         self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
         self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
+        self.is_function = np.array([callable(v) for v in values])
         self._low, self._high = low, high
         self.given: dict[int, float] = {}
 
@@ -258,7 +511,7 @@ class Cumulants:
     def write(
         self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], out: Floats
     ) -> None:
-        """Write c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.inspect` reads.
+        """Write c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.complete` reads.
 
         Args:
             observation: Of the state reached.

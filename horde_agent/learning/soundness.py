@@ -15,13 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.learning.roster import NEWCOMER
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from horde_agent.learning.layout import NEWCOMER
+from horde_agent.types import Bools, Floats, Integers
 
 
 class Soundness:

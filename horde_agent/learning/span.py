@@ -1,27 +1,27 @@
-"""SpanGTD: the fast engine. It learns what `GTDLambda` learns, without stored traces and without dense passes.
+"""SpanEngine: the fast engine. It learns what `PlainEngine` learns, without stored traces and without dense passes.
 
-Each demon keeps a few numbers per step instead of writing its weights; every K steps they are written, family by family
-of tiles, at different times. Predictions, TD errors and estimates are those of every step all the same. With a `batch`
-of more than one step, steps are only noted, and taken together when so many have come or somebody asks: the same
-numbers, later and for less. The algebra is in `kernels/span.py`. The trace rule "capped" is not in it: for that, take
-`GTDLambda`.
+A demon keeps a few numbers of each step instead of writing its weights; what is pending is written every K steps, a
+flush group at a time. Predictions, TD errors and estimates are those of every step all the same. With a `batch` of more
+than one step, steps are only noted, and taken together when so many have come or somebody asks: the same numbers, later
+and for less. The algebra is in `kernels/span/step.py`. The trace rule "capped" is not in it, nor a trace that reaches
+back further than LARGEST_TAIL steps: for these, take `PlainEngine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import arrays, checks, span, transition
-from horde_agent.kernels import lanes as of_lane
-from horde_agent.kernels.entry import entry_of, hands_here
-from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.kernels.held import hold
-from horde_agent.kernels.policies import GibbsParts
-from horde_agent.learning.arrangement import TILES_OF_A_FAMILY, Arrangement
+from horde_agent.kernels._jit import threads_here
+from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
+from horde_agent.kernels.span import transition
+from horde_agent.kernels.span.arrays import CHUNK, DECAYS, IS_KNOWN, LEARNS, N_CLOCKS, N_ROWS, NOW, SpanArrays
+from horde_agent.kernels.vectors import entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -31,330 +31,580 @@ from horde_agent.learning.engine import (
     check_weights,
     most,
 )
-from horde_agent.learning.gibbs import GibbsTable, nobody
-from horde_agent.learning.history import SharedHistory
-from horde_agent.learning.memory import touch
-from horde_agent.learning.roster import Move, Roster, moves, rows_of, take_numbers, take_rows, take_tails
+from horde_agent.learning.layout import Layout, Move, Roster, aligned_zeros, moves, rows_of, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.learning.span_arrays import Size, allocate, most_threads, with_paper
-from horde_agent.learning.span_reading import Readable
-from horde_agent.learning.telling import Telling, nothing_told
+from horde_agent.types import Floats, Integers, Reals
 
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
-Reals = NDArray[Any]
+LARGEST_TAIL = 1_000  # steps beyond those that are pending: what reaches further learns on the plain engine
 
-_WIDEST_TILE = 128
-_MANY, _WIDEST_OF_MANY = 8_192, 512  # demons whose weights come from memory: long rows come faster, writing is burstier
-_WIDEST_DEFERRED_TILE = 64  # its sums at all steps of a batch stay in a core's first cache
-_PERIODS = {False: 64, True: 128}  # steps between writings, eager and deferred
-_NO_POLICIES = nobody()
+_PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
+_WIDEST, _MANY, _WIDEST_OF_MANY = (
+    128,
+    8_192,
+    512,
+)  # lanes; of many demons, whose weights come from memory, rows are long
+_FIRST_ROWS = 4 * CHUNK  # behind which there is memory before the first step
+_WAIT = 3  # periods after which little is written too
+_VECTOR = 64  # lanes of scratch paper
+_OF_PROCESS = ("_held", "_entry", "_signals", "_held_signals", "_touching")  # addresses, and a thread
+_OF_LANES = [
+    "prediction",
+    "td_error",
+    "e_phi",
+    "e_w",
+    "e_e",
+    "e_sum",
+    "max_trace",
+    "mspbe",
+    "gamma_t",
+    "lam_t",
+    "alpha",
+    "alpha_w",
+    "bound",
+    "base",
+    "base_w",
+    "d_sum",
+    "h_sum",
+    "q_sum",
+    "rho",
+    "gamma_tp1",
+    "lam_tp1",
+    "c_tp1",
+    "is_flagged",
+]
+_IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
+_SHARED = [
+    "bits",
+    "active",
+    "changed",
+    "n_changed",
+    "overlap",
+    "run_row",
+    "run_first",
+    "run_last",
+    "run_ends",
+    "run_time",
+    "run_place",
+    "n_runs",
+    "table",
+    "foreseen",
+    "n_active",
+]
 
 
-def widest_tile(n_demons: int, *, is_deferred: bool) -> int:
-    """Return the most lanes of a tile, unless they are set."""
-    if is_deferred:
-        return _WIDEST_DEFERRED_TILE
-    return _WIDEST_OF_MANY if n_demons >= _MANY else _WIDEST_TILE
+def reach(decay: float, drop_below: float) -> int:
+    """Return how many steps a trace reaches back that decays by no less than `decay`, gamma lambda, on each."""
+    if decay <= 0.0:
+        return 0
+    if decay >= 1.0 or drop_below <= 0.0:
+        return LARGEST_TAIL + 1
+    return int(np.ceil(np.log(drop_below * (1.0 - decay)) / np.log(decay)))
 
 
-class SpanGTD(Readable):
+def widest(n_demons: int, *, is_deferred: bool) -> int:
+    """Return the most lanes that a block has of so many demons."""
+    return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else _WIDEST
+
+
+class SpanEngine:
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
     Args:
-        group: Group of each demon, shape (n_demons,), numbered from 0. The demons of a group have the same policy,
-            continuation and trace decay.
+        group: Trace group of each demon, shape (n_demons,), numbered from 0. The demons of a group have the same
+            policy, continuation and trace decay.
         n_features: Length n of the weight vectors.
         alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active tiles: a number, or
             one per demon.
         config: The other rules. Its step sizes are not read here.
-        policy: Policy of each group, shape (n_groups,): groups of one policy have the same rho on every step, and are
-            laid side by side. Results do not depend on it.
-        period: Steps K after which what is owed is written: 64, or 128 where steps are taken in batches.
-        tail: Steps beyond those that a trace may reach back before it is carried in rows of its own.
-        widest: Most lanes of a tile; chosen unless given.
-        batch: Steps that are noted before they are taken together, at most `period`.
+        policy: Policy of each trace group, shape (n_groups,): groups of one policy have the same rho on every step, and
+            are laid side by side. Each group has its own unless given.
+        batch: Steps that are noted before they are taken together.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
+        period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
+        widest: Most lanes of a block; chosen unless given. Results do not depend on it.
+        largest_decay: No product of gamma and lambda will be larger; how far traces may reach follows from it.
         drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
             the dtype unless given.
-        table: Policies that the engine asks itself, for the ratios of each step that it `meet`s.
 
     Attributes:
-        alarm: Not 0 where demons are flagged (`newly_broken`), or the engine cannot ask its policies any more
-            (`dismiss`): SOMEBODY_IS_SICK, TOO_OFTEN.
+        latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
+        n_waiting: Steps that were only noted so far.
+        alarm: Not 0 where demons are flagged (`newly_broken`) or a trace reaches back too far to go on.
 
     Raises:
         ValueError: If the trace rule is "capped".
     """
 
-    NATIVE = ("_held", "_entry", "_told", "_told_from")
-    _told: Any = None  # the latest signals in native form
-    _told_from: Signals | None = None
-    alarm = 0
-
     def __init__(
         self,
-        group: NDArray[np.int64],
+        group: Integers,
         n_features: int,
         alpha: float | Floats,
         alpha_w: float | Floats,
         config: LearnerConfig = PAPER_CONFIG,
         *,
-        policy: NDArray[np.int64] | None = None,
-        period: int | None = None,
-        tail: int = 192,
-        widest: int | None = None,
+        policy: Integers | None = None,
         batch: int = 1,
-        cumulant: NDArray[np.int64] | None = None,
+        cumulant: Integers | None = None,
+        period: int | None = None,
+        widest: int | None = None,
+        largest_decay: float = 1.0,
         drop_below: float | None = None,
-        table: GibbsTable | None = None,
     ) -> None:
         if config.trace_rule == "capped":
-            raise ValueError('the trace rule "capped" is no sum of past feature vectors: use GTDLambda for it')
-        group = np.asarray(group, dtype=np.int64)
-        self.config, self.n_features, self.n_demons = config, n_features, len(group)
-        self.dtype = np.dtype(config.dtype)
-        self.period = period or config.write_every or _PERIODS[batch > 1]
-        self.tail, self.batch = tail, min(batch, self.period)
-        self._drop_below = DROP_BELOW[config.dtype] if drop_below is None else drop_below
-        policy = np.arange(group.max() + 1) if policy is None else policy
-        self._policy, self._table, self._completed = policy, table, nothing_told()
-        self._widest = widest or config.lanes  # 0: chosen
-        self._cumulant = np.arange(self.n_demons) if cumulant is None else cumulant
-        self.layout = self._arranged(group, policy)
-        self.history = SharedHistory(n_features, self.batch + 1)
-        self._span = allocate(self._size, self.history)
-        touch(*self._span.memory[:3], *self._span.past[:4], n_threads=most_threads())
-        lanes = self._span.lanes
-        lanes[of_lane.ALPHA, self.layout.lane] = alpha
-        lanes[of_lane.ALPHA_W, self.layout.lane] = alpha_w
-        lanes[of_lane.BOUND] = most(self.dtype)
+            raise ValueError('the trace rule "capped" is no sum of past feature vectors: use PlainEngine for it')
+        self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
+        self.batch, self.period = batch, max(period or _PERIODS[batch > 1], batch)
+        self._widest, self._clips = widest, config.trace_rule == "clipped"
+        self._drop_below = (DROP_BELOW[config.dtype] if drop_below is None else drop_below) if self._clips else 0.0
+        self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
+        self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
+        self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        self._row_of, self._clock = np.full(n_features, -1), np.zeros(N_CLOCKS, dtype=np.int64)
+        self._feature_of, self._clock[NOW] = np.zeros(n_features, dtype=np.int64), -1
+        self._lay_out(
+            np.asarray(group, dtype=np.int64),
+            np.arange(int(np.max(group)) + 1) if policy is None else policy,
+            np.arange(len(group)) if cumulant is None else cumulant,
+            self._shared(0),
+        )
+        self._span.alpha[self.layout.lane], self._span.alpha_w[self.layout.lane] = alpha, alpha_w
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
-        self._rules = self._make_rules()
-        self._n_places = 0  # of carried traces in use
-        self.n_waiting = 0  # steps noted and not yet taken
+        self.alarm = self.n_waiting = 0
         self.latest: Floats = np.zeros(self.n_demons)
 
-    def _arranged(self, group: NDArray[np.int64], policy: NDArray[np.int64]) -> Arrangement:
-        """Give each demon a lane."""
-        widest = self._widest or widest_tile(group.size, is_deferred=self.batch > 1)
-        return Arrangement(group, policy, widest, TILES_OF_A_FAMILY if self.batch == 1 else group.size)
+    # ---- arrays -----------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, group: Integers, policy: Integers, cumulant: Integers, shared: dict[str, Any]) -> None:
+        """Give each demon a lane, and make the arrays, all zero, but for what all demons share."""
+        self._group, self._policy, self._cumulant = group, policy, cumulant
+        self.layout = Layout(group, policy, self._widest or widest(group.size, is_deferred=self.batch > 1))
+        self._is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
+        parts = {**self._seats(), **self._weights(), **self._past(), **self._told(), **self._rules(), **shared}
+        self._span = SpanArrays(**parts)
+        self._span.bound[:] = most(self.dtype)
+        self._n_ready = 0
+        self._forget_process()
+        self._put_memory_behind()
+
+    def _forget_process(self) -> None:
+        """Begin without the addresses of another process, or of what this one is a copy of."""
+        self._held: Any = None
+        self._entry: Any = None
+        self._held_signals: Any = None
+        self._signals: Signals | None = None
+        self._touching: Thread | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but addresses; no memory is being put behind rows meanwhile."""
+        if self._touching is not None:
+            self._touching.join()
+        return {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        vars(self).update(state)
+        self._forget_process()
+
+    def _put_memory_behind(self) -> None:
+        """Have memory put behind what the first steps write to: no step is to wait for it."""
+        span, widths = self._span, np.diff(self.layout.start)
+        places = span.d.size // self.layout.n_lanes
+        used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
+        parts = [
+            a[places * s : places * s + n]
+            for a in (span.d, span.h, span.q)
+            for s, n in zip(span.start, used, strict=False)
+        ]
+        touch(span.c, *parts, n_threads=self._n_threads)
+        self._make_ready(min(self.n_features, max(int(self._clock[N_ROWS]), _FIRST_ROWS)))
+
+    def _zeros(self, *shape: int) -> Reals:
+        """Return zeros of the demons' type, which begin with a cache line."""
+        return aligned_zeros(shape, self.dtype)
+
+    def _seats(self) -> dict[str, Any]:
+        """Return who sits where."""
+        layout, stride = self.layout, CHUNK
+        of_lane = np.append(self._group, -1)[layout.demon]
+        return {
+            "policy": np.append(self._policy, -1)[of_lane],
+            "trace_group": of_lane,
+            "cumulant": np.append(self._cumulant, -1)[layout.demon],
+            "outcome": layout.demon.copy(),
+            "demon": layout.demon,
+            "start": layout.start,
+            "next_block": stride * layout.way_to(self._n_threads),
+            "flush_group": layout.flush_group,
+            "first_block": layout.first_block,
+            "only_policy": layout.only_policy,
+        }
+
+    def _weights(self) -> dict[str, Any]:
+        """Return rows of weights, and one number per lane."""
+        n_rows, n_lanes = -(-self.n_features // CHUNK) * CHUNK, self.layout.n_lanes
+        return {
+            "theta": self._zeros(n_rows * n_lanes),
+            "w": self._zeros(n_rows * n_lanes),
+            "m": self._zeros(n_rows * n_lanes if self.config.vector_mspbe else 0),
+            **{name: self._zeros(n_lanes) for name in _OF_LANES},
+        }
+
+    def _past(self) -> dict[str, Any]:
+        """Return each demon's past, and the books of the flush groups."""
+        layout, n_lanes = self.layout, self.layout.n_lanes
+        n_groups, n_blocks = layout.only_policy.size, layout.n_blocks
+        places = self._places
+        limit = 1 + np.arange(n_groups) * self.period // n_groups if self.batch == 1 else np.full(n_groups, self.period)
+        return {
+            "c": self._zeros(_power_of_two(self._tail + places) * n_lanes),
+            **{name: self._zeros(places * n_lanes) for name in ("d", "h", "q")},
+            "m_step": np.zeros(self._n_times),
+            "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
+            **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
+            "limit": limit.astype(np.int64),
+            **{name: np.zeros(n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
+        }
 
     @property
-    def _size(self) -> Size:
-        """What decides how large the arrays are."""
-        of_demons = self._policy, self._cumulant
-        has_m = self.config.vector_mspbe
-        return Size(self.layout, self.n_features, self.dtype, *of_demons, self.period, self.tail, self.batch, has_m)
+    def _places(self) -> int:
+        """Steps after which what is pending is written, however little it is: who rests can wait for longer."""
+        rests = self.config.w_rule != "every-step" and (self.layout.only_policy >= 0).any()
+        return _WAIT * self.period if rests else self.period
 
-    def _make_room(self, n_active: int) -> None:
-        """Make room for one more time, with so many active features."""
-        self.catch_up()
-        self.history.make_room(n_active, self.batch)
-        self._span = with_paper(self._span, self.history, self._size)
+    def _told(self) -> dict[str, Any]:
+        """Return what is told of the steps that wait; the last column of each is for empty lanes, and stays 0."""
+        batch, n_groups = self.batch, self._policy.size
+        told = {
+            "told_rho": self._zeros(batch, int(self._policy.max()) + 2),
+            "told_c": self._zeros(batch, int(self._cumulant.max()) + 2),
+            "told_gamma": self._zeros(batch + 1, n_groups + 1),
+            "told_lam": self._zeros(batch + 1, n_groups + 1),
+            "told_z": self._zeros(batch, self.n_demons + 1),
+            "told_anew": np.zeros((batch, 2), dtype=np.int64),
+            "predictions": np.zeros(self.n_demons),
+        }
+        told["told_gamma"][-1, :-1] = np.nan  # so that the first transition's differ
+        return told
+
+    def _rules(self) -> dict[str, Any]:
+        """Return what distinguishes this engine from another."""
+        return {
+            "every_step": self.config.w_rule == "every-step",
+            "clips": self._clips,
+            "drop_below": self._drop_below,
+            "largest_tail": self._tail,
+            "one_over_tau": 1.0 / self.config.mspbe_tau,
+            "largest_step": LARGEST_STEP[self.config.dtype],
+            "most": most(self.dtype),
+            "period": self.period,
+            "longest_wait": self._places,
+            "n_threads": 1,
+            "row_of": self._row_of,
+            "feature_of": self._feature_of,
+            "clock": self._clock,
+        }
+
+    def _shared(self, n_active: int) -> dict[str, Any]:
+        """Return what all demons share of the past, and scratch paper, for so many active features."""
+        n, batch, n_times = self.n_features, self.batch, self._n_times
+        n_kinds, longest = 2 + self.config.vector_mspbe, self._tail + _WAIT * self.period + 2
+        lists = {f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")}
+        return {
+            "bits": np.zeros((n_times, -(-n // 64)), dtype=np.uint64),
+            "active": np.zeros((batch + 1, n_active), dtype=np.int64),
+            "changed": np.zeros((2, 2, n_active), dtype=np.int64),
+            "n_changed": np.zeros((2, 2), dtype=np.int64),
+            "overlap": self._zeros(batch + 1, n_times),
+            **lists,
+            "run_ends": np.zeros((2, 2 * n_active * longest), dtype=np.int32),
+            "run_time": np.zeros((2, n_times + 2), dtype=np.int64),
+            "run_place": np.zeros(n_times + 2, dtype=np.int32),
+            "n_runs": np.zeros(2, dtype=np.int64),
+            "table": self._zeros(self._n_threads, (n_times + 2) * n_kinds * _VECTOR),
+            "foreseen": self._zeros(self._n_threads, 2, (batch + 1) * _VECTOR),
+            "n_active": n_active,
+        }
+
+    def _make_ready(self, n_rows: int) -> None:
+        """Have memory put behind the chunks of so many rows of weights."""
+        chunk, first, last = CHUNK * self.layout.n_lanes, self._n_ready // CHUNK, -(-n_rows // CHUNK)
+        rows = (self._span.theta, self._span.w, self._span.m)
+        touch(*(a[first * chunk : last * chunk] for a in rows), n_threads=self._n_threads)
+        self._n_ready = max(self._n_ready, last * CHUNK)
+
+    def _look_ahead(self, n_active: int) -> None:
+        """Have memory put behind rows in good time, beside the steps; a step waits for it only where it may need it."""
+        if self._n_ready >= self.n_features:
+            return
+        needed, thread = min(self.n_features, int(self._clock[N_ROWS]) + n_active), self._touching
+        if thread is not None and (needed > self._n_ready or not thread.is_alive()):
+            thread.join()
+            self._touching = thread = None
+        if needed > self._n_ready:
+            self._make_ready(needed)
+        if thread is None and needed + CHUNK > self._n_ready:
+            self._touching = Thread(target=self._make_ready, args=(self._n_ready + CHUNK,), daemon=True)
+            self._touching.start()
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> Floats:
+    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
         """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
 
         Args:
-            tiles: Active features, shape (n_active,).
-            gamma: Continuation at this state, shape (n_groups,).
-            lam: Trace decay at this state, shape (n_groups,).
+            tiles: Active features, all different, shape (n_active,), as many as the first time.
+            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
+            lam: Trace decay at this state, likewise.
 
         Returns:
             Predictions of all demons there, float64, shape (n_demons,).
+
+        Raises:
+            ValueError: If there are more or fewer tiles than the first time.
         """
         self.catch_up()
-        for b in np.flatnonzero(self._span.past.book[:, arrays.IS_CARRYING]):
-            self._settle(int(b))
-            self._clear_carried(int(b))
-        if not self.history.has_room(tiles.size):
-            self._make_room(tiles.size)
-        self.latest = np.zeros(self.n_demons)
-        span.begin(self._held or self._hold(), tiles, self.latest)
-        self._span.lanes[of_lane.GAMMA_T] = np.append(gamma, 0.0)[self.layout.group]
-        self._span.lanes[of_lane.LAM_T] = np.append(lam, 0.0)[self.layout.group]
-        if self.history.most > self._gibbs.parameters.most_repeats[0]:
-            self.alarm |= span.TOO_OFTEN
+        self._check_size(tiles)
+        self._look_ahead(tiles.size)
+        transition.begin(self._native, self._entry, tiles)
+        self.latest = self._span.predictions.copy()
         return self.latest
 
-    def learn(self, tiles: Tiles, signals: Signals) -> Floats:
+    def _check_size(self, tiles: Integers) -> None:
+        """Fix the number of active features the first time, and refuse another one later."""
+        if self._clock[NOW] < 0:
+            self._span = self._span._replace(**self._shared(tiles.size))
+            self._held = None
+        elif tiles.size != self._span.n_active:
+            raise ValueError(f"tiles must be {self._span.n_active} as in the first state, not {tiles.size}")
+
+    def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, or note it where steps are taken in batches.
 
-        Where something told is not finite, the step is a gap: see `Engine.learn`.
+        To whom something is told that is not finite, or past what the dtype can hold, the step is a gap: the trace is
+        cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
 
         Args:
-            tiles: Active features, shape (n_active,).
-            signals: What the demons are told, rho for each policy.
+            tiles: Active features, all different, shape (n_active,).
+            signals: What the demons are told.
+            is_last: Says that the stream ends here: all continuations are 0.
 
         Returns:
             Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
 
         Raises:
-            ValueError: If there is not one rho for each policy, or the engine asks policies itself: see `meet`.
+            ValueError: If the signals do not fit the demons.
         """
-        if signals is not self._told_from:
+        if signals is not self._signals:
             self._check(signals)
-            self._told, self._told_from = hold(signals), signals
-        n_steps, latest, m_scale = self._before(tiles)
-        held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        hands = self._entry, n_steps, hands_here(self._n_hands)
-        found = transition.step(held, self._told, tiles, m_step, *hands, latest)
-        if found == span.NO_ROOM:
-            self._make_room(tiles.size)
-            return self.learn(tiles, signals)
-        self._after(found, n_steps, latest, m_scale)
+            self._signals, self._held_signals = signals, hold(signals)
+            self._clock[IS_KNOWN] = 0
+        self._look_ahead(tiles.size)
+        self._m_scale *= self._m_decay
+        self.n_waiting += 1
+        n_steps = self.n_waiting if self.n_waiting >= self.batch else 0
+        m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
+        found = transition.step(self._native, self._entry, self._held_signals, tiles, m_step, is_last, n_steps)
+        if n_steps:
+            self._taken(found)
         return self.latest
 
     def _check(self, signals: Signals) -> None:
-        """Raise ValueError where signals do not fit the policies: kernels write as many as they are given."""
-        n_policies = int(self._policy.max()) + 1
-        if self._table is not None:
-            raise ValueError("this engine asks policies itself, for the action taken: tell it of a step by `meet`")
-        if signals.rho_t.shape != (n_policies,):
-            raise ValueError(f"rho_t must have one number for each of {n_policies} policies, not {signals.rho_t.shape}")
-
-    def meet(
-        self,
-        telling: Telling,
-        observation: Floats,
-        tiles: Tiles,
-        action: int,
-        probability: float,
-        is_inspected: bool,
-        is_last: bool,
-    ) -> int:
-        """Do as `Engine.meet` says; rho is told for each policy, but those that the engine asks itself."""
-        n_steps, latest, m_scale = self._before(tiles)
-        if telling.told is not self._completed:
-            self._completed, self._held = telling.told, None
-        held, m_step = self._held or self._hold(), 1.0 / (self.config.mspbe_tau * m_scale)
-        what = observation, tiles, action, probability, is_inspected, is_last
-        hands = n_steps, hands_here(self._n_hands)
-        found = transition.meet(held, *what, m_step, self._entry, *hands, latest)
-        if found == span.NO_ROOM:
-            self._make_room(tiles.size)
-            return self.meet(telling, observation, tiles, action, probability, True, is_last)
-        if found & checks.FINDINGS:
-            return int(found)
-        self._after(found, n_steps, latest, m_scale)
-        return 0
-
-    def _before(self, tiles: Tiles) -> tuple[int, Floats, float]:
-        """Return how many steps are due with the coming one, where their predictions go, and the scale of m then."""
-        if self.batch > 1 and not self.n_waiting and not self.history.has_room(tiles.size, self.batch):
-            self._make_room(tiles.size)  # now, lest a batch be broken off in the middle
-        n_steps = self.n_waiting + 1 if self.n_waiting + 1 >= self.batch else 0
-        latest = np.empty(self.n_demons) if n_steps else self.latest
-        return n_steps, latest, self._m_scale * self._m_decay
-
-    def _after(self, found: int, n_steps: int, latest: Floats, m_scale: float) -> None:
-        """Take note that a step was noted, and taken where it was due."""
-        self.latest, self.n_waiting = latest, 0 if n_steps else self.n_waiting + 1
-        self._m_scale = m_scale
-        if found:
-            self._heed(found)
-        if m_scale < SMALLEST_SCALE:
-            self._multiply_m_out()
+        """Raise ValueError where signals do not fit: kernels write as many as they are given."""
+        n_groups, shapes = self._policy.size, {name: np.shape(part) for name, part in signals._asdict().items()}
+        expected = {
+            "rho_t": int(self._policy.max()) + 1,
+            "gamma_tp1": n_groups,
+            "lam_tp1": n_groups,
+            "c_tp1": int(self._cumulant.max()) + 1,
+            "z_tp1": self.n_demons,
+        }
+        for name, n in expected.items():
+            if shapes[name] != (n,):
+                raise ValueError(f"{name} must have the shape ({n},), not {shapes[name]}")
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
         if self.n_waiting:
-            n_steps, self.n_waiting, self.latest = self.n_waiting, 0, np.empty(self.n_demons)
-            self._take(n_steps)
+            self._taken(transition.take(self._native, self._entry, self.n_waiting))
 
-    def _take(self, n_steps: int) -> None:
-        """Take the last `n_steps` steps; without any, let tiles past their limit write what they owe."""
-        held = self._held or self._hold()
-        found = span.learn(held, self._entry, n_steps, hands_here(self._n_hands) if n_steps else 1, self.latest)
-        self._heed(found if n_steps else found & span.SOMEBODY_IS_SICK)
-
-    def _heed(self, found: int) -> None:
-        """Raise an alarm where somebody must hear of it, and let those carry their trace whose tail is too long."""
-        self.alarm |= int(found) & (span.SOMEBODY_IS_SICK | span.TOO_OFTEN)
-        if found & span.SOMEBODY_WANTS_CARRY:
-            for b in np.flatnonzero(self._span.past.book[:, arrays.WANTS_CARRY]):
-                self._carry(int(b))
+    def _taken(self, found: int) -> None:
+        """Take note that all steps that were noted are taken."""
+        self.alarm, self.n_waiting = self.alarm | int(found), 0
+        self.latest = self._span.predictions.copy()
+        if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
+            for numbers in (self._span.m, self._span.m_step):
+                numbers *= numbers.dtype.type(self._m_scale)
+            self._m_scale = 1.0
 
     @property
-    def _gibbs(self) -> GibbsParts:
-        """The policies that the engine asks itself."""
-        return _NO_POLICIES if self._table is None else self._table.parts
-
-    def dismiss(self) -> None:
-        """Ask no policies any more: their ratios are told from now on."""
-        self.catch_up()
-        self._table, self._held = None, None
-        self.alarm &= ~span.TOO_OFTEN
-
-    def _hold(self) -> Any:
-        """Hold all that a step needs in native form."""
-        self._held = hold(arrays.SpanParts(self._arrays, self._rules, self._gibbs, self._completed))
-        self._entry = entry_of(span.take_turns, self._held, 0, 0, 0, 1)
-        # A step that reads few numbers is taken by one thread. Of more hands than threads, some wait for their turn.
-        n_read = self.layout.n_lanes * max(self.history.arrays.tiles.shape[1], 1) * self.batch
-        self._n_hands = 1 if n_read < SMALLEST_SHARED_WORK else most_threads()
+    def _native(self) -> Any:
+        """All that a step needs in native form; in a forked process, which has no other threads, for one."""
+        n_threads = 1 if self._n_read < SMALLEST_SHARED_WORK else threads_here(self._n_threads)
+        if self._held is None or n_threads != self._span.n_threads:
+            self._span = self._span._replace(n_threads=n_threads)
+            self._held = hold(self._span)
+            self._entry = entry_of(transition.do_task, self._held)
         return self._held
 
-    def _multiply_m_out(self) -> None:
-        """Multiply m by its common scale, which decays instead of it: far from overflow."""
+    @property
+    def _n_read(self) -> int:
+        """Numbers that a step reads, more or less: where they are few, one thread does it all."""
+        return self.layout.n_lanes * self._span.n_active * self.batch
+
+    @property
+    def n_numbers_kept(self) -> float:
+        """Numbers of its past that a demon's next step looks at, in the mean over the lanes."""
+        span, now, lanes = self._span, int(self._clock[NOW]), np.diff(self.layout.start)
+        n_kept = np.zeros(self.layout.n_blocks)
+        for b, g in enumerate(self.layout.flush_group):
+            kind = span.kind[g, np.arange(span.flushed_at[g], now) % self._n_times]
+            n_kept[b] = span.flushed_at[g] - span.tail_from[g] + 4 * (kind == LEARNS).sum() + (kind == DECAYS).sum()
+        return float((n_kept * lanes).sum() / lanes.sum())
+
+    def _flush(self) -> None:
+        """Write all that is pending."""
         self.catch_up()
-        self._span.memory.m[...] *= self.dtype.type(self._m_scale)
-        self._span.past.m_steps[...] *= self._m_scale
-        self._m_scale = 1.0
+        if self._clock[NOW] >= 0:
+            self.alarm |= int(transition.flush(self._native, self._entry))
 
-    def _make_rules(self) -> arrays.Rules:
-        """Return what distinguishes this engine from another."""
-        drop_below, clips = self._drop_below, self.config.trace_rule == "clipped"
-        return arrays.Rules(
-            every_step=self.config.w_rule == "every-step",
-            clip_lambda=clips,
-            drop_below=drop_below if clips else 0.0,
-            drop_carried=drop_below,
-            one_over_tau=1.0 / self.config.mspbe_tau,
-            largest_step=LARGEST_STEP[self.config.dtype],
-            keep_at_most=self.tail,
-            limit=self._size.limit,
-            longest_wait=3 * self.period,
-        )
+    # ---- what it is asked: nothing of it changes what is learned ----------------------------------------------------
 
-    # ---- writing, carrying ------------------------------------------------------------------------------------------
+    def predict(self, tiles: Integers) -> Floats:
+        """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,); nothing changes."""
+        return self._of_demons(self._predict(tiles, 0, self.layout.n_blocks))
 
-    def _settle(self, b: int) -> None:
-        """Write what a tile owes, out of turn: it is made to have passed its limit."""
-        if self.history.now < 0:
-            return
-        self._span.past.book[b, arrays.LIMIT] = -1
-        self._take(0)
+    def predict_one(self, demon: int, tiles: Integers) -> float:
+        """Return one demon's prediction at `tiles`."""
+        lane = int(self.layout.lane[demon])
+        b = self.layout.block_of(lane)
+        return float(self._predict(tiles, b, b + 1)[lane])
 
-    def _settle_all(self) -> None:
-        """Write what all tiles owe, out of turn."""
-        if self.history.now >= 0:
-            self._span.past.book[:, arrays.LIMIT] = -1
-            self._take(0)
+    def _predict(self, tiles: Integers, first: int, last: int) -> Reals:
+        """Return theta.phi of every lane of some blocks."""
+        self.catch_up()
+        bits, rows = np.zeros(self._span.bits.shape[1], dtype=np.uint64), np.zeros(tiles.size, dtype=np.int64)
+        scratch = hold(transition.Scratch(bits, rows, self._zeros(self._n_times)))
+        sums = self._zeros(self.layout.n_lanes)
+        transition.predict(self._native, tiles, np.array([first, last]), scratch, sums)
+        return sums
 
-    def _carry(self, b: int) -> None:
-        """Give a tile rows for its trace, and write its tail there."""
-        memory, place = self._span.memory, self._n_places
-        if place == memory.carried.shape[0]:
-            more = max(1, place)
-            memory = memory._replace(
-                carried=np.concatenate([memory.carried, np.zeros((more, memory.carried.shape[1]), self.dtype)]),
-                is_alive=np.concatenate([memory.is_alive, np.zeros((more, self.n_features), np.uint8)]),
+    def _of_demons(self, lanes: Reals) -> Floats:
+        """Return one number per demon, float64, shape (n_demons,)."""
+        return lanes[self.layout.lane].astype(np.float64)
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step, shape (n_demons,)."""
+        self.catch_up()
+        return self._of_demons(self._span.td_error)
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimate, signed, shape (n_demons,)."""
+        self.catch_up()
+        return self._of_demons(self._span.mspbe)
+
+    @property
+    def max_trace(self) -> Floats:
+        """A number that no |e| has passed so far, shape (n_demons,).
+
+        It is the sum of the trace's factors, and so the largest |e| itself where a feature is always on (a bias).
+        """
+        self.catch_up()
+        return self._of_demons(self._span.max_trace)
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimate m.w, shape (n_demons,).
+
+        Raises:
+            ValueError: If the engine does not keep m.
+        """
+        if not self.config.vector_mspbe:
+            raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
+        estimate = np.zeros(self.layout.n_lanes)
+        for b, (_, w, m) in self._read():
+            lanes = slice(self.layout.start[b], self.layout.start[b + 1])
+            estimate[lanes] = np.einsum("fl,fl->l", m, w, dtype=np.float64)
+        return self._of_demons(estimate * self._m_scale)
+
+    def weights(self) -> tuple[Reals, Reals]:
+        """Return copies of theta and w, each (n_demons, n_features), in the engine's dtype."""
+        theta, w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
+        self._gather(theta, w)
+        return theta, w
+
+    def mspbe_trace(self) -> Reals:
+        """Return a copy of m, shape (n_demons, n_features)."""
+        nothing = np.zeros((0, 0), dtype=self.dtype)
+        m = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
+        self._gather(nothing, nothing, m)
+        return np.asarray(m * self.dtype.type(self._m_scale))
+
+    def _gather(self, *into: Reals) -> None:
+        """Write theta, w and m, as far as asked for, by demon and feature."""
+        features = self._feature_of[: self._clock[N_ROWS]]
+        for b, rows in self._read():
+            demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
+            for out, of_kind in zip(into, rows, strict=False):
+                if out.size:
+                    out[np.ix_(demon[demon >= 0], features)] = of_kind[:, demon >= 0].T
+
+    def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
+        """Yield what theta, w and m of blocks would be if all were written now, as (rows in use, lanes)."""
+        self.catch_up()
+        n, flags, listed = int(self._clock[N_ROWS]), self._span.is_flagged.copy(), -1
+        for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
+            width, g = int(np.diff(self.layout.start)[b]), int(self.layout.flush_group[b])
+            theta, w, m = (
+                self._zeros(n * width if a.size else 0) for a in (self._span.theta, self._span.w, self._span.m)
             )
-            self._span = self._span._replace(memory=memory)
-        self._n_places += 1
-        self._span.past.book[b, arrays.CARRIES] = place
-        self._span.past.book[b, arrays.WANTS_CARRY] = 0
-        self._settle(b)
+            for rows, of_kind in zip((theta, w, m), (self._span.theta, self._span.w, self._span.m), strict=True):
+                for chunk, view in self._chunks(of_kind, b):
+                    into = rows[CHUNK * chunk * width :][: view.size]
+                    into[:] = view.ravel()[: into.size]
+            if self._clock[NOW] >= 0:
+                if g != listed:
+                    transition.list_group(self._native, g)
+                transition.read_block(self._native, b, theta, w, m)
+                listed = g
+            yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]
+        self._span.is_flagged[:] = flags
 
-    def _clear_carried(self, b: int) -> None:
-        """Set a tile's carried trace to zero."""
-        place = self._span.past.book[b, arrays.CARRIES]
-        self._span.memory.carried[place], self._span.memory.is_alive[place] = 0, 0
-        self._span.past.book[b, arrays.IS_CARRYING] = 0
+    def _chunks(self, numbers: Reals, b: int) -> Iterator[tuple[int, Reals]]:
+        """Yield a block's rows that are in use, a view of a chunk of them at a time, (CHUNK, lanes)."""
+        start, stop, stride = int(self.layout.start[b]), int(self.layout.start[b + 1]), CHUNK * self.layout.n_lanes
+        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if numbers.size else 0):
+            first = chunk * stride + CHUNK * start
+            yield chunk, numbers[first : first + CHUNK * (stop - start)].reshape(CHUNK, stop - start)
+
+    def in_full(self) -> tuple[dict[str, Reals], NDArray[np.bool_], Integers]:
+        """Return what is learned, by name and demon, with traces in full; who was set aside; and the present tiles.
+
+        `e` is gamma_t lambda_t e_{t-1} of the present step.
+        """
+        self._flush()
+        theta, w = self.weights()
+        numbers = {name: self._of_demons(getattr(self._span, name)) for name in _IN_FULL}
+        m = self.mspbe_trace() if self.config.vector_mspbe else np.zeros((0, 0), dtype=self.dtype)
+        learned = {"theta": theta, "w": w, "m": m, "e": self._traces(), **numbers}
+        tiles = self._feature_of[self._span.active[self._clock[NOW] % (self.batch + 1)]]
+        return learned, self._is_aside[self.layout.lane], tiles
+
+    def _traces(self) -> Reals:
+        """Return v_t = c_t (phi_t + v_{t-1}), which is gamma_{t+1} lambda_{t+1} e_t, of the latest step, by demon."""
+        span, now = self._span, int(self._clock[NOW])
+        e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
+        for b in range(self.layout.n_blocks):
+            times = np.arange(span.tail_from[self.layout.flush_group[b]], now)
+            c = rows_of(span.c, self.layout, b)
+            factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
+            bits = span.bits[times % len(span.bits)].view(np.uint8)
+            phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self._clock[N_ROWS]]
+            demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
+            of_rows = factor.T[demon >= 0] @ phi.astype(self.dtype)
+            e[np.ix_(demon[demon >= 0], self._feature_of[: self._clock[N_ROWS]])] = of_rows
+        return e
 
     # ---- demons set aside -------------------------------------------------------------------------------------------
 
@@ -363,92 +613,42 @@ class SpanGTD(Readable):
 
         Steps that are only noted so far can have flagged nobody yet.
         """
-        if not self.alarm & span.SOMEBODY_IS_SICK:
+        if not self.alarm & SOMEBODY_IS_FLAGGED:
             return {}
-        self.alarm &= ~span.SOMEBODY_IS_SICK
-        sick = self._span.lanes[of_lane.SICK]
-        lanes = np.flatnonzero((sick != 0) & (self._span.work.is_aside == 0) & (self.layout.demon >= 0))
-        sick.fill(0)
-        return dict(sorted(self._ailments(lanes)))
+        self.alarm &= ~SOMEBODY_IS_FLAGGED
+        is_new = (self._span.is_flagged != 0) & ~self._is_aside & (self.layout.demon >= 0)
+        self._span.is_flagged[:] = 0
+        return dict(sorted(self._ailments(np.flatnonzero(is_new))))
 
-    def _ailments(self, lanes: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
-        """Yield the demons on some lanes and what is wrong with them, reading each tile once."""
-        of_tile, start = np.searchsorted(self.layout.start, lanes, side="right") - 1, self.layout.start
-        rows_of_numbers = [of_lane.V, of_lane.S, of_lane.DELTA, of_lane.BOUND]
-        for b in np.unique(of_tile):
-            rows = self._read(int(b))
-            for lane in lanes[of_tile == b]:
-                numbers = self._span.lanes[rows_of_numbers, lane].astype(np.float64).tolist()
-                theta, w, m = (r[:, lane - start[b]] for r in rows)
+    def _ailments(self, lanes: Integers) -> Iterator[tuple[int, str]]:
+        """Yield the demons on some lanes and what is wrong with them."""
+        of_block, span = np.searchsorted(self.layout.start, lanes, side="right") - 1, self._span
+        for b, rows in self._read(np.unique(of_block)):
+            for lane in lanes[of_block == b].tolist():
+                numbers = (float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound))
+                theta, w, m = (of_kind[:, lane - self.layout.start[b]] for of_kind in rows)
                 yield int(self.layout.demon[lane]), Patient(theta, w, m, *numbers).ailment()
 
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good; its siblings are not touched."""
         self.catch_up()
-        lane = int(self.layout.lane[demon])
-        b = int(np.searchsorted(self.layout.start, lane, side="right")) - 1
-        kept = [of_lane.ALPHA, of_lane.ALPHA_W, of_lane.BOUND, of_lane.MAX_E]
-        keep = self._span.lanes[kept, lane].copy()
-        past = self._span.past
-        of_past = [rows_of(numbers, self.layout, b) for numbers in (past.trace, past.owed, past.spent, past.ratios)]
-        for rows in (*self._rows(b), *of_past):
-            rows[:, lane - int(self.layout.start[b])] = 0
-        self._span.lanes[:, lane] = 0
-        self._span.lanes[kept[2:], lane] = keep[2:]
-        for told in self._span.tiles[:4]:
+        lane, span = int(self.layout.lane[demon]), self._span
+        b = self.layout.block_of(lane)
+        for of_kind in (span.theta, span.w, span.m):
+            for _, rows in self._chunks(of_kind, b):
+                rows[:, lane - self.layout.start[b]] = 0
+        for numbers in (span.c, span.d, span.h, span.q):
+            rows_of(numbers, self.layout, b)[:, lane - self.layout.start[b]] = 0
+        for name in _OF_LANES:
+            if name not in ("bound", "max_trace"):
+                getattr(span, name)[lane] = 0
+        for told in (span.policy, span.trace_group, span.cumulant, span.outcome):
             told[lane] = -1
-        self._span.work.is_aside[lane], self._span.work.predictions[demon], self.latest[demon] = 1, 0.0, 0.0
+        self._is_aside[lane], span.predictions[demon], self.latest[demon] = True, 0.0, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
-        span.set_bounds(self._held or self._hold(), np.minimum(bound, most(self.dtype)))
-
-    # ---- demons that come and go ------------------------------------------------------------------------------------
-
-    def rearrange(self, roster: Roster) -> None:
-        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
-
-        What is owed is written, so that they go on as if nobody had come or gone but for rounding. Newcomers begin at
-        the present with nothing learned and no trace. While the weights move, there are two copies of one of them.
-        """
-        self.catch_up()
-        self._settle_all()
-        old, before, latest = self.layout, self._span, self.latest
-        self.n_demons, self.layout = roster.group.size, self._arranged(roster.group, roster.policy)
-        self._cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
-        self._policy, self._table, self._told_from = roster.policy, roster.table, None
-        self._span, self._n_places = with_paper(allocate(self._size, self.history), self.history, self._size), 0
-        moved, rows = moves(old, self.layout, roster.stays), list(before.memory[:3])
-        nothing = np.zeros(0, dtype=self.dtype)
-        before = before._replace(memory=before.memory._replace(theta=nothing, w=nothing, m=nothing))
-        for into in self._span.memory[:3]:
-            take_rows(rows.pop(0), old, into, self.layout, moved)
-        take_tails(before.past, old, self._span.past, self.layout, moved, self.history.now)
-        touch(*self._span.memory[:3], n_threads=most_threads())
-        take_numbers(roster, before, old, self._span, self.layout)
-        book = self._span.past.book
-        book[:, arrays.WANTS_CARRY] = book[:, arrays.N_KEPT] > self.tail
-        if self.history.now >= 0:
-            book[:, arrays.W_AT] = self.history.now
-        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
-        self._take_carried(before, moved)
-
-    def _take_carried(self, before: arrays.Span, moved: list[Move]) -> None:
-        """Take along the carried traces; a tile that one comes to carries those of all its lanes."""
-        was, n = before.past.book, self.n_features
-        for tile in sorted({move.tile for move in moved if was[move.source, arrays.IS_CARRYING]}):
-            self._carry(tile)
-            rows = self._rows(tile)[-1]
-            for move in moved:
-                if move.tile == tile and was[move.source, arrays.IS_CARRYING]:
-                    e = before.memory.carried[was[move.source, arrays.CARRIES]]
-                    width = int(before.tiles.start[move.source + 1] - before.tiles.start[move.source])
-                    rows[:, move.here] = e[: n * width].reshape(n, width)[:, move.there]
-            place = int(self._span.past.book[tile, arrays.CARRIES])
-            self._span.memory.is_alive[place] = rows.any(axis=1)
-            self._span.past.book[tile, arrays.IS_CARRYING] = 1
-            start, stop = int(self.layout.start[tile]), int(self.layout.start[tile + 1])
-            self._span.lanes[of_lane.BASE_E, start:stop] = rows[self.history.tiles].sum(axis=0)
+        self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
@@ -463,13 +663,101 @@ class SpanGTD(Readable):
         """
         if theta is not None:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
-        self.catch_up()
-        lanes = np.zeros((self.layout.n_lanes, self.n_features), dtype=self.dtype)
-        if theta is not None:
-            lanes[self.layout.lane] = np.where(self._span.work.is_aside[self.layout.lane, None], 0.0, theta)
-        for b in range(self.layout.n_tiles):
+            self._number_features(np.flatnonzero((theta != 0).any(axis=0)))
+        self._flush()
+        n, is_aside = int(self._clock[N_ROWS]), self._is_aside
+        for b in range(self.layout.n_blocks):
             start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-            self._settle(b)
-            self._rows(b)[0][:] = lanes[start:stop].T
-            base = lanes[start:stop][:, self.history.tiles].sum(axis=1)
-            self._span.lanes[of_lane.BASE, start:stop] = self._span.lanes[of_lane.V, start:stop] = base
+            demon = self.layout.demon[start:stop]
+            sits = (demon >= 0) & ~is_aside[start:stop]
+            for chunk, rows in self._chunks(self._span.theta, b):
+                rows[:] = 0
+                if theta is not None:
+                    features = self._feature_of[CHUNK * chunk : min(n, CHUNK * (chunk + 1))]
+                    rows[: features.size, sits] = theta[np.ix_(demon[sits], features)].T
+        self._sum_bases()
+
+    def _number_features(self, features: Integers) -> None:
+        """Give features rows that were never on yet."""
+        self.catch_up()
+        new = features[self._row_of[features] < 0]
+        n = int(self._clock[N_ROWS])
+        self._row_of[new], self._feature_of[n : n + new.size] = np.arange(n, n + new.size), new
+        self._look_ahead(new.size)
+        self._clock[N_ROWS] += new.size
+
+    def _sum_bases(self) -> None:
+        """Write what is known of the present state anew, by the weights as written; nothing is pending."""
+        if self._clock[NOW] < 0:
+            return
+        active = self._span.active[self._clock[NOW] % (self.batch + 1)]
+        transition.sum_bases(self._native, active)
+        self._span.prediction[:] = self._span.base
+        self._span.predictions[:] = self._of_demons(self._span.prediction)
+        self.latest = self._span.predictions.copy()
+
+    # ---- demons that come and go ------------------------------------------------------------------------------------
+
+    def rearrange(self, roster: Roster) -> None:
+        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+
+        What is pending is written, so that they go on as if nobody had come or gone but for rounding. Newcomers begin
+        at the present with nothing learned and no trace. While the weights move, there are two copies of one of them.
+        """
+        self._flush()
+        old, before, latest, was_aside = self.layout, self._span, self.latest, self._is_aside
+        if self._touching is not None:
+            self._touching.join()
+        self._forget_process()
+        self.n_demons = roster.group.size
+        cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
+        self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in _SHARED})
+        moved = moves(old, self.layout, roster.stays)
+        rows = {name: getattr(before, name) for name in ("theta", "w", "m")}
+        nothing: Any = np.zeros(0, dtype=self.dtype)
+        before = before._replace(**dict.fromkeys(rows, nothing))
+        for name in tuple(rows):
+            self._take_rows(rows.pop(name), old, getattr(self._span, name), moved)
+        self._take_tails(before, old, moved)
+        self._take_numbers(roster, before, old, was_aside)
+        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+        self._span.predictions[:] = self.latest
+
+    def _take_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
+        """Take whole columns of weights along, a chunk at a time."""
+        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if into.size else 0):
+            of_old = numbers[chunk * CHUNK * old.n_lanes : (chunk + 1) * CHUNK * old.n_lanes]
+            of_new = into[chunk * CHUNK * self.layout.n_lanes : (chunk + 1) * CHUNK * self.layout.n_lanes]
+            for move in moved:
+                came_from = rows_of(of_old, old, move.source)[:, move.there]
+                rows_of(of_new, self.layout, move.block)[:, move.here] = came_from
+
+    def _take_tails(self, before: SpanArrays, old: Layout, moved: list[Move]) -> None:
+        """Take along what is left of the traces: a flush group keeps as much as the longest that comes to it."""
+        span, now = self._span, max(int(self._clock[NOW]), 0)
+        span.flushed_at[:], span.tail_from[:] = now, now
+        for move in moved:
+            first, g = int(before.tail_from[old.flush_group[move.source]]), self.layout.flush_group[move.block]
+            span.tail_from[g] = min(int(span.tail_from[g]), first)
+            came_from, into = rows_of(before.c, old, move.source), rows_of(span.c, self.layout, move.block)
+            times = np.arange(first, now)
+            of_old, of_new = times % len(came_from), times % len(into)
+            into[np.ix_(of_new, move.here)] = came_from[np.ix_(of_old, move.there)]
+
+    def _take_numbers(self, roster: Roster, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]) -> None:
+        """Write the numbers of the lanes: those that they had, or a newcomer's."""
+        span, to, fresh = self._span, self.layout.lane, self.layout.lane[roster.is_new]
+        staying = to[~roster.is_new]
+        came_from = old.lane[roster.stays[~roster.is_new]]
+        for name in _OF_LANES:
+            getattr(span, name)[staying] = getattr(before, name)[came_from]
+        span.alpha[fresh], span.alpha_w[fresh] = roster.alpha, roster.alpha_w
+        span.w_at[:] = self._clock[NOW]
+        self._is_aside[staying] = was_aside[came_from]
+        for told in (span.policy, span.trace_group, span.cumulant, span.outcome):
+            told[self._is_aside] = -1
+
+
+def _power_of_two(n: int) -> int:
+    """Return the least power of two that is not below n."""
+    return 1 << max(n - 1, 1).bit_length()

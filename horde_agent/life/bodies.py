@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from horde_agent.life.process_env import Apart, is_worthwhile
+from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 
 LampMove = tuple[float, str, tuple[float, float, float]]
 """When (robot time in seconds), which lamp, and where it goes (x, y, z in metres)."""
@@ -17,11 +17,14 @@ ONE_AT_A_TIME = ("serial", "drops")
 """Backends behind which there is one robot."""
 
 _NAMES = {
-    "simulator": "CritterbotPen",
-    "emulated": "CritterbotEmulated",
-    "replay": "CritterbotReplay",
-    "serial": "CritterbotSerial",
-    "drops": "CritterbotDrops",
+    ("critterbot", "simulator"): "CritterbotPen",
+    ("critterbot", "emulated"): "CritterbotEmulated",
+    ("critterbot", "replay"): "CritterbotReplay",
+    ("critterbot", "serial"): "CritterbotSerial",
+    ("critterbot", "drops"): "CritterbotDrops",
+    ("create2", "simulator"): "CreatePen",
+    ("create2", "emulated"): "CreateEmulated",
+    ("create2", "serial"): "CreateSerial",
 }
 
 
@@ -30,11 +33,12 @@ def make_body(
     port: str | None = None,
     *,
     env_id: str | None = None,
+    robot: str = "critterbot",
     log: Path | None = None,
     realtime: bool = False,
     physics: str | None = None,
     lamp_moves: Sequence[LampMove] = (),
-    apart: bool = False,
+    in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Return the environment of a body.
 
@@ -42,20 +46,23 @@ def make_body(
         backend: As in `horde learn --backend`.
         port: Of a real robot.
         env_id: Of the backend "gymnasium": the environment.
+        robot: As in `horde learn --robot`.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
-        physics: What moves a simulated body; what is installed decides when None.
+        physics: What moves the simulated Critterbot; what is installed decides when None.
         lamp_moves: Changes of the pen during the life.
-        apart: Let the simulator move in a process of its own, where that gains something.
+        in_process: Let the simulator move in a process of its own, where that gains something.
 
     Raises:
-        ValueError: If the program cannot move this body's lamp.
+        ValueError: If the program cannot move this body's lamp, or the robot has no such body.
     """
-    if lamp_moves and backend != "simulator":
-        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r}")
+    if lamp_moves and (robot, backend) != ("critterbot", "simulator"):
+        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
         return gymnasium.make(str(env_id), disable_env_checker=True)
-    name = f"horde_env:{_NAMES[backend]}-v0"
+    if (robot, backend) not in _NAMES:
+        raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
+    name = f"horde_env:{_NAMES[robot, backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     if backend in ONE_AT_A_TIME:
         return gymnasium.make(name, port=port, **settings)
@@ -66,6 +73,6 @@ def make_body(
         settings["physics"] = physics
     if lamp_moves:
         return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
-    if backend == "simulator" and apart and not realtime and is_worthwhile():
-        return Apart(name, **settings)
+    if backend == "simulator" and in_process and not realtime and is_worthwhile():
+        return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)

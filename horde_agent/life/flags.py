@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record import BROKEN, Flag, Phase
-
-Bools = NDArray[np.bool_]
-Numbers = NDArray[Any]
+from horde_agent.types import Bools
 
 
 def flags_of(
@@ -63,11 +61,20 @@ def is_learned(came_by: int, flags: int) -> bool:
     return came_by == Phase.BEHAVE and not is_broken(flags)
 
 
-def are_broken(flags: Numbers) -> Bools:
+def are_broken(flags: NDArray[Any]) -> Bools:
     """Return `is_broken` of each row of a stream, shape (n_rows,)."""
     return np.asarray((flags & BROKEN) != 0)
 
 
-def are_learned(came_by: Numbers, flags: Numbers) -> Bools:
+def are_followed(flags: NDArray[Any]) -> Bools:
+    """Return which rows of a stream are followed by the next one, shape (n_rows,): not the last, none before a break.
+
+    Args:
+        flags: Of the rows, shape (n_rows,).
+    """
+    return np.append(~are_broken(flags[1:]), False)[: len(flags)]
+
+
+def are_learned(came_by: NDArray[Any], flags: NDArray[Any]) -> Bools:
     """Return `is_learned` of each row of a stream, shape (n_rows,)."""
     return np.asarray((came_by == Phase.BEHAVE) & ~are_broken(flags))

@@ -2,7 +2,7 @@
 
 For the observation o_t the loop chooses a_t, hands the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread and calls
 `env.step(a_t)`; the worker's kernels run while the step waits, and are joined before the next observation is looked at.
-So the time from observation to action does not depend on how many demons there are. An environment that is `Apart`
+So the time from observation to action does not depend on how many demons there are. One that is a `ProcessEnv`
 needs no worker: it moves in its own process while this one learns.
 """
 
@@ -22,16 +22,17 @@ import numpy as np
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learning.roster import NEWCOMER
+from horde_agent.learning.layout import NEWCOMER
 from horde_agent.life.docking import DockingConfig, Dockings
 from horde_agent.life.excursions import Choice, ExcursionConfig, Excursions
 from horde_agent.life.flags import flags_of, is_broken, is_unfit
-from horde_agent.life.process_env import Apart
-from horde_agent.life.student import Student, Tiles, check_questions
-from horde_agent.life.telemetry import LATE_S, Durations
+from horde_agent.life.process_env import ProcessEnv
+from horde_agent.life.student import Student, check_questions
+from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
+from horde_agent.types import Tiles
 
 __all__ = ["BodyDisobeys", "Life", "Moment", "Observer"]
 
@@ -83,7 +84,7 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Keeps every observation and action; None keeps nothing.
         observers: Called after each step of the environment.
-        worker: Learns while the body moves; a thread of its own when None. Not used where the environment is `Apart`.
+        worker: Learns while the body moves; a thread of its own when None. Not used with a `ProcessEnv`.
 
     Attributes:
         steps: 100 ms periods lived, excursions and drives included.
@@ -144,8 +145,8 @@ class Life:
         self.link_losses: int | None = None
         self.s_without_link: float | None = None
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
-        self._apart = env if isinstance(env, Apart) else None
-        self._worker = None if self._apart else worker or Worker()
+        self._process_env = env if isinstance(env, ProcessEnv) else None
+        self._worker = None if self._process_env else worker or Worker()
         self._has_begun = self._is_closed = self._is_stopped = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
@@ -232,7 +233,7 @@ class Life:
         steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps
-        with one_core_spared() if self._apart else nullcontext():
+        with one_core_spared() if self._process_env else nullcontext():
             self._live()
         self._see()
 
@@ -259,8 +260,8 @@ class Life:
 
     def _step(self, choice: Choice) -> None:
         """Act, learn from the step before meanwhile, and take the next observation."""
-        if self._apart is not None:  # first of all: the other process stands idle until then
-            self._apart.send(choice.action)
+        if self._process_env is not None:  # first of all: the other process stands idle until then
+            self._process_env.send(choice.action)
         row = self._row(choice)
         observation, flags, tiles, is_seen = self._observation, self._flags, self._tiles, self._is_seen
 
@@ -276,11 +277,11 @@ class Life:
 
     def _beside(self, action: int, learn: Job, row: Row) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Learn while the body moves, write the row, and return what the step brought."""
-        if self._apart is not None:
+        if self._process_env is not None:
             learn()
             self._write(row)
             self._is_left = True
-            arrived = self._apart.receive()
+            arrived = self._process_env.receive()
             self._is_left = False
             return arrived
         assert self._worker is not None
@@ -302,13 +303,13 @@ class Life:
             self.gaps += 1
         if self._flags & Flag.NOT_APPLIED:
             self.n_not_applied += 1
-        self._heed(info)
+        self._check_obedience(info)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
             self._drive(Phase.CENTRE)
 
-    def _heed(self, info: Mapping[str, Any]) -> None:
+    def _check_obedience(self, info: Mapping[str, Any]) -> None:
         """Lose patience with a body that does nothing of what it is asked; complain of one that is kept from it."""
         self._n_kept = self._n_kept + 1 if self._flags & Flag.NOT_APPLIED else 0
         patience = round(PATIENCE_S / self.interface.period_s)
@@ -375,11 +376,11 @@ class Life:
         self._pose = _pose(info)
         self.dockings.see(info)
 
-    def _count_losses(self, told: Mapping[str, Any]) -> None:
+    def _count_losses(self, info: Mapping[str, Any]) -> None:
         """Count what a step tells of a link that was lost in it, and for how long."""
-        if "link_losses" in told:
-            self.link_losses = (self.link_losses or 0) + told["link_losses"]
-            self.s_without_link = (self.s_without_link or 0.0) + told["s_without_link"]
+        if "link_losses" in info:
+            self.link_losses = (self.link_losses or 0) + info["link_losses"]
+            self.s_without_link = (self.s_without_link or 0.0) + info["s_without_link"]
 
     def _look(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""

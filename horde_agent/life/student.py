@@ -16,14 +16,15 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.signals import identity
-from horde_agent.life.excursions import ExcursionConfig, PolicyUnderTest, TestExcursion, policies_under_test
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
-from horde_agent.life.telemetry import Durations
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import ReturnErrors, places
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.types import Floats, Integers, Tiles
 
 Predictions = NDArray[np.floating]
-Tiles = NDArray[np.int64]
 
 
 def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
@@ -104,7 +105,7 @@ class Student:
         self.learning_steps = 0
         self.n_updated = 0
         self.learn_s = Durations()
-        self._spent_s, self._n_unpaid = 0.0, 0  # on steps whose batch was not taken yet
+        self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
         self._made: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
@@ -123,7 +124,7 @@ class Student:
         feedback = self.interface.feedback
         self._fed_back = None if feedback is None else feedback.demons(self._names)
 
-    def rearrange(self, stays: NDArray[np.int64]) -> None:
+    def rearrange(self, stays: Integers) -> None:
         """Go on after demons came or went: scores live on, and an excursion that is under way.
 
         Args:
@@ -148,18 +149,18 @@ class Student:
 
     def catch_up(self) -> None:
         """Let the Horde take the steps that it only noted so far, and count the time."""
-        if self._n_unpaid:
+        if self._n_untimed:
             began = time.perf_counter()
             self.horde.catch_up()
-            self._spend(time.perf_counter() - began)
+            self._share_time(time.perf_counter() - began)
 
-    def _spend(self, seconds: float) -> None:
+    def _share_time(self, seconds: float) -> None:
         """Note time that learning took; when no step waits any more, share it out among the updates since."""
-        self._spent_s += seconds
+        self._untimed_s += seconds
         if not self.horde.n_waiting:
-            for _ in range(self._n_unpaid):
-                self.learn_s.add(self._spent_s / self._n_unpaid)
-            self._spent_s, self._n_unpaid = 0.0, 0
+            for _ in range(self._n_untimed):
+                self.learn_s.add(self._untimed_s / self._n_untimed)
+            self._untimed_s, self._n_untimed = 0.0, 0
 
     def look(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the observation that comes next: what a policy is shown, and what is learned from.
@@ -208,8 +209,8 @@ class Student:
             return
         began = time.perf_counter()
         self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
-        self._n_unpaid += 1
-        self._spend(time.perf_counter() - began)
+        self._n_untimed += 1
+        self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
         self.n_updated += self.horde.n_updated
 
@@ -307,7 +308,7 @@ def relearn(
     return student
 
 
-def predict_along(stream: Stream, horde: Horde, interface: Interface) -> NDArray[np.float64]:
+def predict_along(stream: Stream, horde: Horde, interface: Interface) -> Floats:
     """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
 
     Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off

@@ -20,11 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.excursions import PolicyUnderTest, TestExcursion, name_of_action
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, name_of_action
 from horde_agent.record import FORMAT_VERSION, append, append_to, encode_header, read_rows
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 TAU = 10.0
 NO_VARIANCE = 1e-12
@@ -47,7 +45,12 @@ def error_trace(errors: Floats) -> Floats:
 
 
 def normalise(error: Floats, variance: Floats) -> Floats:
-    """Return error / variance, exactly 1 where the variance is below 1e-12; `variance` broadcasts; NaN stays NaN."""
+    """Return error / variance, exactly 1 where the variance is below 1e-12; NaN stays NaN.
+
+    Args:
+        error: Squared errors, shape (..., n).
+        variance: Of each question's returns, in the same units, shape (n,).
+    """
     varies = ~np.broadcast_to(variance < NO_VARIANCE, error.shape)
     out: Floats = np.where(np.isnan(error), np.nan, 1.0)
     np.divide(error, variance, out=out, where=varies)
@@ -66,6 +69,17 @@ def variance_of(returns: Floats) -> Floats:
     return variance
 
 
+def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
+    """Return the NMSRE of predictions that nobody learned between: mean squared error over variance, shape (n,).
+
+    Args:
+        predictions: Before each return, shape (n_returns, n), or of all of them, shape (n,).
+        returns: In the same units, shape (n_returns, n).
+        variance: Of each question's returns, these or more of them, shape (n,).
+    """
+    return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
+
+
 class Outcomes(NamedTuple):
     """All complete excursions of one policy, in order.
 
@@ -76,7 +90,7 @@ class Outcomes(NamedTuple):
     """
 
     policy: PolicyUnderTest
-    step: Indices
+    step: Integers
     predictions: Floats
     returns: Floats
 
@@ -101,12 +115,16 @@ class Done(NamedTuple):
 
     policy: str
     step: int
-    demons: Indices
+    demons: Integers
     predictions: Floats
     returns: Floats
 
-    def rearranged(self, place: Indices) -> Done:
-        """Return what is left of it where demons came or went; `place` says where each former one is now, or GONE."""
+    def rearranged(self, place: Integers) -> Done:
+        """Return what is left of it where demons came or went.
+
+        Args:
+            place: Where each former demon is now, or GONE, shape (n_before,).
+        """
         stays = place[self.demons] != GONE
         return self._replace(
             demons=place[self.demons[stays]], predictions=self.predictions[stays], returns=self.returns[stays]
@@ -128,7 +146,7 @@ def outcomes_of(policies: Iterable[PolicyUnderTest], done: Sequence[Done], n_dem
         yield Outcomes(policy, np.array([test.step for test in mine], dtype=np.int64), predictions, returns)
 
 
-def places(stays: Indices, n_before: int) -> Indices:
+def places(stays: Integers, n_before: int) -> Integers:
     """Return where each of `n_before` former demons is now, GONE where it is no more, shape (n_before,).
 
     Args:
@@ -178,7 +196,7 @@ class ReturnErrors:
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
-    def _begin_part(self, stays: Indices | None) -> None:
+    def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
         self._n_parts += 1
         self._dtype = _dtype(max((len(p.demons) for p in self.policies), default=0))
@@ -190,7 +208,7 @@ class ReturnErrors:
         """Number of complete excursions."""
         return len(self.steps)
 
-    def rearrange(self, stays: Indices, policies: Sequence[PolicyUnderTest]) -> None:
+    def rearrange(self, stays: Integers, policies: Sequence[PolicyUnderTest]) -> None:
         """Go on with other demons: those that stay keep their scores, those that are new have none yet.
 
         Args:
@@ -332,7 +350,7 @@ def _dtype(n_tested: int) -> np.dtype[Any]:
 
 
 def _header(
-    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Indices | None
+    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Integers | None
 ) -> dict[str, Any]:
     """Return the header of a part; `stays` says which demon of the part before each one was."""
     tables = [

@@ -1,8 +1,6 @@
-"""Other measures of learning, from what a Horde tells of each step: ESS, UDE, RUPEE, and when an MSPBE estimate counts.
+"""RUPEE, the recent unsigned projected error estimate: the square root of an MSPBE made without secondary weights.
 
-ESS, the effective sample size, is how many on-policy steps the steps so far are worth; UDE, the unexpected demon error,
-is large where the TD error is no longer noise; RUPEE, the recent unsigned projected error estimate, is the square root
-of an MSPBE that is made without the secondary weights. Sources: Kong (1992); White (2015), chapter 7.
+Source: White (2015), chapter 7.
 """
 
 from __future__ import annotations
@@ -10,119 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.roster import Roster
+from horde_agent.learning.layout import Roster
 from horde_agent.learning.rules import LearnerConfig
-
-Floats = NDArray[np.float64]
-Tiles = NDArray[np.int64]
-
-_SMALLEST_DEVIATION = 1e-6  # White (2015): keeps a UDE finite where the TD error does not vary
-
-
-def updates_until_valid(config: LearnerConfig) -> float:
-    """Return after how many updates with rho > 0 an MSPBE estimate may be read.
-
-    Both estimates begin at 0 with w, and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates. With
-    n active tiles ||phi||^2 = n and alpha_w = step_size secondary_ratio / n. Infinite where w does not move.
-    """
-    rate = config.step_size * config.secondary_ratio
-    return 1.0 / rate if rate > 0 else np.inf
-
-
-def effective_sample_size(total: Floats, squares: Floats) -> Floats:
-    """Return (sum rho)^2 / sum rho^2 for each demon, from both sums: t after t on-policy steps, 0 if rho was 0."""
-    return np.asarray(total**2 / np.where(squares > 0, squares, 1.0))
-
-
-class Ratios:
-    """What the importance sampling ratios of a stream add up to, for many demons.
-
-    Args:
-        n_demons: Number of demons.
-
-    Attributes:
-        n_steps: Learning steps.
-        n_updates: Steps with rho > 0, shape (n_demons,).
-    """
-
-    def __init__(self, n_demons: int) -> None:
-        self.n_steps = 0
-        self.n_updates = np.zeros(n_demons, dtype=np.int64)
-        self._sum, self._square = np.zeros((2, n_demons))
-
-    def update(self, rho: Floats) -> None:
-        """Take in one learning step's ratios, shape (n_demons,)."""
-        self.n_steps += 1
-        self.n_updates += rho > 0
-        self._sum += rho
-        self._square += rho * rho
-
-    def effective_sample_size(self) -> Floats:
-        """Return t mean(rho)^2 / mean(rho^2) after t steps, shape (n_demons,): t on-policy, 0 if rho was 0."""
-        return effective_sample_size(self._sum, self._square)
-
-    def is_valid(self, config: LearnerConfig) -> NDArray[np.bool_]:
-        """Return whose MSPBE estimates may be read: their w has had time to move; shape (n_demons,)."""
-        return np.asarray(self.n_updates >= updates_until_valid(config))
-
-
-class UnbiasedTrace:
-    """An exponential trace that starts as a plain mean: x += (beta0 / n) (sample - x), n += beta0 (1 - n).
-
-    Args:
-        shape: Of a sample.
-        beta0: Step size in the long run, in (0, 1].
-
-    Attributes:
-        value: Weighted mean of the samples so far; 0 before the first.
-
-    Source: Sutton & Barto (2018), exercise 2.7.
-    """
-
-    def __init__(self, shape: int | tuple[int, ...], beta0: float) -> None:
-        if not 0.0 < beta0 <= 1.0:
-            raise ValueError(f"beta0 must be in (0, 1], not {beta0}")
-        self.value, self._beta0, self._n = np.zeros(shape), beta0, 0.0
-
-    def update(self, sample: Floats) -> None:
-        """Take in one sample."""
-        self._n += self._beta0 * (1.0 - self._n)
-        self.value += (self._beta0 / self._n) * (sample - self.value)
-
-
-class UDE:
-    """Unexpected demon error: |trace of rho delta| / (standard deviation of rho delta so far + 1e-6).
-
-    With plain delta, as first published, it does not settle off-policy: where rho = 0 the error need not average out.
-
-    Args:
-        n_demons: Number of demons.
-        beta0: Step size of the trace; White (2015) takes 10 alpha.
-    """
-
-    def __init__(self, n_demons: int, beta0: float) -> None:
-        self._trace = UnbiasedTrace(n_demons, beta0)
-        self._n, self._mean, self._square = 0, np.zeros(n_demons), np.zeros(n_demons)
-
-    def update(self, td_error: Floats, rho: Floats) -> None:
-        """Take in one learning step, both of shape (n_demons,)."""
-        sample = rho * td_error
-        self._trace.update(sample)
-        self._n += 1
-        off = sample - self._mean
-        self._mean += off / self._n
-        self._square += off * (sample - self._mean)
-
-    def value(self) -> Floats:
-        """Return the UDE, shape (n_demons,); 0 before the second step."""
-        if self._n < 2:
-            return np.zeros_like(self._mean)
-        deviation = np.sqrt(self._square / (self._n - 1))
-        return np.asarray(np.abs(self._trace.value) / (deviation + _SMALLEST_DEVIATION))
+from horde_agent.types import Floats, Tiles
 
 
 def rupee_beta0(step_size: float, lam: float) -> float:
@@ -143,8 +34,13 @@ class RUPEE:
     size. So a second engine learns them, from the TD errors as its cumulants and with theta standing still at 0, where
     its own TD errors are these very cumulants. It goes as fast as any engine, and needs three more numbers per weight.
 
+        rupee = horde.new_rupee(beta0)
+        horde.begin(observation, tiles); rupee.begin(tiles)
+        horde.learn(...); rupee.learn(tiles, horde.signals, horde.td_error)
+
     Args:
         engine: A fresh engine for the same demons, with alpha = 0, alpha_w = alpha_h, and `rupee_config`'s rules.
+        config: These rules.
 
     Source: White (2015), chapter 7; he takes alpha_h = 5 alpha, and beta0 as in `rupee_beta0`.
     """
@@ -152,22 +48,22 @@ class RUPEE:
     def __init__(self, engine: Engine, config: LearnerConfig) -> None:
         self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
         self._n_steps = np.zeros(engine.latest.size)
-        self._told_from: Signals | None = None
+        self._copied_from: Signals | None = None
 
-    def begin(self, tiles: Tiles, gamma: Floats, lam: Floats) -> None:
-        """Clear the traces, as `Engine.begin`."""
-        self._engine.begin(tiles, gamma, lam)
+    def begin(self, tiles: Tiles) -> None:
+        """Clear the traces, as `Engine.begin`; `tiles` of shape (n_active,)."""
+        self._engine.begin(tiles)
 
-    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats) -> None:
-        """Take in a transition: what the demons were told, and the TD errors that they made, shape (n_demons,).
+    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:
+        """Take in a transition to `tiles`: what the demons were told, and the TD errors that they made, (n_demons,).
 
-        It is NaN for whom the step is a gap.
+        One that is NaN is a gap. `is_last` says that the stream ends there.
         """
-        if signals is not self._told_from:  # a Horde's are the same arrays on each step, and so are these
-            self._told_from = signals
-            self._told = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
-        self._told.c_tp1[:] = td_error
-        self._engine.learn(tiles, self._told)
+        if signals is not self._copied_from:  # a Horde's are the same arrays on each step, and so are these
+            self._copied_from = signals
+            self._signals = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
+        self._signals.c_tp1[:] = td_error
+        self._engine.learn(tiles, self._signals, is_last=is_last)
         self._n_steps += 1
 
     def newly_broken(self) -> dict[int, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.lives import Wanted, live_all
 from horde_agent.reproduce.page import write_page
@@ -92,7 +92,7 @@ def _none(_study: Study) -> list[Wanted]:
 
 
 def say(words: str) -> None:
-    """Tell the user on stderr. A function of the module, so that a Study can be given to another process."""
+    """OnProgress the user on stderr. A function of the module, so that a Study can be given to another process."""
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
 
 

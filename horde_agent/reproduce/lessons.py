@@ -1,7 +1,8 @@
 """Learning from a recorded life, for experiments: what to learn, where to test, and the returns, sorted out once.
 
-`student.relearn` gives the same weights and scores. Here the returns are known before anything is learned, and no
-prediction is asked for but those of the tests, so that a Horde may defer its work until then.
+`student.relearn` gives the same weights and the same scores but for rounding. It walks every row, as in a life. Here
+the returns are known before anything is learned (the least-squares solutions need them and the sorted rows alone), the
+rows of excursions are not coded, and a Horde may defer its work until a test asks for its predictions.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import ExcursionConfig, PolicyUnderTest, policies_under_test
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
+from horde_agent.types import Bools, Floats, Integers
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Tell = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
 """What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
@@ -40,8 +41,8 @@ class Trials(NamedTuple):
         action: The constant action followed, shape (n,).
     """
 
-    row: Indices
-    action: Indices
+    row: Integers
+    action: Integers
 
 
 class Lessons:
@@ -52,7 +53,7 @@ class Lessons:
 
     Attributes:
         stream: The same.
-        deed: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
+        does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
         before: Row of the state from which the transition to each row was made, -1 where there is none, (n_rows,).
         tests: Its complete test excursions.
         n_learned: Updates up to and including each row, shape (n_rows,).
@@ -72,11 +73,11 @@ class Lessons:
         came_by[seen[1:]] = phase[seen[:-1]]
         in_test = came_by == Phase.EXCURSION
         learns = is_seen & are_learned(came_by, flags)
-        self.deed = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
+        self.does = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
         self.n_learned = np.cumsum(learns)
         self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])
 
-    def returns(self, channel: Indices, gamma: Floats, rows: Indices, n_terms: int = HORIZON) -> Floats:
+    def returns(self, channel: Integers, gamma: Floats, rows: Integers, n_terms: int = HORIZON) -> Floats:
         """Return sum_{k < n_terms} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
 
         Args:
@@ -86,14 +87,13 @@ class Lessons:
             n_terms: Terms of the return.
         """
         observation = self.stream.rows["observation"]
-        total, discount = np.zeros((len(rows), len(channel))), np.ones(len(channel))
+        found = TruncatedReturn(len(rows), len(channel))
         for k in range(n_terms):
-            total += discount * observation[rows + k + 1][:, channel]
-            discount = discount * gamma
-        return total
+            found.add(observation[rows + k + 1][:, channel], gamma)
+        return found.value
 
 
-def _complete_tests(phase: Indices, came_by: Indices, is_broken: NDArray[np.bool_], action: NDArray[Any]) -> Trials:
+def _complete_tests(phase: Integers, came_by: Integers, is_broken: Bools, action: NDArray[Any]) -> Trials:
     """Return the excursions whose every step was taken and arrived whole."""
     starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
     starts = starts[starts + HORIZON < len(phase)]
@@ -123,7 +123,7 @@ def learn(
     interface: Interface,
     *,
     after: Callable[[int], None] | None = None,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Learned:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
@@ -132,17 +132,17 @@ def learn(
         horde: A fresh Horde.
         interface: The body's, for its tile coder.
         after: Called after each update with the number of updates so far.
-        tell: Called with the share that is done.
+        on_progress: Called with the share that is done.
     """
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
-    deed, before, flags = lessons.deed.tolist(), lessons.before.tolist(), rows["flags"].tolist()
+    does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
     test_of = {row: k for k, row in enumerate(lessons.tests.row.tolist())}
     predictions = np.zeros((len(test_of), horde.n_demons))
     n_updates, began = 0, time.perf_counter()
-    for i in np.flatnonzero(lessons.deed != NOTHING).tolist():
+    for i in np.flatnonzero(lessons.does != NOTHING).tolist():
         tiles = encode(observation[i])
-        if deed[i] == LEARN:
+        if does[i] == LEARN:
             j = before[i]
             horde.learn(action[j], b[j], observation[i], tiles, terminated=bool(flags[i] & Flag.TERMINATED))
             n_updates += 1
@@ -152,8 +152,8 @@ def learn(
             horde.begin(observation[i], tiles)
         if i in test_of:
             predictions[test_of[i]] = horde.predict(tiles)
-            if tell is not None:
-                tell(i / len(deed))
+            if on_progress is not None:
+                on_progress(i / len(does))
     seconds = time.perf_counter() - began
     return Learned(outcomes(lessons, horde.questions, predictions), seconds, n_updates)
 

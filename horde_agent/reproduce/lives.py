@@ -26,7 +26,7 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
-from horde_agent.reproduce.parallel import Tell
+from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.reproduce.study import Job, Study
 
 Kind = Literal["excursions", "behaviour"]
@@ -101,14 +101,14 @@ def _say_nothing(line: str) -> None:
     """Take a line and drop it."""
 
 
-def live(tell: Tell, study: Study, wanted: Wanted) -> str:
+def live(on_progress: OnProgress, study: Study, wanted: Wanted) -> str:
     """Live a life into the kept file and return its path; a job for a process of its own."""
     seed, steps, kind, moves = wanted
 
     def make(path: Path) -> None:
         env = make_body(study.backend, study.port, lamp_moves=moves)
         try:
-            _record(env, path, seed, steps, kind, tell)
+            _record(env, path, seed, steps, kind, on_progress)
         finally:
             env.close()
 
@@ -116,7 +116,9 @@ def live(tell: Tell, study: Study, wanted: Wanted) -> str:
     return str(study.kept(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves)))
 
 
-def _record(env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kind: Kind, tell: Tell) -> None:
+def _record(
+    env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kind: Kind, on_progress: OnProgress
+) -> None:
     """Live in a body and record it."""
     interface = Interface.of(env)
     coder = interface.coder
@@ -129,7 +131,7 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kin
     }
 
     def observe(moment: Moment) -> None:
-        tell(moment.life.steps / steps)
+        on_progress(moment.life.steps / steps)
 
     behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
     recorder = Recorder(len(interface.channels), path, facts)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.reproduce.result import Cell, Claim, Result, Table
 
 _SHORT = {"reproduced": "yes", "partly reproduced": "part", "not reproduced": "no"}

@@ -1,7 +1,7 @@
 """Jobs in other processes, one per core: spawned, with progress, and all ended when the caller is.
 
-A job is a function of a module and its arguments. It is called with a `tell` before its arguments, by which it may say
-how far it is; what it returns goes through a pipe, so large things are written to files and their paths returned.
+A job is a function of a module and its arguments. It is called with an `on_progress` before its arguments, by which it
+may say how far it is; what it returns goes through a pipe: large things are written to files, their paths returned.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numba
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 
-Tell = Callable[[float], None]
+OnProgress = Callable[[float], None]
 """Says which share of a job is done, in [0, 1]; cheap, may be called on every step."""
 
-_TELL_EVERY_S, _SAY_EVERY_S = 1.0, 10.0
+_PROGRESS_EVERY_S, _SAY_EVERY_S = 1.0, 10.0
 _SURE_FROM = 0.01  # share of the work from which on the time left can be told
 
 
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     Attributes:
         name: What it is called in progress and errors.
-        function: A module-level function (a spawned process imports it), called as function(tell, *args).
+        function: A module-level function (a spawned process imports it), called as function(on_progress, *args).
         args: Its arguments, which go through a pipe.
         cost: About how long it takes, in any unit: progress is counted by it, and the dearest begin first.
     """
@@ -213,14 +213,14 @@ def _do(job: Job, pipe: Connection) -> None:
     """Do one job."""
     last = time.perf_counter()
 
-    def tell(share: float) -> None:
+    def on_progress(share: float) -> None:
         nonlocal last
-        if time.perf_counter() - last >= _TELL_EVERY_S:
+        if time.perf_counter() - last >= _PROGRESS_EVERY_S:
             last = time.perf_counter()
             pipe.send(("share", share))
 
     try:
-        pipe.send(("done", job.function(tell, *job.args)))
+        pipe.send(("done", job.function(on_progress, *job.args)))
     except BaseException:
         with suppress(OSError):  # nobody hears it any more
             pipe.send(("failed", traceback.format_exc()))

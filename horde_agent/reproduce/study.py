@@ -96,8 +96,8 @@ class Study:
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Do jobs in spawned processes, one per core, and return what they return, in their order.
 
-        Each is called as function(tell, *args); see `parallel.Job`. Ctrl-C ends all. At the quick scale they are done
-        one after another in this process: starting others, in which all kernels are loaded anew, takes longer.
+        Each is called as function(on_progress, *args); see `parallel.Job`. Ctrl-C ends all. At the quick scale they are
+        done one after another in this process: starting others, in which all kernels are loaded anew, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
         return do(jobs, self.say) if jobs else []

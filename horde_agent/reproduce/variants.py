@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.life.excursions import policies_under_test
-from horde_agent.life.telemetry import sound_demons
-from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
+from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import Lessons, Tell, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lessons import Lessons, OnProgress, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats, Integers
 
 
 class Variant(NamedTuple):
@@ -61,14 +59,14 @@ class Lesson(NamedTuple):
 
     outcomes: list[Outcomes]
     last_outcomes: list[Outcomes]
-    test_number: list[NDArray[np.int64]]
-    sound: NDArray[np.bool_]
+    test_number: list[Integers]
+    sound: Bools
     max_trace: float
     seconds: float
     n_updates: int
-    channel: NDArray[np.int64]
+    channel: Integers
     gamma: Floats
-    action: NDArray[np.int64]
+    action: Integers
 
     @property
     def nmsre(self) -> Floats:
@@ -96,7 +94,7 @@ class Lesson(NamedTuple):
         n = min(len(curve) for curve in curves)
         return np.concatenate([curve[:n] for curve in curves], axis=1)
 
-    def score(self, which: NDArray[np.bool_], *, last: bool = True) -> Floats:
+    def score(self, which: Bools, *, last: bool = True) -> Floats:
         """Return mean squared error over variance on some of the life's tests, shape (n_demons,); nan without a test.
 
         Args:
@@ -108,12 +106,11 @@ class Lesson(NamedTuple):
             mine = which[number]
             if not mine.any():
                 continue
-            error = ((test.predictions[mine] - test.returns[mine]) ** 2).mean(axis=0)
-            found[test.policy.demons] = normalise(error, test.returns.var(axis=0))
+            found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
         return np.where(self.sound, found, np.nan)
 
 
-def learn_variant(tell: Tell, study: Study, seed: int, life: Path, variant: Variant) -> str:
+def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> str:
     """Learn from a life under a variant, and return the path of what came of it."""
 
     def make(path: Path) -> None:
@@ -125,7 +122,7 @@ def learn_variant(tell: Tell, study: Study, seed: int, life: Path, variant: Vari
         )
         warm_up(horde, interface)
         lessons = Lessons(read(life))
-        learned = learn(lessons, horde, interface, tell=tell)
+        learned = learn(lessons, horde, interface, on_progress=on_progress)
         last = predict_at_tests(lessons, horde, interface)
         facts = {
             "sound": sound_demons(horde),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from numba.core import event
@@ -20,8 +20,12 @@ N_KERNELS = 80
 _SAY_EVERY_S = 10.0  # where there is no terminal
 
 
-class _Bar(event.Listener):
-    """Says that kernels are being compiled when the first one is, and shows how many are done."""
+class Compiling(event.Listener):
+    """Says that kernels are being compiled when the first one is, once, and shows how many are done.
+
+    Args:
+        console: Where.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console, self._done, self._said = console, set[Any](), 0.0
@@ -31,12 +35,14 @@ class _Bar(event.Listener):
 
     def on_start(self, event: Any) -> None:
         """Hear that a function is going to be compiled."""
-        if _is_own(event) and not self._said:
-            self._said = time.perf_counter()
-            if self._console.is_terminal:
+        if not _is_own(event):
+            return
+        if self._console.is_terminal:
+            if not self._bar.live.is_started:
                 self._bar.start()
-            else:
-                self._console.print(SENTENCE, highlight=False, soft_wrap=True)
+        elif not self._said:
+            self._said = time.perf_counter()
+            self._console.print(SENTENCE, highlight=False, soft_wrap=True)
 
     def on_end(self, event: Any) -> None:
         """Hear that a function was compiled."""
@@ -51,22 +57,25 @@ class _Bar(event.Listener):
             self._said = now
             self._console.print(f"compiling: {n} of about {N_KERNELS} kernels", highlight=False, soft_wrap=True)
 
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show what this process compiles meanwhile, if anything; a second time, how it goes on."""
+        try:
+            with event.install_listener("numba:compile", self):
+                yield
+        finally:
+            self.stop()
+
     def stop(self) -> None:
         """Give the terminal back."""
         if self._bar.live.is_started:  # one that is not would print an empty line
             self._bar.stop()
 
 
-def _is_own(told: Any) -> bool:
-    return str(told.data["dispatcher"].py_func.__module__).startswith("horde_agent.")
+def _is_own(compiled: Any) -> bool:
+    return str(compiled.data["dispatcher"].py_func.__module__).startswith("horde_agent.")
 
 
-@contextmanager
-def shown(console: Console) -> Iterator[None]:
-    """Show on a console what this process compiles meanwhile, if anything."""
-    bar = _Bar(console)
-    try:
-        with event.install_listener("numba:compile", bar):
-            yield
-    finally:
-        bar.stop()
+def shown(console: Console) -> AbstractContextManager[None]:
+    """Return a context in which a console shows what this process compiles, if anything."""
+    return Compiling(console).shown()

@@ -14,9 +14,15 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
+ROBOTS = {
+    "critterbot": ("simulator", "serial", "drops", "replay", "emulated"),
+    "create2": ("simulator", "serial", "emulated"),
+}
+"""Robots by name, and the backends that each has."""
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
 PHYSICS = ("planar", "bullet")
-SIMULATED = ("simulator", "emulated")
+SIMULATED = (("critterbot", "simulator"), ("critterbot", "emulated"))
+"""The robots and backends among whose physics there is a choice."""
 WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
@@ -71,7 +77,8 @@ class LearnConfig:
     """Live, or read a recorded life, and learn predictions from it; the results go to a folder of their own.
 
     Attributes:
-        backend: The body: `simulator` (the Critterbot in its pen), `serial` (the robot), `drops` (the robot over its
+        robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
+        backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log) or
             `gymnasium` (any environment, named by `--env`).
         env: Id of a Gymnasium environment to live in instead of a robot, as CartPole-v1 or package:Id-v0; it must have
@@ -91,14 +98,15 @@ class LearnConfig:
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Replay: how often to learn from the first 70 % of the log.
         realtime: Keep 100 ms between two steps, as the real robot does.
-        physics: What moves a simulated body: `planar` (runs everywhere, many times faster) or `bullet` (PyBullet). They
-            agree in all that is measured and not in every bit, so a life is one of its physics.
+        physics: What moves the simulated Critterbot: `planar` (runs everywhere, many times faster) or `bullet`
+            (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
         watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
     """
 
+    robot: Annotated[str, _shown("NAME")] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
@@ -137,7 +145,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
     _check_questions(questions, config.backend)
     _check_folder(config.out)
-    physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
+    physics = config.physics or (default_physics() if (config.robot, config.backend) in SIMULATED else None)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps, physics=physics)
 
@@ -230,6 +238,7 @@ def _check_text(config: LearnConfig) -> None:
 
 
 def _check_body(config: LearnConfig) -> None:
+    _one_of("robot", config.robot, tuple(ROBOTS))
     _one_of("backend", config.backend, BACKENDS)
     if (config.backend == "gymnasium") != (config.env is not None):
         wrong = (
@@ -238,12 +247,18 @@ def _check_body(config: LearnConfig) -> None:
         raise BadInput(f"{wrong}; name the environment by --env alone")
     if config.env is not None and config.realtime:
         raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
+    if config.env is not None and config.robot != LearnConfig.robot:
+        raise BadInput(f"--env {config.env} stands in the robot's place; leave out --robot {config.robot}")
+    if config.env is None and config.backend not in ROBOTS[config.robot]:
+        has = ", ".join(ROBOTS[config.robot])
+        raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.physics is not None:
         _one_of("physics", config.physics, PHYSICS)
-        if config.backend not in SIMULATED:
-            raise BadInput(f"--physics belongs to a simulated body; the backend {config.backend!r} has its own")
+        if (config.robot, config.backend) not in SIMULATED:
+            body = config.env or f"{config.robot} with the backend {config.backend}"
+            raise BadInput(f"--physics belongs to the simulated Critterbot; the body of {body} has its own")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import NO_CHANNEL
 from horde_agent.life.student import predict_along
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.holdout import Holdout
-
-Floats = NDArray[np.float64]
 
 COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
@@ -62,7 +59,7 @@ def excursion_traces(
             mine = np.flatnonzero(policy.channel == channel)
             k = int(mine[np.argmax(policy.gamma[mine])])
             demon, gamma = int(policy.demons[k]), float(policy.gamma[k])
-            actual = _discounted(observations[1:, channel].astype(np.float64), gamma)
+            actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
             n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
             for t in range(max(n_shown, 0)):
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
@@ -94,12 +91,3 @@ def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], peri
             facts = (t * period_s, float(holdout.predictions[t, demon]), float(holdout.returns[t, demon]))
             lines.append([horde.names[demon], channels[channel], "held-out part of the log", *facts])
     return lines
-
-
-def _discounted(rewards: Floats, gamma: float) -> Floats:
-    """Return the discounted sums of the rewards to come, truncated at the end."""
-    returns = np.zeros_like(rewards)
-    following = 0.0
-    for t in range(len(rewards) - 1, -1, -1):
-        returns[t] = following = rewards[t] + gamma * following
-    return returns

@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_agent.gvf import Channel
 from horde_agent.horde import Horde
-from horde_agent.life.flags import are_broken, flags_of
+from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.student import Student, predict_along, relearn
-from horde_agent.measures.nmsre import normalise
+from horde_agent.measures.nmsre import nmsre_at_rest
+from horde_agent.measures.returns import is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats, Integers
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11
@@ -36,7 +34,7 @@ class Holdout(NamedTuple):
         nmsre_of_mean: The same for the predictor that always says the mean return of the learned part.
     """
 
-    channel: NDArray[np.int64]
+    channel: Integers
     gamma: Floats
     predictions: Floats
     returns: Floats
@@ -73,7 +71,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         is_over, k = terminated or truncated, k + 1
 
 
-def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Floats:
+def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
     """Return sum_k gamma^k r_{t+k+1} for each row, truncated where the stream is broken and where it ends.
 
     Args:
@@ -84,18 +82,8 @@ def returns_of(stream: Stream, channel: NDArray[np.int64], gamma: Floats) -> Flo
     Returns:
         Shape (n_rows, n), in units of the channels; 0 where nothing follows, as in the last row.
     """
-    rewards = stream.rows["observation"][:, channel].astype(np.float64)
-    follows = is_followed(stream)
-    returns = np.zeros_like(rewards)
-    for t in range(len(rewards) - 2, -1, -1):
-        if follows[t]:
-            returns[t] = rewards[t + 1] + gamma * returns[t + 1]
-    return returns
-
-
-def is_followed(stream: Stream) -> NDArray[np.bool_]:
-    """Return which rows are followed by the next one, shape (n_rows,): no gap or old frame is there, and no end."""
-    return np.append(~are_broken(stream.rows["flags"][1:]), False)[: len(stream)]
+    cumulants = stream.rows["observation"][:, channel].astype(np.float64)
+    return returns_along(cumulants, gamma, are_followed(stream.rows["flags"]))
 
 
 def learn_and_score(
@@ -123,12 +111,13 @@ def learn_and_score(
     channel, gamma = known_returns(horde)
     split = round(LEARNED_SHARE * len(stream))
     learned, held_out = stream[:split], stream[split:]
-    scored = is_followed(held_out)
-    if not (scored.any() and is_followed(learned).any()):
+    scored = are_followed(held_out.rows["flags"])
+    known = are_followed(learned.rows["flags"])
+    if not (scored.any() and known.any()):
         raise ValueError("in a part of the log no step follows from the one before: there is nothing to learn or score")
     for _ in range(passes):
         relearn(learned, horde, student.interface, student=student, observer=observer)
-    mean = returns_of(learned, channel, gamma)[is_followed(learned)].mean(axis=0)
+    mean = returns_of(learned, channel, gamma)[known].mean(axis=0)
     actual, predictions = returns_of(held_out, channel, gamma), predict_along(held_out, horde, student.interface)
     variance = actual[scored].var(axis=0)
     return Holdout(
@@ -137,12 +126,12 @@ def learn_and_score(
         predictions=predictions[:-1],
         returns=np.where(scored[:, np.newaxis], actual, np.nan)[:-1],
         variance=variance,
-        nmsre=normalise(((predictions - actual)[scored] ** 2).mean(axis=0), variance),
-        nmsre_of_mean=normalise(((mean - actual)[scored] ** 2).mean(axis=0), variance),
+        nmsre=nmsre_at_rest(predictions[scored], actual[scored], variance),
+        nmsre_of_mean=nmsre_at_rest(mean, actual[scored], variance),
     )
 
 
-def known_returns(horde: Horde) -> tuple[NDArray[np.int64], Floats]:
+def known_returns(horde: Horde) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, both of shape (n_demons,).
 
     Raises:
@@ -150,12 +139,11 @@ def known_returns(horde: Horde) -> tuple[NDArray[np.int64], Floats]:
     """
     channels, gammas = [], []
     for question in horde.questions:
-        gamma = question.continuation
-        if not isinstance(question.cumulant, Channel) or callable(gamma) or question.outcome != 0:
+        if not is_sum_of_channel(question):
             raise ValueError(
                 f"the return of {question.name} is not known from a log alone: it needs a channel as its cumulant, a "
                 f"constant gamma and no outcome"
             )
-        channels.append(question.cumulant.index)
-        gammas.append(float(gamma))
+        channels.append(question.cumulant.index)  # type: ignore[union-attr]
+        gammas.append(float(question.continuation))  # type: ignore[arg-type]
     return np.array(channels, dtype=np.int64), np.array(gammas)

@@ -21,18 +21,20 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress, Sampler
 from horde_agent.life.student import Student, encoder
-from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
-from horde_agent.runs import compiling, holdout, results
+from horde_agent.runs import holdout, results
+from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.watch.feed import Feed
 
 _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about
@@ -65,14 +67,17 @@ class Job:
         env: The robot.
         console: Where progress is shown.
         signals: What to do when somebody asks for the end.
+        kernels: Shows on the console what is compiled.
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
         recorder: Of the run's stream.
     """
 
-    def __init__(self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals) -> None:
-        self.run, self.env, self.console, self.signals = run, env, console, signals
+    def __init__(
+        self, run: Run, env: gymnasium.Env[Any, Any], console: Console, signals: Signals, kernels: Compiling
+    ) -> None:
+        self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
         config, interface = run.config, run.interface
         self.is_stopped = self._is_stopped_for_good = False
         self._body = ExitStack()
@@ -117,7 +122,7 @@ class Job:
         In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
         signal that comes while it drives asks it to end.
         """
-        with compiling.shown(self.console):
+        with self._kernels.shown():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
         self.signals.ask_first(self.stop)
         if self.run.config.backend == "replay":
@@ -144,7 +149,7 @@ class Job:
         Doing it twice does nothing more.
         """
         self.signals.only_note()
-        self.heed_second_ctrl_c()
+        self.obey_second_ctrl_c()
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
 
@@ -156,7 +161,7 @@ class Job:
                 stop("asked on the live page")
             self.stop()
 
-    def heed_second_ctrl_c(self) -> None:
+    def obey_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return

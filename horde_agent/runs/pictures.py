@@ -11,14 +11,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from horde_agent.measures.nmsre import Outcomes
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
 PEN_HALF_SIDE_M = 1.0
+LARGER_BY_M = 0.5  # half a side of a room that is larger than the pen is a multiple of it
 BODY_RADIUS_M = 0.121
 CELL_M = 0.1
 
@@ -41,7 +40,7 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def nmsre_picture(tests: Sequence[Outcomes], sound: NDArray[np.bool_], path: Path) -> None:
+def nmsre_picture(tests: Sequence[Outcomes], sound: Bools, path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     Args:
@@ -92,22 +91,31 @@ def _log_limits(values: Floats) -> tuple[float, float]:
     return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
 
 
+def half_side(x_m: Floats, y_m: Floats) -> float:
+    """Return half the side, in metres, of the square room that a path of positions in metres, shape (n,), lies in.
+
+    It is the pen, unless the path leaves that.
+    """
+    farthest = float(max(np.abs(x_m).max(initial=0.0), np.abs(y_m).max(initial=0.0)))
+    return max(PEN_HALF_SIDE_M, LARGER_BY_M * float(np.ceil(farthest / LARGER_BY_M)))
+
+
 def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
-    """Return the visits per 10 cm cell of the pen, and the share of cells visited that the body's centre can reach.
+    """Return the visits per 10 cm cell of the room, and the share of cells visited that the body's centre can reach.
 
     Args:
-        x_m: Positions of the body's centre, metres east of the middle of the pen, shape (n,).
+        x_m: Positions of the body's centre, metres east of the middle of the room, shape (n,).
         y_m: The same, metres north.
 
     Returns:
-        Counts of shape (20, 20), the first axis along x, and a share in [0, 1].
+        Counts of shape (20, 20), more in a room larger than the pen, the first axis along x, and a share in [0, 1].
     """
-    n_cells = round(2 * PEN_HALF_SIDE_M / CELL_M)
-    edges = np.linspace(-PEN_HALF_SIDE_M, PEN_HALF_SIDE_M, n_cells + 1)
+    side = half_side(x_m, y_m)
+    edges = np.linspace(-side, side, round(2 * side / CELL_M) + 1)
     visits, _, _ = np.histogram2d(x_m, y_m, bins=(edges, edges))
     # A cell can be reached if its side nearest to the middle is no nearer to a wall than the body's radius.
     nearest = np.minimum(np.abs(edges[:-1]), np.abs(edges[1:]))
-    within = nearest < PEN_HALF_SIDE_M - BODY_RADIUS_M
+    within = nearest < side - BODY_RADIUS_M
     reachable = np.outer(within, within)
     return visits, float((visits[reachable] > 0).mean())
 
@@ -116,20 +124,20 @@ def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> fl
     """Draw the robot's path in the pen beside a map of its visits, and return the share of cells visited.
 
     Args:
-        x_m: Positions of the body's centre, metres east of the middle of the pen, in the order of time.
-        y_m: The same, metres north.
+        x_m: Positions of the body's centre in the order of time, metres east of the pen's middle, shape (n_steps,).
+        y_m: The same, metres north, shape (n_steps,).
         path: PNG to write.
         n_shown: Steps of the path that are drawn, the latest ones.
     """
-    visits, share = visited_share(x_m, y_m)
+    side, (visits, share) = half_side(x_m, y_m), visited_share(x_m, y_m)
     figure = _figure(9.6, 4.5)
     left, right = figure.subplots(1, 2)
-    _draw_pen(left)
+    _draw_room(left, side)
     left.plot(x_m[-n_shown:], y_m[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
     left.plot(x_m[-1:], y_m[-1:], marker="o", color=COLOURS[1], markersize=6)
     left.set_title(f"path of the last {min(n_shown, len(x_m)):,} steps (10 per second)", fontsize=10)
-    _draw_pen(right)
-    limits = (-PEN_HALF_SIDE_M, PEN_HALF_SIDE_M, -PEN_HALF_SIDE_M, PEN_HALF_SIDE_M)
+    _draw_room(right, side)
+    limits = (-side, side, -side, side)
     shown = np.ma.masked_equal(visits.T, 0.0)
     image = right.imshow(shown, origin="lower", extent=limits, cmap="viridis", norm="log")
     figure.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
@@ -138,8 +146,7 @@ def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> fl
     return share
 
 
-def _draw_pen(axes: Axes) -> None:
-    side = PEN_HALF_SIDE_M
+def _draw_room(axes: Axes, side: float) -> None:
     axes.plot([-side, side, side, -side, -side], [-side, -side, side, side, -side], color="0.2", linewidth=2.0)
     axes.set_aspect("equal")
     axes.set_xlim(-1.06 * side, 1.06 * side)
@@ -179,7 +186,7 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
     """Draw predictions over time beside what then happened: a row per sensor, a column per policy or log.
 
     Args:
-        panels: (sensor, column) to (t in s, prediction, return measured).
+        panels: (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
         path: PNG to write.
     """
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))

@@ -14,10 +14,9 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.measures.nmsre import Outcomes, read_excursions
 from horde_agent.record import Stream, read
 from horde_agent.runs import notes, unfinished
@@ -25,8 +24,7 @@ from horde_agent.runs.config import BadInput
 from horde_agent.runs.curves import shown_channels
 from horde_agent.runs.notes import Notes
 from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats
 
 NO_PICTURES = (
     "Pictures need matplotlib: <code>pip install 'horde-gvf[viz]'</code>, then <code>horde report</code> again."
@@ -132,7 +130,7 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
-def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> NDArray[np.bool_]:
+def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
     """Return which demons are not set aside, shape (n_demons,); all, where the questions do not tell."""
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
@@ -170,7 +168,7 @@ def _pictures(
     ]
 
 
-def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: NDArray[np.bool_]) -> str:
+def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: Bools) -> str:
     if not tests:
         return ""
     from horde_agent.runs.pictures import nmsre_picture

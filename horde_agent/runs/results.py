@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.life.telemetry import Durations, MspbeWatch, sound_demons
+from horde_agent.life.observers import MspbeWatch, sound_demons
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
 from horde_agent.runs.run_folder import own_version
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats, Integers
 
 QUESTION_COLUMNS = (
     "name",
@@ -31,8 +30,11 @@ QUESTION_COLUMNS = (
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online")
 
 
-def nmsre_summary(nmsre: Floats, sound: NDArray[np.bool_]) -> dict[str, float | None]:
-    """Return mean, median and share below 1 over the demons that are sound and were scored (not nan)."""
+def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
+    """Return mean, median and share below 1 over the demons that are sound and were scored (not nan).
+
+    Both arguments are of shape (n_demons,).
+    """
     scored = nmsre[sound & ~np.isnan(nmsre)]
     if not len(scored):
         return {"mean_nmsre": None, "median_nmsre": None, "share_nmsre_below_1": None}
@@ -73,9 +75,17 @@ def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, c
 
 
 def question_lines(
-    horde: Horde, nmsre: Floats, variance: Floats, n_tests: NDArray[np.int64], watch: MspbeWatch
+    horde: Horde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch
 ) -> list[list[object]]:
-    """Return the lines of questions.csv, in the order of the questions."""
+    """Return the lines of questions.csv, in the order of the questions.
+
+    Args:
+        horde: The demons.
+        nmsre: Final NMSRE of each, NaN where none is known, shape (n_demons,).
+        variance: Of their returns, in the square of the cumulants' units, shape (n_demons,).
+        n_tests: Complete excursions of each, shape (n_demons,).
+        watch: Knows whose estimates are valid.
+    """
     n_updates, is_valid = watch.n_updates, watch.is_valid
     vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
     return [
@@ -102,12 +112,16 @@ def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
     return variance
 
 
-def curve_lines(
-    errors: ReturnErrors, sound: NDArray[np.bool_], actions: Sequence[str], period_s: float
-) -> list[list[object]]:
+def curve_lines(errors: ReturnErrors, sound: Bools, actions: Sequence[str], period_s: float) -> list[list[object]]:
     """Return the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
 
     `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.
+
+    Args:
+        errors: The excursions.
+        sound: Which demons are not set aside, shape (n_demons,).
+        actions: Names of the actions.
+        period_s: Duration of a step, in seconds.
     """
     tests = list(errors.outcomes())
     latest = np.full(errors.n_demons, np.nan)

@@ -17,8 +17,8 @@ from horde_agent import questions as families
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch
 from horde_agent.policies import Behaviour
 from horde_agent.runs import holdout, results
 from horde_agent.runs.config import BadInput, LearnConfig

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from horde_agent.life.observers import Sample, sample, sound_demons
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import Sample, sample, sound_demons
 from horde_agent.measures.nmsre import NO_VARIANCE
 from horde_agent.record import read
 from horde_agent.runs import curves as traces

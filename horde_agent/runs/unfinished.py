@@ -16,8 +16,9 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.observers import Progress, Sampler
 from horde_agent.life.student import Student, relearn
-from horde_agent.life.telemetry import Durations, Progress, Sampler
+from horde_agent.life.timing import Durations
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read
 from horde_agent.runs import compiling, results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config

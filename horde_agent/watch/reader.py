@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.life.feed import FOLDER, FORMAT, VERSION, slot_dtype
 from horde_agent.record import Stream, read
 from horde_agent.runs.config import BadInput
-from horde_agent.watch.feed import FOLDER, FORMAT, VERSION, slot_dtype
 
 MOST_POINTS = 2000  # of a curve
 FORGOTTEN = 0.02  # of a return: what lies further ahead than gamma^n = this is left out

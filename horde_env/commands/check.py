@@ -12,11 +12,10 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
-from horde_env.backend import Backend
+from horde_env.backend import Backend, Floats
 from horde_env.commands import verdicts
-from horde_env.commands.verdicts import Line, Moment, Verdict
+from horde_env.commands.anatomy import Line, Moment, Verdict
 from horde_env.env import PenEnv
-from horde_env.robot import Floats
 
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels need 0.35 s to their speed
@@ -54,12 +53,14 @@ class Check:
     Attributes:
         signs: Channel -> 1 or -1 as measured by moving; empty before.
         ranges: Channel -> lowest and highest SI value at rest.
+        is_swapped: Whether left and right encoder turned out to be swapped.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str]) -> None:
         self.env, self.pen = env, cast(PenEnv, env.unwrapped)
         self.spec = self.pen.robot
         self.signs: dict[str, int] = {}
+        self.is_swapped = False
         self.ranges: dict[str, tuple[float, float]] = {}
         self._may_move = may_move
         names = [action.name for action in self.spec.actions]
@@ -104,10 +105,11 @@ class Check:
             stops.append(self._come_to_rest())
             driven += moments
             steady += [(request, moment) for moment in moments[-n_steady:]]
+            self.is_swapped |= verdicts.is_swapped(request, moments[-n_steady:], self.spec)
             yield verdicts.judge_motion(self.spec.actions[action].name, request, moments[-n_steady:], self.spec)
         yield verdicts.judge_stops(stops)
         yield verdicts.judge_motor_readings(driven, self.spec)
-        self.signs = verdicts.measured_signs(steady, self.spec)
+        self.signs = {} if self.is_swapped else verdicts.measured_signs(steady, self.spec)
 
     def _come_to_rest(self) -> float | None:
         """Stop; return the seconds until the robot was at rest, None if it was not in time."""

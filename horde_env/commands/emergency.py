@@ -37,7 +37,9 @@ def stop_robot(words: argparse.Namespace) -> int:
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
         parity = words.parity or file.parity
-        target = Target(words.robot, backend, robot_file.RobotFile(backend, port, parity, file.baudrate))
+        target = Target(
+            words.robot, backend, robot_file.RobotFile(backend, port, parity, file.baudrate, kind=file.kind)
+        )
     if not port:
         print("no port is known, so only programs that drive the robot from here will see it")
         return code
@@ -56,6 +58,8 @@ def _send_stop(target: Target, latch: EmergencyLatch) -> int:
     from horde_env.hardware.halt import is_driven, send_stop, turns
     from horde_env.robot import critterbot
 
+    if target.kind == "create2":
+        return _send_create_stop(target, latch)
     spec, port, dialect = critterbot(), target.file.port, DROPS if target.backend == "drops" else SERIAL
     try:
         state = send_stop(target.config, dialect, time.monotonic, time.sleep)
@@ -72,6 +76,29 @@ def _send_stop(target: Target, latch: EmergencyLatch) -> int:
         return complain(f"a stop was sent to {port}, but its motors are still driven: switch the robot off", UNWELL)
     rest = "its motors are off, but a wheel still turns" if turns(state, spec) else "its wheels are at rest"
     print(f"a stop was sent to {port}; the robot answers, and {rest}")
+    return WELL
+
+
+def _send_create_stop(target: Target, latch: EmergencyLatch) -> int:
+    """Send a Create 2 its stop and START, and say what it then does; or who else has stopped it."""
+    from horde_env.robots.create2.halt import send_stop
+
+    port = target.file.port
+    try:
+        state = send_stop(target.config, time.monotonic, time.sleep)
+        failure = f"a stop was sent to {port}, but nothing answers there: is it asleep or off?"
+    except (BackendUnavailable, PortLost) as error:
+        # A port's loss speaks of the Critterbot's timeout, which this robot has not.
+        reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
+        state, failure = None, f"nothing was sent to the robot: {reason}"
+    if state is None:
+        if driver := _who_answered(latch):
+            print(f"{driver}, which drives the robot, has stopped it and keeps it still")
+            return WELL
+        return complain(f"{failure} Lift the robot, or press its Clean button", UNWELL)
+    if state.raw[4] or state.raw[5]:
+        return complain(f"a stop was sent to {port}, but its wheels still turn: lift it, or press Clean", UNWELL)
+    print(f"a stop was sent to {port}; the robot answers, let go of, and its wheels are at rest")
     return WELL
 
 

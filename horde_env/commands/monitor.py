@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.robot import Floats, RobotSpec
+from horde_env.backend import Floats
+from horde_env.robot import RobotSpec
 
 PER_ROW = 4
 TITLE, LABEL, VALUE = 20, 3, 7  # characters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from horde_env.emulation.emulator import Emulator, FaultRates
+from horde_env.emulation.emulator import Emulator, FaultRates, RobotEmulator
 from horde_env.hardware.drops import ROBOT_PORT
 
 
@@ -13,6 +13,7 @@ def serve(
     *,
     tcp: str | None = None,
     drops: str | None = None,
+    kind: str = "critterbot",
     speed: float = 1.0,
     faults: str = "",
     seed: int = 0,
@@ -27,6 +28,7 @@ def serve(
     Args:
         tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
         drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
+        kind: Which robot, one of `robot.ROBOTS`.
         speed: How many of the robot's seconds pass per second.
         faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
         seed: Of everything random.
@@ -38,16 +40,18 @@ def serve(
         ValueError: If an argument makes no sense.
         BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
     """
-    rates = FaultRates.parse(faults)
+    if drops is not None and kind != "critterbot":
+        raise ValueError(f"--drops belongs to the Critterbot; the {kind} has one line")
+    make = _critterbot if kind == "critterbot" else _create2
     addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
     if not 0.0 < speed < float("inf"):
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
-    with Emulator(seed=seed, faults=rates, battery_scale=battery_scale) as emulator:
+    with make(seed, faults, battery_scale) as emulator:
         say(f"serial   {emulator.open_pty()}   (parity none)")
         if "tcp" in addresses:
             say(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if "drops" in addresses:
+        if "drops" in addresses and isinstance(emulator, Emulator):
             say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
         emulator.start(speed)
         try:
@@ -57,6 +61,16 @@ def serve(
         except KeyboardInterrupt:
             pass
         return emulator.fault_counts
+
+
+def _critterbot(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
+    return Emulator(seed=seed, faults=FaultRates.parse(faults), battery_scale=battery_scale)
+
+
+def _create2(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
+    from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
+
+    return CreateEmulator(seed=seed, faults=CreateFaultRates.parse(faults), battery_scale=battery_scale)
 
 
 def _address(text: str) -> tuple[str, int]:

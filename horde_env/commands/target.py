@@ -22,6 +22,10 @@ IDS = {
     "emulated": "CritterbotEmulated-v0",
     "replay": "CritterbotReplay-v0",
 }
+IDS_OF = {
+    "critterbot": IDS,
+    "create2": {"simulator": "CreatePen-v0", "serial": "CreateSerial-v0", "emulated": "CreateEmulated-v0"},
+}
 ON_A_PORT = ("serial", "drops")  # bodies that weigh something
 
 # Option -> the backends that it means something to.
@@ -54,6 +58,11 @@ class Target:
     seed: int | None = None
 
     @property
+    def kind(self) -> str:
+        """Which kind of robot it is, one of `robot.ROBOTS`."""
+        return robot_file.kind_of(self.robot, self.file.kind)
+
+    @property
     def title(self) -> str:
         """The robot in a few words."""
         what = f"{self.file.port} ({self.backend})" if self.backend in ON_A_PORT else self.backend
@@ -72,7 +81,8 @@ class Target:
             ValueError: If the robot's file holds what no port can have.
         """
         url = url_of(self.file.port) if self.backend == "drops" else self.file.port
-        return PortConfig(url, self.file.baudrate, self.file.parity)  # type: ignore[arg-type]
+        parity = self.file.parity if self.kind == "critterbot" else "none"
+        return PortConfig(url, self.file.baudrate, parity)  # type: ignore[arg-type]
 
     @property
     def latch(self) -> EmergencyLatch:
@@ -89,16 +99,22 @@ class Target:
         if self.backend in ON_A_PORT:
             options |= {"port": self.file.port, "latch": self.latch, "signs": self.file.signs}
             if self.backend == "serial":
-                options |= {"parity": self.file.parity, "baudrate": self.file.baudrate}
+                options |= {"baudrate": self.file.baudrate}
+                options |= {"parity": self.file.parity} if self.kind == "critterbot" else {"robot": self.robot}
         elif realtime:
             options["realtime"] = True
-        return gymnasium.make(f"horde_env:{IDS[self.backend]}", disable_env_checker=True, **options)
+        return gymnasium.make(f"horde_env:{IDS_OF[self.kind][self.backend]}", disable_env_checker=True, **options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which robot is meant."""
     add = parser.add_argument
-    add("--robot", default="critterbot", metavar="NAME", help="the robot's name; its file holds what is not said here")
+    add(
+        "--robot",
+        default="critterbot",
+        metavar="NAME",
+        help="critterbot, create2, or a name of your own, whose file holds what is not said here",
+    )
     add("--backend", choices=tuple(IDS), help="the body; simulator where neither this nor the robot's file says")
     add("--port", help="serial: a device or socket://HOST:PORT; drops: HOST or HOST:PORT")
     add("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
@@ -120,7 +136,7 @@ def target_of(words: argparse.Namespace) -> Target:
     backend = words.backend or known.backend or ("" if words.port else "simulator")
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
-    _check_belonging(words, backend)
+    _check_belonging(words, backend, robot_file.kind_of(words.robot, known.kind))
     file = known if backend == known.backend else RobotFile(backend)
     file = RobotFile(
         backend=backend,
@@ -129,6 +145,8 @@ def target_of(words: argparse.Namespace) -> Target:
         baudrate=file.baudrate if words.baudrate is None else words.baudrate,
         signs=file.signs,
         ranges=file.ranges,
+        kind=known.kind,
+        swapped_encoders=file.swapped_encoders,
     )
     if backend in ON_A_PORT and not file.port:
         example = "HOST or HOST:2330" if backend == "drops" else "/dev/serial/by-id/... or socket://HOST:PORT"
@@ -140,8 +158,13 @@ def target_of(words: argparse.Namespace) -> Target:
     return Target(words.robot, backend, file, given, words.seed)
 
 
-def _check_belonging(words: argparse.Namespace, backend: str) -> None:
-    """Refuse options that another backend would have: they would be ignored."""
+def _check_belonging(words: argparse.Namespace, backend: str, kind: str) -> None:
+    """Refuse options that another backend, or robot, would have: they would be ignored."""
+    if backend not in IDS_OF[kind]:
+        raise ValueError(f"the {kind} has no backend {backend!r}; choose {', '.join(IDS_OF[kind])}")
+    for name in ("parity", "link"):
+        if kind != "critterbot" and getattr(words, name) is not None:
+            raise ValueError(f"--{name} belongs to the Critterbot; the {kind} has one line, without parity")
     for name, whose in OWNERS.items():
         if getattr(words, name) is not None and backend not in whose:
             raise ValueError(f"--{name} belongs to --backend {' or '.join(whose)}, not to {backend}")

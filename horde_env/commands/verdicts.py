@@ -1,45 +1,20 @@
 """What a few seconds of a robot's life say about its health: pure functions from frames to verdicts.
 
-Thresholds of the sensors are those of the real robot's log of October 2010: in each of its windows of 3 s every channel
-from acceleration to thermal took at least two values, at rest too. Those of motion are wide, for slip is not known.
+What they need to know of a kind of robot is its `Anatomy`. The Critterbot's thresholds of the sensors are those of the
+real robot's log of October 2010: in each of its windows of 3 s every channel from acceleration to thermal took at least
+two values, at rest too. Those of motion are wide, for slip is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
+from horde_env.backend import Floats
+from horde_env.commands.anatomy import Anatomy, Line, Moment, Verdict
 from horde_env.hardware.safety import LOW_BUS_V, UNPLUGGED, Supervisor
-from horde_env.robot import Floats, RobotSpec
-
-
-class Verdict(StrEnum):
-    """What was found."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "FAIL"
-    SKIP = "skip"
-
-
-class Line(NamedTuple):
-    """One verdict of a check."""
-
-    verdict: Verdict
-    subject: str
-    text: str
-
-
-class Moment(NamedTuple):
-    """One step: all channels in SI units, shape (n_channels,), its info, and why the robot did not obey, if so."""
-
-    values: Floats
-    info: Mapping[str, Any]
-    reason: str = ""
-
+from horde_env.robot import RobotSpec
 
 # Groups that must flicker at rest, for they are noisy; a channel that does not is not connected, or its sensor hangs.
 # But infrared may see nothing at all, and a driver's drops have too few bits left for its noise.
@@ -76,7 +51,12 @@ def judge_link(moments: Sequence[Moment], before_t: float, spec: RobotSpec) -> l
 
 
 def judge_power(moments: Sequence[Moment], spec: RobotSpec) -> Line:
-    """Judge the bus and the batteries by their means."""
+    """Judge the batteries by their means."""
+    return anatomy_of(spec).judge_power(moments, spec)
+
+
+def _judge_bus(moments: Sequence[Moment], spec: RobotSpec) -> Line:
+    """Judge the Critterbot's bus and batteries by their means."""
     mean = _values(moments).mean(axis=0)
     bus, batteries = float(mean[spec.index("bus_voltage")]), mean[spec.group("battery_voltage")]
     text = f"bus {bus:.1f} V, batteries {' '.join(f'{v:.1f}' for v in batteries)} V"
@@ -91,7 +71,7 @@ def judge_power(moments: Sequence[Moment], spec: RobotSpec) -> Line:
 
 def judge_safety(moments: Sequence[Moment], spec: RobotSpec) -> Line:
     """Judge whether the robot may move, by what the body says and by the readings."""
-    supervisor = Supervisor(spec)
+    supervisor = anatomy_of(spec).supervisor(spec)
     judged = [supervisor.judge(moment.values, UNPLUGGED, moment.info["t"]) for moment in moments]
     if reason := moments[-1].reason or judged[-1]:
         return Line(Verdict.FAIL, "safety", reason)
@@ -104,30 +84,35 @@ def judge_sensors(moments: Sequence[Moment], spec: RobotSpec) -> list[Line]:
     """Judge each group of sensors, but for the voltages, by liveness and by range."""
     values = _values(moments)
     groups = [g for g in spec.groups if spec.channels[spec.group(g).start].is_sensor]
-    return [_judge_group(values, name, spec) for name in groups if name not in ("bus_voltage", "battery_voltage")]
+    return [_judge_group(values, name, spec) for name in groups if name not in anatomy_of(spec).voltages]
 
 
 def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
-    where = spec.group(name)
+    where, anatomy = spec.group(name), anatomy_of(spec)
     seen, channels = values[:, where], spec.channels[where]
     low, high, unit = channels[0].low, channels[0].high, channels[0].unit
     slack = np.abs(spec.lsb[where]) + 1e-9
     outside = ~((seen >= low - slack) & (seen <= high + slack))  # NaN is outside
-    frozen = (np.ptp(seen, axis=0) == 0.0) & (name in LIVELY)
+    frozen = (np.ptp(seen, axis=0) == 0.0) & (name in anatomy.lively)
     broken = outside.mean(axis=0) > 0.5
     span = f"{seen.min():.3g} .. {seen.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
     faults = [f"{channels[i].name} is frozen at {seen[-1, i]:.4g}" for i in np.flatnonzero(frozen)]
     faults += [f"{channels[i].name} reads {np.median(seen[:, i]):.4g}" for i in np.flatnonzero(broken & ~frozen)]
     if faults:
-        harmless = name in MAY_REST and not broken.any()
+        harmless = name in anatomy.may_rest and not broken.any()
         return Line(Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}")
     if outside.any():
         return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
-    return Line(Verdict.OK, name, f"{span}, {'alive' if name in LIVELY else 'in range'}")
+    return Line(Verdict.OK, name, f"{span}, {'alive' if name in anatomy.lively else 'in range'}")
 
 
 def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
-    """Return the rim speeds (m/s, counter-clockwise positive) that a request asks of the wheels, shape (3,).
+    """Return the speeds (m/s, in the sense of their channels) that a request asks of the wheels, shape (n_wheels,)."""
+    return anatomy_of(spec).expected_wheels(request, spec)
+
+
+def _rim_speeds(request: Floats, spec: RobotSpec) -> Floats:
+    """Return the Critterbot's rim speeds, m/s, counter-clockwise positive, shape (3,).
 
     Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
     """
@@ -143,10 +128,13 @@ def judge_motion(name: str, request: Floats, driven: Sequence[Moment], spec: Rob
     if kept:
         return Line(Verdict.FAIL, name, f"the robot did not do it: {kept[-1].reason or 'charging, or too hot'}")
     mean = _values(driven).mean(axis=0)
-    wheels, asked = mean[spec.group("motor_velocity")], expected_wheels(request, spec)
+    group = anatomy_of(spec).wheels
+    wheels, asked = mean[spec.group(group)], expected_wheels(request, spec)
     turn, wanted = float(mean[spec.index("rotational_velocity")]), float(request[2])
     text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
-    names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group("motor_velocity")]]
+    names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
+    if hint := anatomy_of(spec).explain(wheels, asked):
+        return Line(Verdict.FAIL, name, f"{text}; {hint}")
     faults = [
         f"wheel {wheel} {fault}"
         for wheel, got, goal in zip(names, wheels, asked, strict=True)
@@ -159,8 +147,17 @@ def judge_motion(name: str, request: Floats, driven: Sequence[Moment], spec: Rob
     return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults]))
 
 
+def is_swapped(request: Floats, driven: Sequence[Moment], spec: RobotSpec) -> bool:
+    """Tell whether the end of a drive gives away that the wheels' encoders are swapped."""
+    anatomy = anatomy_of(spec)
+    mean = _values(driven).mean(axis=0)
+    return bool(anatomy.explain(mean[spec.group(anatomy.wheels)], expected_wheels(request, spec)))
+
+
 def _fault_of(got: float, goal: float, still: float) -> str:
     """Say what is wrong with a speed, "" if it is about the one asked for."""
+    if not goal:
+        return ""
     share = got / goal
     if abs(got) < still and share < ENOUGH:
         return "does not turn (is something in the way?)"
@@ -173,7 +170,7 @@ def _fault_of(got: float, goal: float, still: float) -> str:
 
 def is_at_rest(moment: Moment, spec: RobotSpec) -> bool:
     """Tell whether neither wheels nor body turn."""
-    wheels = np.abs(moment.values[spec.group("motor_velocity")])
+    wheels = np.abs(moment.values[spec.group(anatomy_of(spec).wheels)])
     return bool((wheels < TURNED_M_S).all() and abs(moment.values[spec.index("rotational_velocity")]) < TURNED_RAD_S)
 
 
@@ -190,13 +187,14 @@ def judge_motor_readings(driven: Sequence[Moment], spec: RobotSpec) -> Line:
     values = _values(driven)
     dead = [
         spec.channels[i].name
-        for group in ("motor_voltage", "motor_current")
+        for group in anatomy_of(spec).motors
         for i in range(spec.group(group).start, spec.group(group).stop)
         if np.ptp(values[:, i]) == 0.0
     ]
     if dead:
         return Line(Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives")
-    return Line(Verdict.OK, "motor readings", "voltage and current of each motor changed with the drives")
+    what = " and ".join(group.rpartition("_")[2] for group in anatomy_of(spec).motors)
+    return Line(Verdict.OK, "motor readings", f"{what} of each motor changed with the drives")
 
 
 def measured_signs(drives: Sequence[tuple[Floats, Moment]], spec: RobotSpec) -> dict[str, int]:
@@ -206,7 +204,7 @@ def measured_signs(drives: Sequence[tuple[Floats, Moment]], spec: RobotSpec) -> 
         drives: A request and a moment of steady speed under it, several times.
         spec: The robot.
     """
-    wheels, gyro = spec.group("motor_velocity"), spec.index("rotational_velocity")
+    wheels, gyro = spec.group(anatomy_of(spec).wheels), spec.index("rotational_velocity")
     asked = np.array([[*expected_wheels(request, spec), request[2]] for request, _ in drives])
     got = np.array([[*moment.values[wheels], moment.values[gyro]] for _, moment in drives])
     names = [*(c.name for c in spec.channels[wheels]), spec.channels[gyro].name]
@@ -231,3 +229,27 @@ def _by_share(share: float, warn_above: float, fail_above: float) -> Verdict:
 
 def _signed(numbers: Floats) -> str:
     return " ".join(f"{number:+.2f}" for number in numbers)
+
+
+# ---- what is particular to a kind of robot ---------------------------------------------------------------------------
+
+
+CRITTERBOT = Anatomy(
+    "motor_velocity",
+    ("motor_voltage", "motor_current"),
+    LIVELY,
+    MAY_REST,
+    ("bus_voltage", "battery_voltage"),
+    _rim_speeds,
+    _judge_bus,
+    Supervisor,
+)
+
+
+def anatomy_of(spec: RobotSpec) -> Anatomy:
+    """Return what a check must know of a robot."""
+    if spec.name == "create2":
+        from horde_env.commands.create2 import CREATE2
+
+        return CREATE2
+    return CRITTERBOT

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from horde_env.backend import Frame
+from horde_env.backend import Floats, Frame, Observation
 from horde_env.drives.docking import DOCKED_V, SLOW, DockingDrive
-from horde_env.robot import Floats, Observation, RobotSpec
+from horde_env.robot import RobotSpec
 
 # Of the lowest battery. At 14.0 V a tenth of the charge is left, about an hour of wandering. The firmware's own
 # routine, which needs no host, would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V it switches itself off.
@@ -49,8 +49,8 @@ class BatteryGauge:
 
     Attributes:
         is_known: Whether the robot has such channels at all.
-        is_low: From 14.0 V down until 15.0 V are reached.
-        is_urgent: Below 13.0 V.
+        is_low: From `low_v` of the robot's battery down until `full_v` is reached; the Critterbot's are 14.0, 15.0 V.
+        is_urgent: Below `urgent_v`; the Critterbot's is 13.0 V.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -61,6 +61,10 @@ class BatteryGauge:
         self._bus = bus[0] if bus else None
         self._most_v = max((channel.lsb * channel.raw_high for channel in spec.channels[self._at]), default=0.0) + 0.05
         self._share = min(spec.period_s / SMOOTHED_S, 1.0)
+        battery = getattr(spec, "battery", {})
+        self._low_v = float(battery.get("low_v", LOW_V))
+        self._urgent_v = float(battery.get("urgent_v", URGENT_V))
+        self._full_v = float(battery.get("full_v", FULL_ENOUGH_V))
         self.forget()
 
     def forget(self) -> None:
@@ -79,8 +83,8 @@ class BatteryGauge:
         lowest_v = min(batteries_v)
         before = lowest_v if self._lowest_v is None else self._lowest_v
         self._lowest_v = before + self._share * (lowest_v - before)
-        self.is_low = self._lowest_v < (FULL_ENOUGH_V if self.is_low else LOW_V)
-        self.is_urgent = self._lowest_v < URGENT_V
+        self.is_low = self._lowest_v < (self._full_v if self.is_low else self._low_v)
+        self.is_urgent = self._lowest_v < self._urgent_v
 
     @property
     def finding(self) -> str:
@@ -88,7 +92,11 @@ class BatteryGauge:
         if self._lowest_v is None:
             return "nothing is known of the battery"
         judgement = (
-            f"urgent below {URGENT_V} V" if self.is_urgent else f"low below {LOW_V} V" if self.is_low else "not low"
+            f"urgent below {self._urgent_v} V"
+            if self.is_urgent
+            else f"low below {self._low_v} V"
+            if self.is_low
+            else "not low"
         )
         return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"
 

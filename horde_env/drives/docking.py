@@ -18,8 +18,9 @@ import math
 
 import numpy as np
 
+from horde_env.backend import Floats, Observation
 from horde_env.drives.manoeuvre import loudness
-from horde_env.robot import Floats, Observation, RobotSpec
+from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 60.0
 DOCKED_V = 17.0  # on the bus; no battery reaches it

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.robot import Floats, Observation, RobotSpec
+from horde_env.backend import Floats, Observation
+from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 2.0
 SPEED = 0.44  # m/s, 25 wire units, in any direction

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_env.backend import Frame
-from horde_env.robot import Floats, RobotSpec
+from horde_env.backend import Floats, Frame
+from horde_env.robot import RobotSpec
 
 MOVING_UNITS = 10.0  # asked of some wheel, from which on it must show a voltage
 STANDING_UNITS = 0.5  # below it nothing is asked
@@ -58,9 +58,7 @@ class Obedience:
         shows = "motor_voltage" in spec.groups
         self.is_known = shows and is_asked
         self._voltage = spec.group("motor_voltage") if shows else slice(0)
-        drive = spec.drive
-        units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])  # y right
-        self._to_wheels: list[list[float]] = (np.array(drive["kinematics_1024"]) / 1024.0 / units).tolist()
+        self._to_wheels: list[list[float]] = _to_wheels(spec) if shows else []
         self._n_certain = round(CERTAIN_S / spec.period_s)
         self._n_ramp = round(LONGEST_RAMP_S / spec.period_s)
         self.forget()
@@ -99,3 +97,11 @@ class Obedience:
     def info(self) -> dict[str, int]:
         """Return `obeyed`, 0 or 1, or nothing where nothing is judged."""
         return {"obeyed": int(not self.complaint)} if self.is_known else {}
+
+
+def _to_wheels(spec: RobotSpec) -> list[list[float]]:
+    """Return the matrix that makes units of the wheels, of the wire, from a request (m/s, m/s, rad/s)."""
+    drive = spec.drive
+    units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])  # y right
+    matrix: list[list[float]] = (np.array(drive["kinematics_1024"]) / 1024.0 / units).tolist()
+    return matrix

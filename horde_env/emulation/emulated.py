@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
-from horde_env.emulation.emulator import Emulator, FaultRates
-from horde_env.emulation.lockstep import LockstepClock
+from horde_env.emulation.emulator import Emulator, FaultRates, RobotEmulator
+from horde_env.emulation.lockstep import BATCH, LockstepClock
 from horde_env.errors import BackendUnavailable
-from horde_env.hardware.backend import DropsBody, SerialBody
+from horde_env.hardware.backend import DropsBody, PhysicalBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robot import Floats, RobotSpec, critterbot
-from horde_env.sim.engine import chosen
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 
 LinkKind = Literal["serial", "drops"]
 BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
@@ -67,22 +68,18 @@ class RelayClock:
         return late_s
 
 
-class EmulatedBody(Backend):
+class EmulatedRobot(Backend):
     """A robot's body over an emulated robot: each reset switches on a new robot, at a random pose, and connects to it.
 
-    Frames are those of `SerialBody` or `DropsBody`, with the true pose (x_m, y_m, heading_rad) in `extras`, for
-    pictures only.
+    Frames are those of the physical body, with the true pose (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
     Args:
-        spec: The robot; the Critterbot when None.
-        pen: Where it lives; `assets/pen.toml` when None.
-        link: "serial", on a pseudo terminal, or "drops", over TCP.
+        spec: The robot.
+        rates: Of the faults that come by themselves.
         speed: How many of the robot's seconds pass per second; in lockstep with its host, as fast as the machine can
             and the same for the same seed, when None.
-        faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
         seed: Added to what the environment's seed gives, for other faults and noise in the same life.
         battery_scale: Factor on the batteries' capacity.
-        physics: What moves the body; see `horde_env.sim.engine`.
         settings: Of the link; `threaded` is up to `speed`.
         latch: An emergency stop; none when None.
 
@@ -93,41 +90,55 @@ class EmulatedBody(Backend):
         ValueError: If an argument makes no sense.
     """
 
+    batch = BATCH  # ticks of which the reader takes the bytes at once, in lockstep
+
     def __init__(
         self,
-        spec: RobotSpec | None = None,
+        spec: RobotSpec,
+        rates: FaultRates,
         *,
-        pen: Pen | None = None,
-        link: LinkKind = "serial",
         speed: float | None = None,
-        faults: str = "",
         seed: int = 0,
         battery_scale: float = 1.0,
-        physics: str | None = None,
         settings: LinkSettings | None = None,
         latch: EmergencyLatch | None = None,
     ) -> None:
-        if link not in BODIES:
-            raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
         if speed is not None and not 0.0 < speed < float("inf"):
             raise ValueError(f"speed must be positive and finite, not {speed}")
         if seed < 0:
             raise ValueError(f"seed must not be negative, and is {seed}")
-        self.spec = critterbot() if spec is None else spec
-        self.pen = load_pen() if pen is None else pen
+        self.spec = spec
         self.period_s = self.spec.period_s
-        self.notes = BODIES[link].notes
         self.clock = RelayClock()
-        self._link, self._speed, self._seed, self._battery_scale = link, speed, seed, battery_scale
-        self._faults = FaultRates.parse(faults)
-        self.physics = chosen(physics)
+        self._speed, self._seed, self._battery_scale = speed, seed, battery_scale
+        self._faults = rates
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
-        self._emulator: Emulator | None = None
-        self._body: SerialBody | None = None
+        self._emulator: RobotEmulator | None = None
+        self._body: PhysicalBody | None = None
+
+    # ---- what a robot adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def switch_on(self, seed: int) -> RobotEmulator:
+        """Return a new emulated robot."""
+
+    @abstractmethod
+    def connect(self, url: str, **time_of: Any) -> PhysicalBody:
+        """Return the host's side; `time_of` is what `PhysicalBody` takes of clocks."""
+
+    def open_line(self, emulator: RobotEmulator) -> str:
+        """Open a line and return its url."""
+        return emulator.open_pty()
+
+    @abstractmethod
+    def pose(self) -> tuple[float, float, float]:
+        """Return where the robot is: metres, and a heading in radians."""
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     @property
-    def emulator(self) -> Emulator:
+    def emulator(self) -> RobotEmulator:
         """The robot behind the bytes.
 
         Raises:
@@ -138,7 +149,7 @@ class EmulatedBody(Backend):
         return self._emulator
 
     @property
-    def body(self) -> SerialBody:
+    def body(self) -> PhysicalBody:
         """The host's side.
 
         Raises:
@@ -151,17 +162,9 @@ class EmulatedBody(Backend):
     def reset(self, rng: np.random.Generator) -> Frame:
         """Switch on a new robot, connect to it, and return its first frame."""
         self.close()
-        self._emulator = Emulator(
-            seed=int(rng.integers(1 << 62)) + self._seed,
-            spec=self.spec,
-            pen=self.pen,
-            battery_scale=self._battery_scale,
-            physics=self.physics,
-            faults=self._faults,
-        )
+        self._emulator = self.switch_on(int(rng.integers(1 << 62)) + self._seed)
         try:
-            url = self._emulator.open_pty() if self._link == "serial" else self._emulator.listen_drops()
-            self._body = self._connect(url, self._emulator)
+            self._body = self._connect(self.open_line(self._emulator), self._emulator)
             return self._posed(self._body.reset(rng))
         except BaseException:
             self.close()
@@ -191,11 +194,11 @@ class EmulatedBody(Backend):
                 emulator.close()
             self.clock.clock = SimulatedClock()
 
-    def _connect(self, url: str, emulator: Emulator) -> SerialBody:
+    def _connect(self, url: str, emulator: RobotEmulator) -> PhysicalBody:
         """Return the host's side, on the clock that the speed asks for."""
         time_of: dict[str, Any]
         if self._speed is None:
-            lockstep = LockstepClock(emulator, self.period_s)
+            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
             self.clock.clock = lockstep
             time_of = {"monotonic": lockstep.monotonic, "sleep": lockstep.sleep, "connect": lockstep.connect}
         else:
@@ -203,11 +206,80 @@ class EmulatedBody(Backend):
             self.clock.clock = RealTimeClock(self.period_s, monotonic=fast.monotonic, sleep=fast.sleep)
             time_of = {"monotonic": fast.monotonic, "sleep": fast.sleep}
             emulator.start(self._speed)
-        config = PortConfig(url, parity="none")
-        kind = BODIES[self._link]
-        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_of)
+        return self.connect(url, **time_of)
 
     def _posed(self, frame: Frame) -> Frame:
+        x, y, heading = self.pose()
+        return replace(frame, extras={**frame.extras, "x_m": x, "y_m": y, "heading_rad": heading})
+
+
+class EmulatedBody(EmulatedRobot):
+    """The Critterbot's body over an emulated one; see `EmulatedRobot`.
+
+    Args:
+        spec: The robot; the Critterbot when None.
+        pen: Where it lives; `assets/pen.toml` when None.
+        link: "serial", on a pseudo terminal, or "drops", over TCP.
+        speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
+        faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        physics: What moves the body; see `horde_env.sim.physics`.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        pen: Pen | None = None,
+        link: LinkKind = "serial",
+        speed: float | None = None,
+        faults: str = "",
+        seed: int = 0,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
+        settings: LinkSettings | None = None,
+        latch: EmergencyLatch | None = None,
+    ) -> None:
+        if link not in BODIES:
+            raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
+        super().__init__(
+            critterbot() if spec is None else spec,
+            FaultRates.parse(faults),
+            speed=speed,
+            seed=seed,
+            battery_scale=battery_scale,
+            settings=settings,
+            latch=latch,
+        )
+        self.pen = load_pen() if pen is None else pen
+        self.notes = BODIES[link].notes
+        self._link = link
+        self.physics = chosen(physics)
+
+    def switch_on(self, seed: int) -> Emulator:
+        """Return a new emulated robot."""
+        return Emulator(
+            seed=seed,
+            spec=self.spec,
+            pen=self.pen,
+            battery_scale=self._battery_scale,
+            physics=self.physics,
+            faults=self._faults,
+        )
+
+    def open_line(self, emulator: RobotEmulator) -> str:
+        """Open a line and return its url."""
+        assert isinstance(emulator, Emulator)
+        return emulator.open_pty() if self._link == "serial" else emulator.listen_drops()
+
+    def connect(self, url: str, **time_of: Any) -> SerialBody:
+        """Return the host's side."""
+        config, kind = PortConfig(url, parity="none"), BODIES[self._link]
+        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_of)
+
+    def pose(self) -> tuple[float, float, float]:
+        """Return where the robot is: metres, and a heading in radians."""
         m = self.emulator.robot.machine.body.motion
-        heading = np.pi - (np.pi - m.heading) % (2.0 * np.pi)
-        return replace(frame, extras={**frame.extras, "x_m": m.x, "y_m": m.y, "heading_rad": float(heading)})
+        return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))

@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from horde_env.emulation.driver import DropsLine
-from horde_env.emulation.faults import FaultRates, Faults
+from horde_env.emulation.faults import FaultRates, Faults, LineFaults
 from horde_env.emulation.jitter import packet_delays
 from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.microcontroller import Microcontroller, build_robot
@@ -37,51 +38,42 @@ UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
 
 
-class Emulator:
-    """A robot in its pen, with its faults, on any number of lines.
+class Playable(Protocol):
+    """What an emulator needs of a robot's program; one call of `cycle` is its tick."""
 
-    It is switched on at a random pose. Nothing moves and nothing is sent before `start`, or `advance`.
+    n_cycles: int
+
+    def receive(self, data: bytes, errors: int = 0) -> None:
+        """Take bytes off the line, and the error flags that damage to them sets."""
+
+    def cycle(self, look: bool = True) -> bytes:
+        """Let a tick pass and return what the robot puts on its line."""
+
+    def close(self) -> None:
+        """Let go of the simulation."""
+
+
+class RobotEmulator:
+    """A robot, with its faults, on any number of lines.
+
+    Nothing moves and nothing is sent before `start`, or `advance`.
 
     Args:
-        seed: Of everything random: pose, noise, faults, jitter.
-        spec: The robot; the Critterbot by default.
-        pen: Where it lives; `assets/pen.toml` by default.
-        battery_scale: Factor on the batteries' capacity.
-        physics: What moves the body; see `horde_env.sim.engine`.
-        faults: Rates of the faults that come by themselves; none by default.
-        awake: Begin with state packets rather than at the console.
-        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
-            with the robot's time from a fixed date.
+        robot: Its program over its body, placed and switched on.
+        faults: What goes wrong.
+        delays: How long after its tick each of its packets comes, in seconds, for ever.
+        tick_s: Time of a tick, in seconds.
 
     Attributes:
-        robot: The microcontroller.
+        robot: Its program.
         lines: Where hosts plug in, in the order in which they were opened.
         n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
-
-    Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
-        ValueError: If `battery_scale` is not positive.
     """
 
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        spec: RobotSpec | None = None,
-        pen: Pen | None = None,
-        battery_scale: float = 1.0,
-        physics: str | None = None,
-        faults: FaultRates | None = None,
-        awake: bool = False,
-        wall_clock: Callable[[], float] | None = None,
-    ) -> None:
-        own, of_faults, self._jitter = np.random.default_rng(seed).spawn(3)
-        self.robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
-        _compile(self.robot)
-        x, y = own.uniform(-START_M, START_M, 2)
-        self.robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
-        self._faults = Faults(self.robot, faults or FaultRates(), of_faults)
-        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
+    def __init__(self, robot: Playable, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
+        self.robot: Any = robot
+        self.tick_s = tick_s
+        self._faults, self._delays = faults, delays
         self._absent: list[Line] = []
         self.lines: list[Line] = []
         self.n_slips = 0
@@ -106,14 +98,6 @@ class Emulator:
             BackendUnavailable: If the address cannot be listened on.
         """
         return self._add(SocketLine(host, port))
-
-    def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
-
-        Raises:
-            BackendUnavailable: If the address cannot be listened on.
-        """
-        return self._add(DropsLine(host, port, self._wall_clock))
 
     def _add(self, line: Line) -> str:
         with self._lock:
@@ -148,10 +132,10 @@ class Emulator:
     @property
     def t(self) -> float:
         """The robot's time in seconds since it was switched on."""
-        return self.robot.n_cycles * TICK_S
+        return float(self.robot.n_cycles * self.tick_s)
 
     def advance(self, *, look: bool = True, speak: bool = True) -> None:
-        """Let one cycle of 10 ms pass: take what the hosts have written, and write what the robot says.
+        """Let one tick pass: take what the hosts have written, and write what the robot says.
 
         Args:
             look: Whether to read the sensors anew (`Microcontroller.cycle`).
@@ -190,9 +174,9 @@ class Emulator:
         with self._lock:
             for line in self.lines:
                 line.close()
-            self.robot.machine.close()
+            self.robot.close()
 
-    def __enter__(self) -> Emulator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -224,7 +208,7 @@ class Emulator:
 
     def _run(self, speed: float, monotonic: Callable[[], float]) -> None:
         """Keep the pace: cycles at their instants, what they say a little later."""
-        period_s, begin, k, delays = TICK_S / speed, monotonic(), 0, packet_delays(self._jitter)
+        period_s, begin, k, delays = self.tick_s / speed, monotonic(), 0, self._delays
         sending: deque[tuple[float, tuple[bytes, bool]]] = deque()
         while not self._stop.is_set():
             cycle_at = begin + k * period_s
@@ -243,6 +227,61 @@ class Emulator:
                 said = self._cycle(look=True)
             sending.append((cycle_at + next(delays) / speed, said))
             k += 1
+
+
+class Emulator(RobotEmulator):
+    """The Critterbot in its pen, with its faults, on any number of lines.
+
+    It is switched on at a random pose. Nothing moves and nothing is sent before `start`, or `advance`.
+
+    Args:
+        seed: Of everything random: pose, noise, faults, jitter.
+        spec: The robot; the Critterbot by default.
+        pen: Where it lives; `assets/pen.toml` by default.
+        battery_scale: Factor on the batteries' capacity.
+        physics: What moves the body; see `horde_env.sim.physics`.
+        faults: Rates of the faults that come by themselves; none by default.
+        awake: Begin with state packets rather than at the console.
+        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
+            with the robot's time from a fixed date.
+
+    Attributes:
+        robot: The microcontroller.
+        lines: Where hosts plug in, in the order in which they were opened.
+        n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        spec: RobotSpec | None = None,
+        pen: Pen | None = None,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
+        faults: FaultRates | None = None,
+        awake: bool = False,
+        wall_clock: Callable[[], float] | None = None,
+    ) -> None:
+        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
+        robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
+        _compile(robot)
+        x, y = own.uniform(-START_M, START_M, 2)
+        robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
+        super().__init__(robot, Faults(robot, faults or FaultRates(), of_faults), packet_delays(jitter), TICK_S)
+        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
+
+    def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
+
+        Raises:
+            BackendUnavailable: If the address cannot be listened on.
+        """
+        return self._add(DropsLine(host, port, self._wall_clock))
 
 
 def _is_plugged_in(line: Line) -> bool:

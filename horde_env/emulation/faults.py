@@ -13,6 +13,7 @@ flags that its serial port would set; control packets have no checksum, so the r
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
 
 from numpy.random import Generator
 
@@ -55,12 +56,17 @@ class FaultRates:
     stuck_wheel: float = 0.0
 
     def __post_init__(self) -> None:
-        for kind in KINDS:
+        for kind in self.kinds():
             if not 0.0 <= getattr(self, kind) <= 100.0:
                 raise ValueError(f"the rate of {kind} must be in 0..100 per second, not {getattr(self, kind)}")
 
     @classmethod
-    def parse(cls, text: str) -> FaultRates:
+    def kinds(cls) -> tuple[str, ...]:
+        """Return the names of all faults."""
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
         """Return the rates that a text like "loss=0.5,unplug=0.01" names, per second; "all=0.02" sets every one.
 
         >>> FaultRates.parse("all=0.1,unplug=0").stall
@@ -72,21 +78,34 @@ class FaultRates:
         rates: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             kind, _, number = part.partition("=")
-            if kind not in (*KINDS, "all"):
-                raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(KINDS)} and all")
+            if kind not in (*cls.kinds(), "all"):
+                raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(cls.kinds())} and all")
             try:
                 rate = float(number)
             except ValueError:
                 raise ValueError(f"{part!r} gives no rate: write {kind}=NUMBER, per second") from None
-            rates |= dict.fromkeys(KINDS, rate) if kind == "all" else {kind: rate}
+            rates |= dict.fromkeys(cls.kinds(), rate) if kind == "all" else {kind: rate}
         return cls(**rates)
 
 
-KINDS = tuple(field.name for field in fields(FaultRates))
+KINDS = FaultRates.kinds()
 
 
-class Faults:
-    """The faults of one robot.
+class Faulty(Protocol):
+    """What faults need of an emulated robot."""
+
+    n_cycles: int
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether its program hangs, or begins again."""
+
+    def hang(self) -> None:
+        """Let its program hang until it begins again."""
+
+
+class LineFaults:
+    """The faults of one robot's line; what goes wrong with the robot itself is `begin` and `end` of each kind of robot.
 
     Args:
         robot: The robot.
@@ -97,14 +116,24 @@ class Faults:
         counts: How often each fault has happened; damage counts when it hits a byte.
     """
 
-    def __init__(self, robot: Microcontroller, rates: FaultRates, rng: Generator) -> None:
-        self.rates, self.counts = rates, dict.fromkeys(KINDS, 0)
+    tick_s: float
+    packet_size: int
+    lasting_s: dict[str, tuple[float, float]]
+
+    def __init__(self, robot: Any, rates: FaultRates, rng: Generator) -> None:
+        self.rates, self.kinds = rates, rates.kinds()
+        self.counts = dict.fromkeys(self.kinds, 0)
         self._robot, self._rng = robot, rng
-        self._share = [getattr(rates, kind) * motors.TICK_S for kind in KINDS]
+        self._share = [getattr(rates, kind) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
         self._due: list[str] = []  # damage that waits for traffic
         self._ends: dict[str, int] = {}  # cycle at which a lasting fault is over
-        self._heat = [0.0, 0.0, 0.0]
+
+    def begin(self, kind: str) -> None:
+        """Let a lasting fault of the robot itself begin."""
+
+    def end(self, kind: str) -> None:
+        """Let it end."""
 
     @property
     def spoil_bytes(self) -> bool:
@@ -121,15 +150,15 @@ class Faults:
         Damage waits for a byte to hit; what exceeds a hundred that wait is forgotten, and not counted.
 
         Args:
-            kind: One of `KINDS`.
+            kind: One of `kinds`.
             for_s: How long it lasts, seconds of the robot's time; drawn at random when None. No use for loss, flip,
                 burst and reboot.
 
         Raises:
             ValueError: If there is no such fault, or `for_s` is not positive.
         """
-        if kind not in KINDS:
-            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(KINDS)}")
+        if kind not in self.kinds:
+            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(self.kinds)}")
         if for_s is not None and not for_s > 0.0:
             raise ValueError(f"a fault must last longer than 0 s, not {for_s}")
         if kind in DAMAGE:
@@ -139,11 +168,11 @@ class Faults:
             self.counts[kind] += not self._robot.is_hung
             self._robot.hang()
         else:
-            lasting_s = float(self._rng.uniform(*LASTING_S[kind])) if for_s is None else for_s
+            lasting_s = float(self._rng.uniform(*self.lasting_s[kind])) if for_s is None else for_s
             if kind not in self._ends:
                 self.counts[kind] += 1
-                self._begin(kind)
-            end = self._robot.n_cycles + max(round(lasting_s / motors.TICK_S), 1)
+                self.begin(kind)
+            end = self._robot.n_cycles + max(round(lasting_s / self.tick_s), 1)
             self._ends[kind] = max(end, self._ends.get(kind, 0))
 
     def tick(self) -> None:
@@ -151,9 +180,11 @@ class Faults:
         for kind, end in list(self._ends.items()):
             if self._robot.n_cycles >= end:
                 del self._ends[kind]
-                self._end(kind)
+                self.end(kind)
         if self._is_random:
-            for kind, draw, share in zip(KINDS, self._rng.random(len(KINDS)).tolist(), self._share, strict=True):
+            for kind, draw, share in zip(
+                self.kinds, self._rng.random(len(self.kinds)).tolist(), self._share, strict=True
+            ):
                 if draw < share:
                     self.inject(kind)
 
@@ -163,7 +194,7 @@ class Faults:
             return b"", 0
         errors, waiting, self._due = 0, self._due, []
         for kind in waiting:
-            place = int(self._rng.integers(len(data) + STATE_SIZE))
+            place = int(self._rng.integers(len(data) + self.packet_size))
             if place < len(data):
                 data = self._damage(kind, data, place)
                 errors |= {"loss": 0, "flip": PARITY, "burst": PARITY | FRAMING}[kind]
@@ -192,7 +223,18 @@ class Faults:
         n = min(int(self._rng.integers(*BURST)), len(data) - place)
         return data[:place] + self._rng.bytes(n) + data[place + n :]
 
-    def _begin(self, kind: str) -> None:
+
+class Faults(LineFaults):
+    """The Critterbot's: see `LineFaults`."""
+
+    tick_s, packet_size, lasting_s = motors.TICK_S, STATE_SIZE, LASTING_S
+
+    def __init__(self, robot: Microcontroller, rates: FaultRates, rng: Generator) -> None:
+        super().__init__(robot, rates, rng)
+        self._heat = [0.0, 0.0, 0.0]
+
+    def begin(self, kind: str) -> None:
+        """Let a lasting fault of the robot itself begin."""
         machine = self._robot.machine
         if kind == "low_battery":
             machine.power.sag_v = max(machine.power.bus_v - LOW_BUS_V, 0.0)
@@ -203,7 +245,8 @@ class Faults:
             self._heat = [max(byte - HOT, 0.0) for byte in bytes_now]
             machine.motion[motors.HEAT] += self._heat
 
-    def _end(self, kind: str) -> None:
+    def end(self, kind: str) -> None:
+        """Let it end."""
         machine = self._robot.machine
         if kind == "low_battery":
             machine.power.sag_v = 0.0

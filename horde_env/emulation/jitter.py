@@ -15,6 +15,12 @@ from horde_env.sim.motors import TICK_S
 LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
 
 
+def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
+    """Yield for ever how long after its instant a packet comes that only a host's scheduler delays, in seconds."""
+    while True:
+        yield from (abs(wait_s) for wait_s in rng.normal(0.0, sd_s, 256).tolist())
+
+
 def packet_delays(rng: Generator) -> Iterator[float]:
     """Yield how long after its 10 ms instant each packet comes, in seconds, for ever; jitter as in the log."""
     last_ms = 0.0  # since the instant of the packet before

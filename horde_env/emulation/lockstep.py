@@ -24,11 +24,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from horde_env.emulation.emulator import Emulator
+from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.lines import Line
 from horde_env.errors import HordeEnvError
 from horde_env.hardware.port import serial_for_url
-from horde_env.sim.motors import TICK_S
 
 BATCH = 10  # cycles of which a reader takes the bytes at once: what they send fits into any line's buffer
 PATIENCE_S, N_WAITS = 10.0, 5  # for a thread that has nothing else to do: reached only where something is broken
@@ -47,34 +46,39 @@ class LockstepClock:
         look_last: How many packets before a deadline are made anew; the others repeat earlier ones, for a host takes
             the last two alone. All of them when None, and with faults of the line, by which a host may lose the last.
             The robot's motion is the same either way.
+        batch: After how many ticks the reader takes what came: by its readings' times a host knows a gap, so that one
+            whose packets come further apart than those of a hundred a second takes each by itself.
         opener: Opens a port as pyserial's `serial_for_url` does.
 
     Attributes:
         missed: Always 0: virtual time is never late.
 
     Raises:
-        ValueError: If the emulator was started, or `period_s` is no multiple of 0.01 s.
+        ValueError: If the emulator was started, or `period_s` is shorter than its tick.
     """
 
     missed = 0
 
     def __init__(
         self,
-        emulator: Emulator,
+        emulator: RobotEmulator,
         period_s: float = 0.1,
         *,
         look_last: int | None = 2,
+        batch: int = BATCH,
         opener: Callable[..., Any] = serial_for_url,
     ) -> None:
         if emulator.is_running:
             raise ValueError("this emulator runs in its own thread; one in lockstep is not started")
         self.emulator, self.period_s = emulator, period_s
-        self._n_cycles = round(period_s / TICK_S)
-        if not math.isclose(self._n_cycles * TICK_S, period_s) or self._n_cycles < 1:
-            raise ValueError(f"period_s must be a multiple of {TICK_S} s, not {period_s}")
-        self._look_last = self._n_cycles if look_last is None or emulator.spoils_bytes else look_last
+        self._tick_s, self._n_cycles = emulator.tick_s, period_s / emulator.tick_s
+        is_whole = math.isclose(round(self._n_cycles), self._n_cycles)
+        if self._n_cycles < 1.0 - 1e-9 or not (is_whole or batch == 1):
+            raise ValueError(f"period_s must be a multiple of {self._tick_s} s, not {period_s}")
+        self._owed = 0.0  # cycles that a period has beyond a whole number
+        self._look_last = math.ceil(self._n_cycles) if look_last is None or emulator.spoils_bytes else look_last
         # Where packets may fail to come, a reading's time must be that of its own cycle: by it a host knows a gap.
-        self._batch = 1 if emulator.spoils_bytes else BATCH
+        self._batch = 1 if emulator.spoils_bytes else batch
         self._opener = opener
         self._port: LockstepPort | None = None
         self._waited = True
@@ -85,7 +89,7 @@ class LockstepClock:
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass, a whole number of cycles."""
-        self._let_pass(math.ceil(seconds / TICK_S - 1e-9))
+        self._let_pass(math.ceil(seconds / self._tick_s - 1e-9))
 
     def start(self) -> None:
         """Begin a life."""
@@ -99,7 +103,10 @@ class LockstepClock:
         """Let one period pass and return 0; again in the same period: at once."""
         if not self._waited:
             self._waited = True
-            self._let_pass(self._n_cycles)
+            self._owed += self._n_cycles
+            n = int(self._owed + 1e-6)
+            self._owed -= n
+            self._let_pass(n)
         return 0.0
 
     def connect(self, url: str, **settings: Any) -> LockstepPort:

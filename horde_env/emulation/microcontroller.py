@@ -13,8 +13,8 @@ from collections import deque
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.emulation import console, recharger
 from horde_env.emulation.receiver import Receiver
 from horde_env.emulation.recharger import Recharger
@@ -23,14 +23,12 @@ from horde_env.hardware.control import Control, LedMode, MotorMode
 from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import motors
-from horde_env.sim.engine import chosen
 from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import N_RAW, Machine
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
 
 WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
@@ -112,6 +110,10 @@ class Microcontroller:
         self.machine.firmware.reset_arm()
         self.machine.power.charging_enabled = False
         self._start(awake=False)
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self.machine.close()
 
     def _start(self, awake: bool | None = None) -> None:
         self.in_mi = self._awake if awake is None else awake

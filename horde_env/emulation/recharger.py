@@ -11,9 +11,9 @@ from enum import Enum
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats
+
 Request = tuple[int, int, int]  # x, y (to the RIGHT), theta in wire units
 
 CYCLES_PER_STEP = 5

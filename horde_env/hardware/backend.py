@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable
-from horde_env.hardware.control import HALT, Control, MotorMode, drive
+from horde_env.hardware.control import Control, MotorMode, drive
 from horde_env.hardware.dialect import DROPS, DROPS_NOTES, IR_LIGHT_NOTE, SERIAL, Dialect, is_original_simulator
 from horde_env.hardware.frames import Framing
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import Port
-from horde_env.hardware.readings import LinkStats
+from horde_env.hardware.readings import LinkStats, Reading
 from horde_env.hardware.safety import Supervising, Supervisor
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.hardware.wire import MONITOR_CHARGING
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.robot import RobotSpec, critterbot
 
 REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
 REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
@@ -32,8 +33,8 @@ REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel tha
 _log = logging.getLogger(__name__)
 
 
-class SerialBody(Backend):
-    """The Critterbot at the end of a serial line.
+class PhysicalBody(Backend):
+    """A robot at the end of a line: what all of them share. A robot adds a dialect and a few verbs.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
     is lost, frames are stale and not applied, the deadline is kept and reconnection goes on beside it; the first frame
@@ -42,11 +43,11 @@ class SerialBody(Backend):
     Args:
         config: Where the robot is.
         clock: Who waits for the end of a period: the environment's own clock, which calls `begin` before an exchange.
-        spec: The robot; the Critterbot when None.
+        spec: The robot; of the kind that the class is for when None.
         settings: How long to hold a command, and how long to try to reconnect.
         signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
-        supervisor: Stops the robot for heat, bus voltage and charging; `Supervisor(spec)` when None.
+        supervisor: Stops the robot for what its kind must be kept from; that of the kind when None.
         monotonic: The time in seconds.
         sleep: Lets seconds of that time pass.
         connect: Opens the port; `port.serial_for_url` when None.
@@ -57,8 +58,47 @@ class SerialBody(Backend):
     """
 
     can_be_placed = False
-    dialect: Dialect = SERIAL
-    notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
+    dialect: Dialect
+    notes: tuple[str, ...] = ()
+
+    # ---- what a robot adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_spec(self) -> RobotSpec:
+        """Return the robot of this kind."""
+
+    @abstractmethod
+    def make_supervisor(self) -> Supervising:
+        """Return what judges its frames."""
+
+    @abstractmethod
+    def control(self, command: Floats) -> Any:
+        """Return what the dialect encodes for a request (m/s, m/s, rad/s).
+
+        Raises:
+            ValueError: If it is not three finite numbers.
+        """
+
+    def steer(self, control: Any) -> Any:
+        """Return what is sent in place of a control that was asked for: itself, unless the robot must do otherwise."""
+        return control
+
+    @abstractmethod
+    def is_at_rest(self, reading: Reading) -> bool:
+        """Tell whether its wheels stand still."""
+
+    def attend(self, link: Link) -> None:
+        """Say what the robot's state calls for, beside the command that was just sent."""
+
+    def amend(self, frame: Frame, control: Any) -> Frame:  # noqa: ARG002
+        """Return a frame with what the robot's own state tells of it; `control` is what was sent."""
+        return frame
+
+    @abstractmethod
+    def objection(self, frame: Frame, reading: Reading) -> str:
+        """Return why the robot must not move, by its newest frame; "" where it may."""
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     def __init__(
         self,
@@ -74,14 +114,14 @@ class SerialBody(Backend):
         sleep: Callable[[float], None] = time.sleep,
         connect: Callable[..., Any] | None = None,
     ) -> None:
-        self.spec = critterbot() if spec is None else spec
+        self.spec = self.make_spec() if spec is None else spec
         self.period_s = self.spec.period_s
         self.config, self.clock, self.latch = config, clock, latch
         self._signs = np.ones(self.spec.n_channels)
         for name, sign in (signs or {}).items():
             self._signs[self.spec.index(name)] = sign
         self.settings = LinkSettings() if settings is None else settings
-        self.supervisor: Supervising = Supervisor(self.spec) if supervisor is None else supervisor
+        self.supervisor: Supervising = self.make_supervisor() if supervisor is None else supervisor
         self._monotonic, self._sleep = monotonic, sleep
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
@@ -120,16 +160,16 @@ class SerialBody(Backend):
             except BaseException:
                 self.close()
                 raise
-        self._link.command(HALT)
+        self._link.command(self.dialect.halt)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
         try:
-            self._framing = Framing(self.spec, self._link, self._signs)
+            self._framing = Framing(self.spec, self._link, self._signs, self.dialect)
         except BackendUnavailable:
             self.close()
             raise
         self.clock.start()  # opening took its time
-        frame = self._framing.frame(np.zeros(3), self._monotonic(), applied=True)
+        frame = self._framing.frame(np.zeros(self.spec.axes.size), self._monotonic(), applied=True)
         self._judge(frame)
         self._keep_still(self._objection)
         return replace(frame, applied=frame.applied and not self.reason)
@@ -141,24 +181,26 @@ class SerialBody(Backend):
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not come back in time: it stops by itself 0.5 s after its last command.
+            BackendLost: If the robot did not come back in time; what then stops it is `dialect.stops`.
             BackendUnavailable: If the body was not reset or is closed.
         """
-        control = drive(command, self.spec)
+        control = self.control(command)
         if self._link is None or self._framing is None:
             raise BackendUnavailable("the robot is not connected: call reset() first.")
         link = self._link
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
-        has_left = link.command(HALT if self.reason else control)
+        asked = self.dialect.halt if self.reason else self.steer(control)
+        has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
         self._answer(bool(stop) and has_left)
         if not self.settings.threaded:
             link.tend()
-        self._settle_charging(link)
+        self.attend(link)
         self.clock.wait()
-        share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
+        share = self.spec.shares(command)
         frame = self._framing.frame(share, self._monotonic(), applied=obeyed and link.is_open)
+        frame = self.amend(frame, asked)
         self._watch(link, frame)
         self._judge(frame)
         return frame
@@ -176,7 +218,7 @@ class SerialBody(Backend):
             BackendUnavailable: If the latch cannot be written; it holds in this process all the same.
         """
         if self._link is not None:
-            self._link.command(HALT)
+            self._link.command(self.dialect.halt)
         if self.latch is None:
             return False
         self.latch.set(reason)
@@ -192,7 +234,9 @@ class SerialBody(Backend):
     # ---- parts of it -------------------------------------------------------------------------------------------------
 
     def _open_port(self, parser: StreamParser) -> Port:
-        return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
+        continuity = self.dialect.continuity(parser)
+        fill = self.dialect.fill
+        return Port(self.config, self._monotonic, parser=parser, fill=fill, continuity=continuity, **self._connect)
 
     def _answer(self, has_stopped: bool) -> None:
         """Say once that the robot was told to stop for the latch."""
@@ -202,24 +246,14 @@ class SerialBody(Backend):
 
     def _await_rest(self, link: Link) -> None:
         """Wait until the wheels stand still, but not for ever."""
-        velocity = self.spec.group("motor_velocity")
         end = self._monotonic() + REST_S
         while self._monotonic() < end and link.is_open:
-            if all((np.abs(r.state.raw[velocity]) <= REST_UNITS).all() for r in link.last_two()):
+            if all(map(self.is_at_rest, link.last_two())):
                 return
             self._sleep(TICK_S)
         if not link.is_open:
             self.close()
             raise BackendUnavailable(f"{self.config.url} went away while the robot came to rest. Is it plugged in?")
-
-    def _settle_charging(self, link: Link) -> None:
-        """Say whether the robot may charge, where its state does not agree."""
-        readings = link.last_two()
-        if not readings or is_original_simulator(link.parser):
-            return
-        if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
-            mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
-            link.tell(Control(mode))
 
     def _watch(self, link: Link, frame: Frame) -> None:
         """Notice a robot that has fallen silent, and give up one that was lost for too long."""
@@ -231,23 +265,58 @@ class SerialBody(Backend):
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
             n_packets, refusal = link.stats.packets, link.refusal
             self.close()
-            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal)
+            stops = self.dialect.stops
+            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops)
 
     def _judge(self, frame: Frame) -> None:
         """Let the supervisor see a new frame; what it says holds from the next command on."""
         if frame.stale or self._framing is None or self._link is None:
             return
-        if is_original_simulator(self._link.parser):  # which has neither voltages nor temperatures
-            self._objection = ""
-            return
-        charge_state = self._framing.mark.newest.state.charge_state
-        self._objection = self.supervisor.judge(frame.values, charge_state, frame.t)
+        self._objection = self.objection(frame, self._framing.mark.newest)
 
     def _keep_still(self, reason: str) -> None:
         """Keep the robot still for a reason, or let it move where there is none; say so when that changes."""
         if reason != self.reason:
             _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
         self.reason = reason
+
+
+class SerialBody(PhysicalBody):
+    """The Critterbot at the end of a serial line; see `PhysicalBody`."""
+
+    dialect: Dialect = SERIAL
+    notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
+
+    def make_spec(self) -> RobotSpec:
+        """Return the Critterbot."""
+        return critterbot()
+
+    def make_supervisor(self) -> Supervising:
+        """Return what stops it for heat, bus voltage and charging."""
+        return Supervisor(self.spec)
+
+    def control(self, command: Floats) -> Control:
+        """Return the control that asks for a velocity."""
+        return drive(command, self.spec)
+
+    def is_at_rest(self, reading: Reading) -> bool:
+        """Tell whether no wheel turns by more than its rounding."""
+        return bool((np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all())
+
+    def attend(self, link: Link) -> None:
+        """Say whether the robot may charge, where its state does not agree."""
+        readings = link.last_two()
+        if not readings or is_original_simulator(link.parser):
+            return
+        if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
+            mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
+            link.tell(Control(mode))
+
+    def objection(self, frame: Frame, reading: Reading) -> str:
+        """Return what the supervisor says; the original simulator has neither voltages nor temperatures."""
+        if self._link is not None and is_original_simulator(self._link.parser):
+            return ""
+        return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
 
 
 class DropsBody(SerialBody):

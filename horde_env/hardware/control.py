@@ -13,12 +13,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.hardware.wire import HEADER
 from horde_env.robot import RobotSpec
-
-Floats = NDArray[np.float64]
 
 MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
 # The same of a robot that may be on its own way to its dock (`recharge start`), which ends there and nowhere else.
@@ -122,17 +120,6 @@ def drive(request: Floats, spec: RobotSpec) -> Control:
     return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
 
 
-def request_of(control: Control, spec: RobotSpec) -> Floats:
-    """Return the velocity (m/s forward, m/s left, rad/s counter-clockwise), shape (3,), that a control asks for.
-
-    Raises:
-        ValueError: If it is not in XYTHETA space.
-    """
-    if control.mode != MotorMode.XYTHETA_SPACE:
-        raise ValueError(f"only motor mode {MotorMode.XYTHETA_SPACE:d} asks for a velocity: {control}")
-    return np.array([control.a, control.b, control.c], dtype=np.float64) * _units(spec)
-
-
 def _units(spec: RobotSpec) -> Floats:
     """Return the SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
     translation, rotation = float(spec.drive["translation_unit"]), float(spec.drive["rotation_unit"])
@@ -147,7 +134,6 @@ STOP = encode_control(HALT)
 # What to send first: a robot that was left with half a packet takes the next bytes for the rest of it, and a header
 # there would be a wild velocity. Zeros complete any half packet and add nothing to it; then comes the stop.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
-RESYNC = FILL + STOP
 
 # Back to the console; the one control that a robot on its own way to its dock obeys.
 LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)

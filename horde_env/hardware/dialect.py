@@ -1,13 +1,22 @@
-"""The two ways to speak to the robot: bytes on its serial line, or drops through its on-board driver."""
+"""How a robot is spoken to; and the Critterbot's two ways: bytes on its serial line, drops through its driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from horde_env.hardware.control import FILL, WAKE, Control, encode_control
+from horde_env.errors import STOPS_BY_ITSELF
+from horde_env.hardware.control import COAST, FILL, HALT, WAKE, encode_control
 from horde_env.hardware.drops import DataSource, StateDropParser, encode_control_drop
+from horde_env.hardware.ir_light import IrLightContinuity
+from horde_env.hardware.keepalive import RAMP_S
+from horde_env.hardware.readings import Continuity, Reading
+from horde_env.hardware.safety import FREE
 from horde_env.hardware.stream import StateParser, StreamParser
+from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
+
+if TYPE_CHECKING:
+    from horde_env.hardware.port import Port
 
 IR_LIGHT_NOTE = (
     "The firmware sends IR light modulo 256: its top two bits are guessed by continuity, and wrong where a reading "
@@ -20,8 +29,15 @@ DROPS_NOTES = (
 )
 
 
+def is_free(reading: Reading) -> bool:
+    """Tell whether the Critterbot lets its motors turn: neither charging nor overheated."""
+    return reading.state.charge_state in FREE and not reading.state.monitor & MONITOR_OVERHEATING
+
+
 class Dialect(NamedTuple):
-    """How commands and states travel.
+    """How commands and states travel: all that a link needs to know of a robot.
+
+    The defaults are the Critterbot's.
 
     Attributes:
         encode: Turns a control into the bytes of one write.
@@ -30,13 +46,31 @@ class Dialect(NamedTuple):
         fill: What completes a half packet at the other end (`Port`).
         alone_s: How long a control must be the newest one to be sure to act. The robot acts on the last of each 10 ms;
             its driver passes the newest drop on after each state packet, and looks for new ones every 50 ms.
+        halt: The control that brakes the wheels; whoever wants the robot to stand commands it.
+        coast: The control that is repeated in its place once the ramp is over.
+        last: The last word of a connection, after two stops; `coast` when None.
+        ramp_s: How long braking takes, in seconds.
+        size: Bytes of a state on the wire, by which damage is counted.
+        is_free: Tells from a reading whether the robot lets its motors turn.
+        continuity: Makes what only the sequence of packets can tell, from the parser.
+        opening: Begins a connection; `opening.open_port` when None.
+        stops: What stops the wheels of a robot that is out of reach, in a sentence.
     """
 
-    encode: Callable[[Control], bytes]
+    encode: Callable[[Any], bytes]
     parser: Callable[[], StreamParser]
     wake: bytes
     fill: bytes
     alone_s: float
+    halt: Any = HALT
+    coast: Any = COAST
+    last: bytes | None = None
+    ramp_s: float = RAMP_S
+    size: int = STATE_SIZE
+    is_free: Callable[[Reading], bool] = is_free
+    continuity: Callable[[StreamParser], Continuity] = lambda _: IrLightContinuity()
+    opening: Callable[..., Generator[None, None, Port]] | None = None
+    stops: str = STOPS_BY_ITSELF
 
 
 SERIAL = Dialect(encode_control, StateParser, WAKE, FILL, 0.03)

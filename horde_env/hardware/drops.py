@@ -19,14 +19,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.hardware import wire
 from horde_env.hardware.control import LEDS_SIZE, Control, LedMode, decode_control, encode_control
 from horde_env.hardware.stream import PacketFinder
 from horde_env.hardware.wire import RobotState
-
-Floats = NDArray[np.float64]
 
 STATE_NAME, CONTROL_NAME = b"CritterStateDrop", b"CritterControlDrop"
 N_STATE_INTS, N_BUMP = 93, 32

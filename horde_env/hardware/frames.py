@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Frame
+from horde_env.backend import Floats, Frame
 from horde_env.errors import BackendUnavailable
+from horde_env.hardware.dialect import SERIAL, Dialect
 from horde_env.hardware.link import Link
 from horde_env.hardware.port import GAP_S
 from horde_env.hardware.readings import LinkStats, Reading, aggregate
-from horde_env.hardware.safety import FREE
-from horde_env.hardware.wire import MONITOR_OVERHEATING, STATE_SIZE
-from horde_env.robot import Floats, RobotSpec
+from horde_env.robot import RobotSpec
 
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
 
@@ -36,6 +35,7 @@ class Framing:
         spec: The robot.
         link: Where readings come from.
         signs: 1, or -1 where this robot's channel runs against the specification, shape (n_channels,).
+        dialect: How it is spoken to.
 
     Raises:
         BackendUnavailable: If there are not two readings, because the link is being lost.
@@ -44,8 +44,8 @@ class Framing:
         mark: The newest reading used.
     """
 
-    def __init__(self, spec: RobotSpec, link: Link, signs: Floats) -> None:
-        self._spec, self._link, self._signs = spec, link, signs
+    def __init__(self, spec: RobotSpec, link: Link, signs: Floats, dialect: Dialect = SERIAL) -> None:
+        self._spec, self._link, self._signs, self._dialect = spec, link, signs, dialect
         self._request = spec.group("last_request")
         self._longest_s = LONGEST * spec.period_s
         if len(readings := link.last_two()) < 2:
@@ -54,13 +54,13 @@ class Framing:
         self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
         self._t0 = self._seen_t = newest.t
         self._values = signs * spec.to_si(aggregate((before, newest), spec))
-        self._beacon = _beacon(before, newest, spec, np.zeros(8))
+        self._beacon = _beacon(before, newest, spec, np.zeros(8)) if newest.ir_light is not None else None
 
     def frame(self, share: Floats, now: float, *, applied: bool) -> Frame:
         """Return the frame of the period that ends now.
 
         Args:
-            share: What was asked for, as a share of the largest request, shape (3,).
+            share: What was asked for, as shares of the largest request (`RobotSpec.shares`).
             now: The time in seconds.
             applied: Whether the link and the supervisor let the robot do that.
         """
@@ -69,8 +69,9 @@ class Framing:
         fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
         if fresh:
             before, newest = readings
-            self._values = self._signs * self._spec.to_si(aggregate(readings, self._spec))
-            self._beacon = _beacon(before, newest, self._spec, self._beacon)
+            self._values = self._signs * self._spec.to_si(aggregate(self._of_the_step(readings), self._spec))
+            if self._beacon is not None:
+                self._beacon = _beacon(before, newest, self._spec, self._beacon)
             self.mark = Mark(epoch, newest, stats)
         else:
             self.mark = last._replace(stats=stats)
@@ -84,8 +85,8 @@ class Framing:
             sensor_age_s=max(now - newest.t, 0.0),
             crc_errors=stats.crc_errors - last.stats.crc_errors,
             stale=not fresh,
-            gap=is_long or (fresh and (epoch != last.epoch or self._n_lost(last, self.mark) >= self._n_gap)),
-            applied=applied and is_free(last.newest) and is_free(newest),
+            gap=is_long or (fresh and self._is_broken(last, self.mark)),
+            applied=applied and self._dialect.is_free(last.newest) and self._dialect.is_free(newest),
             extras={
                 "packets": stats.packets - last.stats.packets,
                 "skipped_bytes": stats.skipped_bytes - last.stats.skipped_bytes,
@@ -93,7 +94,23 @@ class Framing:
                 "link_losses": stats.losses - last.stats.losses,
                 "s_without_link": stats.lost_s - last.stats.lost_s,
             },
-            beacon=self._beacon.copy(),
+            beacon=None if self._beacon is None else self._beacon.copy(),
+        )
+
+    def _of_the_step(self, last_two: tuple[Reading, ...]) -> tuple[Reading, ...]:
+        """Return the readings since the last frame, or the last two where nothing needs the others."""
+        if not self._spec.is_any.any():
+            return last_two
+        after = self.mark.newest.number if self.mark.epoch == self._link.epoch else 0
+        recent = tuple(r for r in self._link.since(after) if r.number <= last_two[-1].number)
+        return recent or last_two
+
+    def _is_broken(self, last: Mark, mark: Mark) -> bool:
+        """Tell whether `mark` does not follow from `last`."""
+        return (
+            mark.epoch != last.epoch
+            or mark.newest.state.breaks != last.newest.state.breaks
+            or self._n_lost(last, mark) >= self._n_gap
         )
 
     @property
@@ -108,13 +125,8 @@ class Framing:
         come at once, because this machine was busy, are not lost. Damaged ones leave their bytes.
         """
         due = round((mark.newest.t - last.newest.t) / self._spec.packet_period_s)
-        damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // STATE_SIZE
+        damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // self._dialect.size
         return max(due - (mark.newest.number - last.newest.number), damaged)
-
-
-def is_free(reading: Reading) -> bool:
-    """Tell whether the robot lets its motors turn: neither charging nor overheated."""
-    return reading.state.charge_state in FREE and not reading.state.monitor & MONITOR_OVERHEATING
 
 
 def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
@@ -122,6 +134,6 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
 
     The beacon alternates from packet to packet, so the difference of two that are not neighbours says nothing.
     """
-    if newest.n_skipped or newest.t - before.t > GAP_S:
+    if newest.n_skipped or newest.t - before.t > GAP_S or newest.ir_light is None or before.ir_light is None:
         return known
     return np.asarray(np.abs(newest.ir_light - before.ir_light) * spec.lsb[spec.group("ir_light")])

@@ -6,9 +6,24 @@ Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c), in which a cast t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats
+from horde_env.hardware.wire import RobotState, ir_light
+
+
+class IrLightContinuity:
+    """Unwraps the IR light of the Critterbot's packets as they come."""
+
+    def __init__(self) -> None:
+        self._unwrapper = IrLightUnwrapper()
+
+    def forget(self) -> None:
+        """Take the next two packets as they are."""
+        self._unwrapper.forget()
+
+    def unwrap(self, state: RobotState) -> Floats:
+        """Return the readings, 0..1023, shape (8,), of the next packet."""
+        return self._unwrapper.unwrap(ir_light(state))
 
 
 class IrLightUnwrapper:

@@ -35,6 +35,7 @@ class KeepAlive:
         repeat_s: Time between two sendings, in seconds.
         hold_s: How old a command may become, in seconds.
         monotonic: The time in seconds.
+        ramp_s: How long the braking takes, in seconds.
 
     Attributes:
         lapsed: True once a command became too old and was replaced by the stop, until the next one.
@@ -42,8 +43,15 @@ class KeepAlive:
     """
 
     def __init__(
-        self, halt: bytes, coast: bytes, repeat_s: float, hold_s: float, monotonic: Callable[[], float]
+        self,
+        halt: bytes,
+        coast: bytes,
+        repeat_s: float,
+        hold_s: float,
+        monotonic: Callable[[], float],
+        ramp_s: float = RAMP_S,
     ) -> None:
+        self._ramp_s = ramp_s
         self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s
         self._monotonic = monotonic
         self._command, self._renewed_t = halt, monotonic()
@@ -54,8 +62,8 @@ class KeepAlive:
     def ramp_left_s(self) -> float:
         """How long the ramp of the present stop may still take, in seconds; all of it where none was asked for."""
         if self._command != self._halt:
-            return RAMP_S
-        return max(self._halted_t + RAMP_S - self._monotonic(), 0.0)
+            return self._ramp_s
+        return max(self._halted_t + self._ramp_s - self._monotonic(), 0.0)
 
     def renew(self, command: bytes) -> None:
         """Note that `command` is being sent now, as somebody has just asked for it."""
@@ -73,7 +81,8 @@ class KeepAlive:
         elif now - self._sent_t < self._repeat_s:
             return b""
         self._sent_t = now
-        return self._command if self.ramp_left_s > 0.0 else self._coast
+        is_over = self._command == self._halt and self.ramp_left_s <= 0.0
+        return self._coast if is_over else self._command
 
     def _take(self, command: bytes) -> None:
         """Make `command` the present one; a stop that goes on has begun when it began."""

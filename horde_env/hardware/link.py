@@ -21,9 +21,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware.control import COAST, HALT, Control
 from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.keepalive import KeepAlive
 from horde_env.hardware.opening import Steps, open_port, reopen_port
@@ -65,8 +65,9 @@ class Link:
     ) -> None:
         self._connect, self._dialect, self._settings = connect, dialect, settings
         self._monotonic, self._sleep = monotonic, sleep
-        self._halt, self._coast = dialect.encode(HALT), dialect.encode(COAST)
-        self._keep_alive = KeepAlive(self._halt, self._coast, settings.repeat_s, settings.hold_s, monotonic)
+        self._halt, coast = dialect.encode(dialect.halt), dialect.encode(dialect.coast)
+        self._last = coast if dialect.last is None else dialect.last
+        self._keep_alive = KeepAlive(self._halt, coast, settings.repeat_s, settings.hold_s, monotonic, dialect.ramp_s)
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._port: Port | None = None
@@ -137,7 +138,7 @@ class Link:
             self._sleep(APART_S)
             port.write(self._halt)
             self._sleep(max(self._keep_alive.ramp_left_s, APART_S))
-            port.write(self._coast)
+            port.write(self._last)
 
     def _let_go(self) -> None:
         """Close what a reconnection holds, and the port that was lost before it began."""
@@ -156,7 +157,7 @@ class Link:
             self.parser = parser
             return self._connect(parser)
 
-        return open_port(connect, self._dialect, self._monotonic)
+        return (self._dialect.opening or open_port)(connect, self._dialect, self._monotonic)
 
     def _adopt(self, port: Port) -> None:
         """Make `port` the present connection; nothing moves before the next command."""
@@ -171,7 +172,7 @@ class Link:
 
     # ---- what goes over it -------------------------------------------------------------------------------------------
 
-    def command(self, control: Control) -> bool:
+    def command(self, control: Any) -> bool:
         """Send a command of the motors now, and again until the next one; return whether it left."""
         with self._lock:
             self.lapsed = self._keep_alive.lapsed
@@ -179,17 +180,26 @@ class Link:
             self._keep_alive.renew(data)
             return self._write(data)
 
-    def tell(self, control: Control) -> None:
+    def tell(self, control: Any) -> None:
         """Send a control that is no command of the motors, apart from those before and after it."""
         self._sleep(APART_S)
-        with self._lock:
-            self._write(self._dialect.encode(control))
+        self.send(self._dialect.encode(control))
         self._sleep(APART_S)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes that are no command of the motors, and are never repeated."""
+        with self._lock:
+            self._write(data)
 
     def last_two(self) -> tuple[Reading, ...]:
         """Return the last two readings of the present connection, older first; none while there is no connection."""
         port = self._port
         return () if port is None else port.last_two()
+
+    def since(self, number: int) -> tuple[Reading, ...]:
+        """Return the readings of the present connection after the one of that number, older first."""
+        port = self._port
+        return () if port is None else port.since(number)
 
     @property
     def stats(self) -> LinkStats:

@@ -23,11 +23,10 @@ from serial.tools import list_ports
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
 from horde_env.hardware.control import FILL
-from horde_env.hardware.ir_light import IrLightUnwrapper
-from horde_env.hardware.readings import Counts, Reading
+from horde_env.hardware.ir_light import IrLightContinuity
+from horde_env.hardware.readings import Continuity, Counts, Reading
 from horde_env.hardware.settings import PARITIES, PortConfig
 from horde_env.hardware.stream import StateParser, StreamParser
-from horde_env.hardware.wire import STATE_SIZE, ir_light
 
 PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
@@ -39,7 +38,7 @@ except ImportError:  # not on Windows
 REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
 
 GAP_S = 0.05  # packets further apart lost some between them: the robot's own log has none beyond 0.033 s
-POLL_S = 0.01
+N_KEPT = 32  # readings: no step has more
 
 
 class PromptSocket(socket.socket):
@@ -79,6 +78,7 @@ class Port:
         connect: Opens the port; `serial_for_url` unless told otherwise.
         fill: What completes any packet of which the other side may hold a half; empty where nothing does, and a write
             that was cut short then loses the port.
+        continuity: What only the sequence of packets can tell; the Critterbot's infrared light unless told otherwise.
 
     Raises:
         BackendUnavailable: If the port cannot be opened, with the reason and the cure in one sentence or two.
@@ -92,12 +92,13 @@ class Port:
         parser: StreamParser | None = None,
         connect: Callable[..., Any] = serial_for_url,
         fill: bytes = FILL,
+        continuity: Continuity | None = None,
     ) -> None:
         self.config = config
         self._monotonic, self._fill = monotonic, fill
         self._parser: StreamParser = StateParser() if parser is None else parser
-        self._unwrapper = IrLightUnwrapper()
-        self._readings: deque[Reading] = deque(maxlen=2)
+        self._continuity: Continuity = IrLightContinuity() if continuity is None else continuity
+        self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self._heard = bytearray()
         self._counts = Counts()
         self._skipped_told = 0  # skipped bytes up to the last reading
@@ -133,7 +134,12 @@ class Port:
     def last_two(self) -> tuple[Reading, ...]:
         """Return the last two readings, older first; fewer while there are fewer."""
         with self._changed:
-            return tuple(self._readings)
+            return tuple(self._readings)[-2:]
+
+    def since(self, number: int) -> tuple[Reading, ...]:
+        """Return the readings after the one of that number, older first; no more than the last 32."""
+        with self._changed:
+            return tuple(reading for reading in self._readings if reading.number > number)
 
     def wait(self, after: int, timeout_s: float) -> Reading | None:
         """Return the newest reading as soon as its number exceeds `after`, or None after `timeout_s`.
@@ -175,9 +181,9 @@ class Port:
             for state in states:
                 skipped = parser.skipped_bytes - self._skipped_told
                 # Continuity reaches over one lost packet, not over more.
-                if skipped > STATE_SIZE or (self._readings and t - self._readings[-1].t > GAP_S):
-                    self._unwrapper.forget()
-                level = self._unwrapper.unwrap(ir_light(state))
+                if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
+                    self._continuity.forget()
+                level = self._continuity.unwrap(state)
                 self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
                 self._skipped_told = parser.skipped_bytes
             n_bytes = self._counts.n_bytes + len(data)
@@ -228,6 +234,13 @@ class Port:
         except serial.SerialTimeoutException:
             self._serial.write(self._fill + data)
         self._cut = False
+
+    def pulse_rts(self, seconds: float = 0.1) -> None:
+        """Pull RTS for a moment, which wakes some robots; where a port has no such line, nothing happens."""
+        with self._writing, contextlib.suppress(*PORT_ERRORS, AttributeError):
+            self._serial.rts = True
+            self._closing.wait(seconds)
+            self._serial.rts = False
 
     def close(self) -> None:
         """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_env.hardware.wire import RobotState
+from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
 
-Floats = NDArray[np.float64]
+
+class State(Protocol):
+    """What one packet says, of whatever robot."""
+
+    @property
+    def raw(self) -> Floats:
+        """The channels in the order of RobotSpec, in the wire's own units, shape (n_channels,)."""
+
+    @property
+    def breaks(self) -> int:
+        """How often so far the packets themselves told that they do not follow from one another."""
+
+
+class Continuity(Protocol):
+    """What a robot's packets leave out and only their sequence can tell; see `ir_light`."""
+
+    def forget(self) -> None:
+        """The next packet does not follow from the last one."""
+
+    def unwrap(self, state: Any) -> Floats | None:
+        """Return the infrared light of the next packet, shape (8,), or None for a robot without."""
 
 
 class Reading(NamedTuple):
@@ -21,14 +40,15 @@ class Reading(NamedTuple):
         t: Time at which its last byte was read, in seconds of the clock that the port was given.
         number: 1 for the first packet of the connection.
         n_skipped: Bytes lost, changed or foreign since the reading before.
-        ir_light: IR light with its top two bits guessed back by continuity, 0..1023, shape (8,).
+        ir_light: IR light with its top two bits guessed back by continuity, 0..1023, shape (8,); None for a robot
+            without.
     """
 
-    state: RobotState
+    state: Any  # a `State` with whatever else its robot tells
     t: float
     number: int
     n_skipped: int
-    ir_light: Floats
+    ir_light: Floats | None
 
 
 class Counts(NamedTuple):
@@ -67,14 +87,18 @@ class LinkStats(NamedTuple):
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
-    """Return the raw channels of a step, shape (57,): the newest reading, IR light unwrapped and as the mean of two.
+    """Return the raw channels of a step, shape (n_channels,): the newest reading, but for what the robot has otherwise.
 
     Args:
-        readings: One or two, older first (`Port.last_two`).
-        spec: Says which channels are "mean2", to take out the dock's beacon, which alternates from packet to packet.
+        readings: All of the step, older first, the one before it included where there is but one (`Port.last_two`).
+        spec: Says which channels are "mean2", of the last two, to take out the Critterbot's dock, whose beacon
+            alternates from packet to packet; and which are "any", of all: contacts that last less than a step.
     """
-    unwrapped = [reading.state.raw.copy() for reading in readings]
-    for raw, reading in zip(unwrapped, readings, strict=True):
-        raw[spec.group("ir_light")] = reading.ir_light
-    is_mean = np.array([channel.aggregate == "mean2" for channel in spec.channels])
-    return np.where(is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
+    unwrapped = [reading.state.raw.copy() for reading in readings[-2:]]
+    for raw, reading in zip(unwrapped, readings[-2:], strict=True):
+        if reading.ir_light is not None:
+            raw[spec.group("ir_light")] = reading.ir_light
+    values: Floats = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
+    if spec.is_any.any():
+        values[spec.is_any] = np.max([reading.state.raw[spec.is_any] for reading in readings], axis=0)
+    return values

@@ -27,7 +27,7 @@ from typing import Any
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.folders import ROBOT, checked_name, config_folder, write_whole
 from horde_env.hardware.settings import PARITIES
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import ROBOTS, RobotSpec, spec_of
 
 BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
 
@@ -37,6 +37,8 @@ class RobotFile:
     """How one robot is reached, and what was measured on it.
 
     Attributes:
+        kind: Which robot it is, one of `robot.ROBOTS`; "" for the one of the file's name, else the Critterbot.
+        swapped_encoders: Whether left and right encoder are swapped, as on some Roomba 500.
         backend: One of BACKENDS, "" where nothing was said.
         port: A device or an address; "" where nothing was said.
         parity: "odd", "even" or "none".
@@ -54,10 +56,16 @@ class RobotFile:
     baudrate: int = 115_200
     signs: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    kind: str = ""
+    swapped_encoders: bool = False
 
     def __post_init__(self) -> None:
         if self.backend and self.backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
+        if self.kind and self.kind not in ROBOTS:
+            raise ValueError(f"kind must be one of {', '.join(ROBOTS)}, not {self.kind!r}")
+        if not isinstance(self.swapped_encoders, bool):
+            raise ValueError(f"swapped_encoders must be true or false, not {self.swapped_encoders!r}")
         if not isinstance(self.port, str):
             raise ValueError(f"port must be a text, not {self.port!r}")
         if self.parity not in PARITIES:
@@ -86,7 +94,7 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
 
     Args:
         path: The file.
-        spec: Says which channels there are; the Critterbot when None.
+        spec: Says which channels there are; the robot that the file, or its name, says when None.
 
     Raises:
         BackendUnavailable: If it is missing or cannot be read.
@@ -101,20 +109,25 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the robot file {path} is no TOML: {error}") from error
     try:
-        return _checked(table, spec or critterbot())
+        return _checked(table, spec or spec_of(kind_of(path.stem, str(table.get("kind", "")))))
     except ValueError as error:
         raise ValueError(f"the robot file {path} is refused: {error}") from None
 
 
-def known(robot: str = ROBOT) -> RobotFile:
-    """Return what is known of a robot: nothing where it has no file.
+def known(robot: str = ROBOT, spec: RobotSpec | None = None) -> RobotFile:
+    """Return what is known of a robot: nothing where it has no file. `spec` is as for `load`.
 
     Raises:
         ValueError: If the name is none, or the file is wrong.
         BackendUnavailable: If the file cannot be read.
     """
     path = default_path(robot)
-    return load(path) if path.exists() else RobotFile()
+    return load(path, spec) if path.exists() else RobotFile()
+
+
+def kind_of(robot: str, kind: str = "") -> str:
+    """Return which kind a robot is: what its file says, else its own name where that is one, else the Critterbot."""
+    return kind or (robot if robot in ROBOTS else ROBOT)
 
 
 def save(file: RobotFile, path: Path) -> None:
@@ -124,6 +137,8 @@ def save(file: RobotFile, path: Path) -> None:
         BackendUnavailable: If it cannot be written there.
     """
     lines = [f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")]
+    lines += [f"kind = {_text(file.kind)}"] if file.kind else []
+    lines += ["swapped_encoders = true"] if file.swapped_encoders else []
     lines += ["", "[signs]  # 1 as specified, -1 where the wire runs the other way"]
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]

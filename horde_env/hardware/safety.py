@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from horde_env.robot import Floats, RobotSpec, critterbot
+from horde_env.backend import Floats
+from horde_env.robot import RobotSpec, critterbot
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot itself refuses to drive below 65 of 255, and
 # drives again when all three are at 85.

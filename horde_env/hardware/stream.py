@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from horde_env.hardware.readings import State
 from horde_env.hardware.wire import HEADER, STATE_SIZE, RobotState, decode_states, is_sound
 
 
 class StreamParser(Protocol):
-    """What a port needs of a parser: `StateParser`, `drops.StateDropParser`."""
+    """What a port needs of a parser: `StateParser`, `drops.StateDropParser`, a parser of another robot's frames."""
 
+    size: int
     packets: int
     crc_errors: int
     skipped_bytes: int
@@ -18,7 +21,7 @@ class StreamParser(Protocol):
     def n_wanted(self) -> int:
         """Bytes without which no further packet can be complete, > 0."""
 
-    def feed(self, data: bytes) -> list[RobotState]:
+    def feed(self, data: bytes) -> Sequence[State]:
         """Take the next bytes and return the states that are now complete."""
 
 
@@ -31,7 +34,7 @@ class PacketFinder:
     Attributes:
         packets: Sound packets found.
         crc_errors: Headers whose packet was not sound.
-        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + n_pending.
+        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + size - n_wanted.
     """
 
     header: bytes = HEADER

@@ -14,9 +14,8 @@ from binascii import crc_hqx
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats, Ints
 
 HEADER = b"\xde\xad\xbe\xef"
 STATE_SIZE = 83
@@ -68,7 +67,7 @@ GROUPS = (
 )
 
 
-def _column(per_group: list[tuple[int, ...]]) -> NDArray[np.int64]:
+def _column(per_group: list[tuple[int, ...]]) -> Ints:
     """Lay a number per channel of each group into one array of shape (53,)."""
     return np.array([number for group in per_group for number in group], dtype=np.int64)
 
@@ -104,6 +103,11 @@ class RobotState(NamedTuple):
     error_flags: int = 0
     cycle_time: int = 0
     monitor: int = MONITOR_DRIVE
+
+    @property
+    def breaks(self) -> int:
+        """Return 0: packets follow from one another as far as they can tell."""
+        return 0
 
 
 def is_sound(packet: bytes) -> bool:
@@ -178,7 +182,7 @@ def encode_state(state: RobotState) -> bytes:
     return bytes(packet)
 
 
-def _on_wire(state: RobotState) -> NDArray[np.int64]:
+def _on_wire(state: RobotState) -> Ints:
     """Return the 53 integers that a packet carries, checked."""
     raw = np.array(state.raw, dtype=np.float64)
     if raw.shape != (N_CHANNELS,) or not np.all(raw == np.rint(raw)):

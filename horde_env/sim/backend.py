@@ -7,19 +7,17 @@ from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from horde_env.backend import Backend, Frame
+from horde_env.backend import Backend, Floats, Frame
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import firmware, motors
-from horde_env.sim.engine import Motion, chosen
+from horde_env.sim.engine import Motion
 from horde_env.sim.machine import N_RAW, Machine, look_back
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
 
 # Half the square in which a life begins: even the tail's tip (0.289 m) is clear of the walls and of the dock there.
 START_M = 0.6

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
 from horde_env.sim.pen import Pen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so that 9200.1 s may read a little less
 

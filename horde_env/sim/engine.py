@@ -1,13 +1,9 @@
-"""What moves the robot's body: two engines behind one seam. PyBullet where it is asked for, the planar engine anywhere.
-
-`bullet.PlanarBody` is the reference; `planar.PlanarBody` meets its poses and is many times faster.
-"""
+"""What an engine that moves the robot's body looks like: the seam, with PyBullet and the planar engine behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +12,6 @@ from horde_env.sim.tick import Drive, Supply
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height, metres
-Physics = Literal["planar", "bullet"]
-PHYSICS: tuple[Physics, ...] = get_args(Physics)
 
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
 
@@ -63,47 +57,3 @@ class Body(Protocol):
 
     def close(self) -> None:
         """Let go of the body. Closing twice does nothing."""
-
-
-def default_physics() -> Physics:
-    """Return "bullet" where PyBullet is installed, else "planar". Nothing is imported to find out."""
-    try:
-        return "bullet" if find_spec("pybullet") is not None else "planar"
-    except ValueError:  # a module of this name without a specification: somebody has put it out of reach
-        return "planar"
-
-
-def chosen(physics: str | None, *, window: bool = False) -> Physics:
-    """Return the engine that is asked for, the default one for None, where it can be opened here.
-
-    Raises:
-        ValueError: If there is no such engine, or a window is asked of one that has none.
-        BackendUnavailable: If it needs PyBullet and that is missing, or a display that is not there.
-    """
-    if physics is None:
-        physics = "bullet" if window else default_physics()
-    if physics not in PHYSICS:
-        raise ValueError(f"unknown physics {physics!r}; choose one of {', '.join(PHYSICS)}")
-    if physics == "bullet":
-        from horde_env.sim import bullet
-
-        bullet.require(window)
-        return "bullet"
-    if window:
-        raise ValueError('the planar engine has no window of its own: ask for physics="bullet", or render the pen')
-    return "planar"
-
-
-def open_body(physics: Physics, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> Body:
-    """Return the robot's body in the engine of that name.
-
-    Raises:
-        BackendUnavailable: See `chosen`.
-    """
-    if physics == "bullet":
-        from horde_env.sim import bullet
-
-        return bullet.PlanarBody(boxes, tick_s=tick_s, window=window)
-    from horde_env.sim import planar
-
-    return planar.PlanarBody(boxes, tick_s=tick_s)

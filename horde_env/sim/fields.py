@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from horde_env._jit import kernel
-
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; the robot's height is in none of the sources
 

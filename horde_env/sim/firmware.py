@@ -19,12 +19,9 @@ The state is two integer arrays that the kernels change in place: `arm`, shape (
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from horde_env.backend import Ints
 
 # Motor modes of a control packet; any other asks for duty 0.
 WHEEL_SPACE, XYTHETA_SPACE, WHEEL_VOLTAGE = 0, 1, 2

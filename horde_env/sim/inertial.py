@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel
-
-Floats = NDArray[np.float64]
+from horde_env.backend import Floats
 
 PACKET_S = 0.01
 G_LSB = 9.81 / 1024

@@ -9,19 +9,17 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel_over
+from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec
 from horde_env.sim import firmware, motors, tick
-from horde_env.sim.engine import Body, Motion, Physics, open_body
+from horde_env.sim.engine import Body, Motion
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
+from horde_env.sim.physics import Physics, open_body
 from horde_env.sim.power import PowerSupply
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10

@@ -16,13 +16,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel, kernel_over
+from horde_env.backend import Floats, Ints
 from horde_env.sim import firmware
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TICK_S = 0.01
 WHEEL_UNIT = 0.0176  # m/s of rim speed

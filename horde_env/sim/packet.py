@@ -9,12 +9,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel, kernel_over
+from horde_env.backend import Floats
 from horde_env.sim import fields, inertial
 
-Floats = NDArray[np.float64]
 Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index like an array
 
 N_FELT, N_FELT_DRAWS = 7, 11  # values and standard normals of acceleration, magnetic and rotational velocity

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.robot import asset
 
-Floats = NDArray[np.float64]
 Point = tuple[float, float]
 Point3 = tuple[float, float, float]
 

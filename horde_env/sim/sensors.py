@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
 from horde_env.sim import inertial, packet
 from horde_env.sim.pen import Pen
 from horde_env.sim.state import BodyState
-
-Floats = NDArray[np.float64]
 
 BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
 

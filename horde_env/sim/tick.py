@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from horde_env._jit import kernel_over
+from horde_env.backend import Floats, Ints
 from horde_env.sim import firmware, motors
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NO_WHEEL = -1  # is stuck
 

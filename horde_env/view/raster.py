@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.robot import Floats
+from horde_env.backend import Floats
 
 Colour = tuple[float, float, float]
 Picture = NDArray[np.uint8]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Frame
+from horde_env.backend import Floats, Frame
 from horde_env.drives.manoeuvre import HALF_SIGNAL_M
-from horde_env.robot import Floats, RobotSpec
+from horde_env.robot import RobotSpec
 from horde_env.sim.pen import Pen
 from horde_env.view.raster import Canvas, Colour, Picture
 

@@ -7,19 +7,19 @@ import multiprocessing
 import numpy as np
 
 from horde_agent.bench import workload
-from horde_agent.bench.competitors import Learning
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.policies import Gibbs
+from tests.agent.short_lives import Recorded
 
 DEADLINE_S = 200.0
 
 
 class Lives:
-    """Two engines of several hands and a table of policies, which have worked before somebody forks."""
+    """Two engines of several threads and a table of policies, which have worked before somebody forks."""
 
     def __init__(self) -> None:
         self.stream, questions = workload.stream(40), workload.constant_action_questions()[:300]
-        self.learners = [Learning(questions, self.stream, engine=engine) for engine in ("span", "plain")]
+        self.learners = [Recorded(questions, self.stream, engine=engine) for engine in ("span", "plain")]
         rng = np.random.default_rng(0)
         self.table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in range(2_048)], np.arange(2_048))
         self.go_on(0, 5)

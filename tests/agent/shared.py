@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from horde_agent import horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.tiles import TileCoder
 from horde_env.robot import critterbot
 
@@ -71,10 +71,15 @@ def random_stream(seed: int, n_steps: int, group: list[int], n_features: int = 3
     )
 
 
-def learn_all(stream: RandomStream, config: LearnerConfig, **options: Any) -> GTDLambda:
+def write_every(period: int | None, monkeypatch: pytest.MonkeyPatch, *, widest: int | None = None) -> None:
+    """Have Hordes that are made from now on write what is pending after so many steps, in blocks of so many lanes."""
+    monkeypatch.setattr(horde, "SpanEngine", functools.partial(SpanEngine, period=period, widest=widest))
+
+
+def learn_all(stream: RandomStream, config: LearnerConfig) -> PlainEngine:
     """Return a plain engine after the whole stream."""
     n_features = int(stream.tiles.max()) + 1
-    engine = GTDLambda(stream.group, n_features, 0.02, 0.01, config, **options)
+    engine = PlainEngine(stream.group, n_features, 0.02, 0.01, config)
     engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
     for t in range(len(stream.rho)):
         engine.learn(stream.tiles[t + 1], stream.signals(t))

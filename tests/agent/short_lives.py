@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from horde_agent import GVF, Horde, LearnerConfig
 from horde_agent.bench import workload
-from horde_agent.bench.competitors import Learning
+
+
+class Recorded:
+    """A Horde that lives through a recorded stream: call it with the number of each transition."""
+
+    def __init__(self, questions: Sequence[GVF], stream: workload.Stream, mode: Any = "eager", **config: Any) -> None:
+        self.stream, rules = stream, LearnerConfig(**config)
+        args = {"n_features": stream.n_features, "n_active": stream.n_active}
+        self.horde = Horde(questions, **args, config=rules, mode=mode)
+        self.horde.begin(stream.sensors[0], stream.tiles[0])
+
+    def __call__(self, t: int) -> None:
+        """Learn from transition t."""
+        of = self.stream
+        self.horde.learn(int(of.actions[t]), float(of.probabilities[t]), of.sensors[t + 1], of.tiles[t + 1])
 
 
 def hashes() -> list[str]:
     """Return the SHA-256 of what each life has learned."""
     stream, lives = workload.stream(301), []
     for mode in ("eager", "deferred"):
-        learning = Learning(workload.constant_action_questions()[:300], stream, mode)  # type: ignore[arg-type]
+        learning = Recorded(workload.constant_action_questions()[:300], stream, mode)
         for t in range(300):
             learning(t)
         lives.append(learning.horde.weights_sha256())

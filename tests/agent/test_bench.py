@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -20,7 +19,6 @@ from horde_agent.bench.measure import MODERATE, THOROUGH, Effort, Neighbours, Ti
 from horde_agent.bench.page import MEANINGS, write_page
 from horde_agent.bench.recorded import recorded
 from horde_agent.bench.roofline import BATCH, deferred_bytes, eager_bytes, followed_bytes, period, roofline
-from horde_agent.kernels import lanes
 from horde_agent.runs.config import BadInput
 
 
@@ -295,16 +293,11 @@ def test_the_most_demons_are_sought_by_time_and_memory(
     assert answer["max_demons_worst_ms"] == pytest.approx(ms_per_demon * sizes[-1])
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the formula is exchanged while a kernel is compiled")  # type: ignore[attr-defined]
-def test_the_scalar_estimate_can_be_left_out_of_the_lanes_step() -> None:
-    """All rows are the same with and without it, but its own, which then keeps its first value."""
-    first, whole, less = (estimates.lanes_at_first() for _ in range(3))
-    estimates.steps_of_lanes(is_left_out=False)(whole)
-    estimates.steps_of_lanes(is_left_out=True)(less)
-    others = [row for row in range(lanes.N_ROWS) if row != lanes.S]
-    np.testing.assert_array_equal(less[others], whole[others])
-    np.testing.assert_array_equal(less[lanes.S], first[lanes.S])
-    assert (whole[lanes.S] != first[lanes.S]).all()
+def test_the_scalar_estimate_that_is_timed_is_the_filter() -> None:
+    """Two rounds at tau = 2: s goes 0, 1.25, 1.875 towards 1 x 2.5, and 0, 2, 3.5 towards 2 x 2, then 2 x 2.5."""
+    s = np.zeros(2)
+    estimates._filter_often(s, np.array([1.0, 2.0]), np.array([2.0, 2.0]), 0.5, 2)
+    assert s.tolist() == [1.875, 3.5]
 
 
 def test_other_programs_are_told_apart_from_this_one() -> None:

@@ -18,8 +18,8 @@ from horde_agent.cli import heavy_traces
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.observers import Progress, Sampler
 from horde_agent.life.student import relearn
-from horde_agent.life.telemetry import Progress, Sampler
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read

@@ -12,6 +12,7 @@ import numba
 import pytest
 
 import horde_agent
+from horde_agent.kernels._jit import _or_nothing
 from tests.agent.short_lives import hashes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,3 +71,13 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
         run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
         said.append(run.stdout.split())
     assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+
+
+def test_a_list_of_cached_kernels_that_cannot_be_read_counts_as_empty() -> None:
+    """It names types that kernels were compiled for: of a program that is not here, say."""
+
+    def names_another_program() -> None:
+        raise ModuleNotFoundError("No module named 'another'")
+
+    assert _or_nothing(names_another_program)() == {}
+    assert _or_nothing(lambda: {"kernel": 1})() == {"kernel": 1}

@@ -11,14 +11,9 @@ import pytest
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.signals import identity
-from horde_agent.life.excursions import (
-    ExcursionConfig,
-    Excursions,
-    PolicyUnderTest,
-    TestExcursion,
-    policies_under_test,
-)
+from horde_agent.life.excursions import ExcursionConfig, Excursions
 from horde_agent.measures.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
 from horde_agent.record import NO_ACTION, Phase

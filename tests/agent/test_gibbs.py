@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels import checks
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.signals import PolicyTable
@@ -28,13 +32,19 @@ def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
     return [Gibbs(N_ACTIONS, N_FEATURES, p.index, scale * p.value) for p in drawn]
 
 
+def change(now: Tiles, n_changed: int, rng: np.random.Generator) -> Tiles:
+    """Return tiles of which so many are drawn anew, in another order."""
+    stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
+    others = np.setdiff1d(np.arange(N_FEATURES), stays)
+    return rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
+
+
 def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
-    """Return tiles of which so many are drawn anew on each step; features may be there twice, and come back."""
+    """Return tiles of which so many are drawn anew on each step; features may come back."""
     rng, tiles = np.random.default_rng(seed), []
-    now = rng.integers(0, N_FEATURES, N_ACTIVE)
+    now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
     for _ in range(n_steps):
-        now = now.copy()
-        now[rng.choice(N_ACTIVE, n_changed, replace=False)] = rng.integers(0, N_FEATURES, n_changed)
+        now = change(now, n_changed, rng)
         tiles.append(now)
     return np.array(tiles)
 
@@ -107,12 +117,16 @@ def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
     assert not table.in_floats
 
 
-def test_a_feature_that_is_on_too_often_is_noticed() -> None:
-    """Three times +-60 is past 127: in whole numbers the sign would turn, and pi(1) would be 0."""
-    table, out = GibbsTable([Gibbs(2, 9, np.array([0, 9]), np.array([60.0, -60.0]))], np.arange(1)), np.zeros(1)
-    table.ratios(np.array([0, 0, 0]), 1, 0.5, out)
-    assert out[0] == 2.0
-    assert table.in_floats
+def test_threads_do_not_change_a_bit() -> None:
+    """2,048 policies are enough to be shared out."""
+    asked, path, found = policies(2_048), walk(12, 3), []
+    for n_threads in (1, 2):
+        if n_threads > numba.config.NUMBA_NUM_THREADS:
+            pytest.skip("one core only")
+        table = GibbsTable(asked, np.arange(2_048))
+        table._n_threads = n_threads
+        found.append([ratios(table, tiles, 1, 2_048) for tiles in path])
+    np.testing.assert_array_equal(*found)
 
 
 def test_policies_of_different_shapes_are_refused() -> None:
@@ -143,10 +157,14 @@ def test_a_table_of_every_kind_of_policy() -> None:
         *small[2:],
     ]
     table, (tiles,) = PolicyTable(asked, N_FEATURES), walk(1, 3)
-    got = table.ratios(1, 0.6, np.zeros(3), tiles)
+    got = np.full(len(asked), -1.0)
+    table.write_ratios(1, 0.6, np.zeros(3), tiles, got)
     want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
     np.testing.assert_allclose(got[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
-    np.testing.assert_allclose(got[[1, 3, 4, 5]], [1 / 0.6, 1 / 1.8, 1.0, 0.5])
+    np.testing.assert_allclose(got[[3, 5]], [1 / 1.8, 0.5])
+    assert got[[1, 4]].tolist() == [-1.0, -1.0]  # those of policies that never change are written by `checks.complete`
+    assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
+    assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
     assert np.isnan(got[7])  # two numbers for three actions
     assert len(calls) == 1
 
@@ -176,3 +194,91 @@ def test_switched_features_are_the_difference_of_two_lists(before: list[int], af
     np.testing.assert_array_equal(np.bincount(gained[:n_gained], minlength=9), np.maximum(want, 0))
     np.testing.assert_array_equal(np.bincount(lost[:n_lost], minlength=9), np.maximum(-want, 0))
     assert not balance.any()
+
+
+# ---- through the Horde ----------------------------------------------------------------------------------------------
+
+MODES = pytest.mark.parametrize(("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")])
+N_CHANNELS = 3
+
+
+def ask(asked: list[Gibbs], prefix: str = "") -> list[GVF]:
+    """Return two questions about each policy, and between them one about an action, so that places differ."""
+    out = []
+    for i, policy in enumerate(asked):
+        for k, gamma in enumerate((0.0, 0.8)):
+            out.append(GVF(f"{prefix}{i}.{k}", policy, Channel(i % N_CHANNELS), gamma))
+        if i % 10 == 3:
+            out.append(GVF(f"{prefix}action {i}", ConstantAction(i % N_ACTIONS, N_ACTIONS), Channel(0), 0.5))
+    return out
+
+
+class Life:
+    """A life in which few tiles change, or now and then all of them, with gaps and ends; and its true ratios."""
+
+    def __init__(self, horde: Horde) -> None:
+        self.horde, self.rng, self.t, self.ended = horde, np.random.default_rng(0), 0, True
+        self.tiles, self.want = walk(1, 0)[0], np.zeros(0)
+        self.sums = np.zeros((3, horde.n_demons))
+
+    def go_on(self) -> bool:
+        """Live a step, and say whether it was a transition."""
+        horde, rng, before, self.t = self.horde, self.rng, self.tiles, self.t + 1
+        self.tiles = change(before, N_ACTIVE if self.t % 17 == 5 else 2, rng)
+        observation, action, b = (
+            rng.normal(size=N_CHANNELS),
+            int(rng.integers(N_ACTIONS)),
+            float(rng.choice([0.2, 0.6])),
+        )
+        if self.ended or self.t % 23 == 7:
+            horde.begin(observation, self.tiles)
+            self.ended = False
+            return False
+        self.ended = self.t % 29 == 11
+        horde.learn(action, b, observation, self.tiles, terminated=self.ended)
+        self.want = np.array([self._ratio(q.target_policy, before, action, b) for q in horde.questions])
+        self.sums += self.want > 0, self.want, self.want**2
+        return True
+
+    def _ratio(self, policy: Any, tiles: Tiles, action: int, b: float) -> float:
+        if isinstance(policy, Gibbs):
+            return float(gibbs_ratios([policy], binary(tiles, N_FEATURES), action, b)[0])
+        return float(policy.action == action) / b
+
+
+def horde_of(questions: list[GVF], engine: Any, mode: Any) -> Horde:
+    config = LearnerConfig(dtype="float64", w_rule="importance-weighted", engine=engine)
+    return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
+
+
+@pytest.mark.kernels
+@MODES
+def test_a_horde_s_ratios_are_those_of_softmaxes_and_add_up(engine: str, mode: str) -> None:
+    """40 policies are enough to be kept in whole numbers; each ratio is there on its very step, deferred too."""
+    life = Life(horde_of(ask(policies(40)), engine, mode))
+    for _ in range(60):
+        if life.go_on():
+            np.testing.assert_allclose(life.horde.rho, life.want, atol=5e-6)
+            assert life.horde.n_updated == (life.want > 0).sum()
+    np.testing.assert_allclose(life.horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)
+    assert life.horde.ratio_totals()[checks.N_POSITIVE].tolist() == life.sums[0].tolist()
+
+
+@MODES
+def test_policies_that_come_and_go_are_asked_too(engine: str, mode: str) -> None:
+    """After some go and others come a new table is asked; the stayers' last ratios and totals are still told."""
+    first, second = ask(policies(40)), ask(policies(40, seed=1), "new ")
+    horde = horde_of(first, engine, mode)
+    life = Life(horde)
+    while life.t < 50 or not life.go_on():
+        life.go_on()
+    gone = [q.name for q in first[5:40:3]]
+    stays = [i for i, q in enumerate(first) if q.name not in gone]
+    horde.remove(gone)
+    horde.add(second)
+    np.testing.assert_allclose(horde.rho[: len(stays)], life.want[stays], atol=5e-6)
+    life.sums = np.concatenate([life.sums[:, stays], np.zeros((3, len(second)))], axis=1)
+    for _ in range(40):
+        if life.go_on():
+            np.testing.assert_allclose(horde.rho, life.want, atol=5e-6)
+    np.testing.assert_allclose(horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig
+from horde_agent.life.flags import are_followed
 from horde_agent.life.student import Student
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.curves import holdout_traces
-from horde_agent.runs.holdout import LEARNED_SHARE, is_followed, known_returns, learn_and_score, read_log, returns_of
+from horde_agent.runs.holdout import LEARNED_SHARE, known_returns, learn_and_score, read_log, returns_of
 from tests.agent.doubles import SpyHorde, ToyBody, age_of
 
 FACE = Interface.of(ToyBody())
@@ -42,7 +43,7 @@ def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
     """Broken at the third reading: nothing runs across, and the row before is followed by nothing."""
     stream = stream_of([9.0, 1.0, 2.0, 4.0, 8.0], {2: flag})
     assert returns_of(stream, np.array([1]), np.array([0.5]))[:, 0].tolist() == [1.0, 0.0, 8.0, 8.0, 0.0]
-    assert is_followed(stream).tolist() == [True, False, True, True, False]
+    assert are_followed(stream.rows["flags"]).tolist() == [True, False, True, True, False]
 
 
 def test_the_first_seventy_percent_are_learned_from_and_no_more() -> None:

@@ -11,10 +11,9 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.kernels import lanes
-from horde_agent.learning.span import SpanGTD
+from horde_agent.learning import SpanEngine
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, StickyRandom, Uniform
-from tests.agent.shared import binary
+from tests.agent.shared import binary, write_every
 from tests.oracles.gtd import DenseGTD
 
 N_FEATURES, N_ACTIVE, N_CHANNELS, N_ACTIONS = 25, 4, 3, 3
@@ -134,10 +133,10 @@ def test_the_bound_follows_the_largest_that_a_channel_ever_was() -> None:
     horde.begin(np.zeros(N_CHANNELS), np.arange(N_ACTIVE))
     for values in ([0.5, 0.1, 0.0], [-2.0, 0.1, 9.0], [0.1, 0.1, 0.1]):
         horde.learn(0, 1.0, np.array(values), np.arange(N_ACTIVE))
-    np.testing.assert_allclose(horde._told.bound, [1e3 * 2.0 / 0.2, 1e3 * 0.1 / 0.5])
+    np.testing.assert_allclose(horde._maker.bound, [1e3 * 2.0 / 0.2, 1e3 * 0.1 / 0.5])
     engine = horde._engine
-    assert isinstance(engine, SpanGTD)
-    np.testing.assert_allclose(engine._span.lanes[lanes.BOUND, engine.layout.lane], horde._told.bound)
+    assert isinstance(engine, SpanEngine)
+    np.testing.assert_allclose(engine._span.bound[engine.layout.lane], horde._maker.bound)
 
 
 def test_a_cumulant_may_be_what_another_demon_predicts() -> None:
@@ -194,7 +193,7 @@ def test_n_updated_counts_demons_with_rho_above_zero() -> None:
     np.testing.assert_array_equal(horde.rho > 0, np.repeat([False, True, False], 5))
 
 
-@pytest.mark.parametrize("n_siblings", [0, 12], ids=["packed", "shared"])
+@pytest.mark.parametrize("n_siblings", [0, 12], ids=["few", "many"])
 @pytest.mark.parametrize("bad", [1e145, -1e300])
 def test_a_demon_whose_numbers_are_lost_is_set_aside_alone(bad: float, n_siblings: int) -> None:
     """Its siblings learn bit for bit what they learn without it; it is named once, and frozen at zero."""
@@ -220,13 +219,13 @@ def test_a_demon_whose_numbers_are_lost_is_set_aside_alone(bad: float, n_sibling
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
-def test_how_the_work_is_cut_up_can_be_set_and_does_not_matter(mode: Any) -> None:
-    """What is written when differs with the steps between writings, and with the tiles that take turns: rounding."""
+def test_how_the_work_is_cut_up_does_not_matter(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written when differs with the steps between writings, and with the blocks that take turns: rounding."""
     questions = [ask(f"{k}", ConstantAction(k % N_ACTIONS, N_ACTIONS), Channel(k % 3)) for k in range(60)]
-    found = [
-        live(make(questions, replace(F64, write_every=k, lanes=n), mode), 200).weights()[0]
-        for k, n in ((0, 0), (7, 0), (0, 16))
-    ]
+    found = []
+    for period, widest in ((64, None), (7 if mode == "eager" else 96, None), (64, 16)):
+        write_every(period, monkeypatch, widest=widest)
+        found.append(live(make(questions, mode=mode), 200).weights()[0])
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-9, atol=1e-12 * np.abs(found[0]).max())
     assert (found[1] != found[0]).any()
@@ -338,6 +337,7 @@ SEEN, T = np.zeros(N_CHANNELS), np.arange(N_ACTIVE)
         ((0, 0.5, SEEN, T.astype(float)), "tiles"),
         ((0, 0.5, SEEN, T + N_FEATURES), "tiles must lie in 0..24; number 0 is 25"),
         ((0, 0.5, SEEN, T - 1), "number 0 is -1"),
+        ((0, 0.5, SEEN, np.array([7, 2, 9, 2])), "tiles must be different features; 2 is there more than once"),
     ],
 )
 def test_learn_refuses_by_name_and_learns_nothing(arguments: tuple[Any, ...], words: str) -> None:
@@ -347,6 +347,24 @@ def test_learn_refuses_by_name_and_learns_nothing(arguments: tuple[Any, ...], wo
     with pytest.raises(ValueError, match=words):
         horde.learn(*arguments)
     assert horde.weights_sha256() == before
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["channels", "functions"])
+def test_a_feature_that_is_on_more_than_once_is_refused_everywhere(asks: bool) -> None:
+    """Where a state is looked at in Python before functions are asked, and where a kernel does it alone."""
+    horde = make([ask("a", Uniform(3), (lambda *_: 1.0) if asks else Channel(0))])
+    twice, words = np.array([1, 8, 8, 3]), "tiles must be different features; 8 is there more than once"
+    with pytest.raises(ValueError, match=words):
+        horde.begin(SEEN, twice)
+    horde.begin(SEEN, T)
+    horde.learn(1, 0.5, SEEN + 1, T)
+    before = horde.weights_sha256()
+    for refused in (lambda: horde.learn(1, 0.5, SEEN, twice), lambda: horde.predict(twice)):
+        with pytest.raises(ValueError, match=words):
+            refused()
+    assert horde.weights_sha256() == before
+    horde.learn(1, 0.5, SEEN + 1, T)
+    assert horde.weights_sha256() != before
 
 
 @pytest.mark.parametrize(

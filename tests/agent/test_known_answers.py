@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.kernels.gtd_arrays import Signals
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals
 from tests.agent.shared import binary, reference
 from tests.oracles.evaluation import true_mspbe
 
@@ -30,7 +28,7 @@ def test_the_trace_decays_with_the_gamma_of_the_state_it_left(rule: str, theta_0
     At the second step e = .5 (e1 + .5 x .8 x 2 e0), delta = 1: theta_0 = .1 x .4 = .04. Decayed by gamma_2 it is 0.
     "clipped" halves lambda_1; "capped" finds nothing above 1, since it looks before rho multiplies.
     """
-    learner = GTDLambda(ALONE, 3, 0.1, 0.0, config(trace_rule=rule))
+    learner = PlainEngine(ALONE, 3, 0.1, 0.0, config(trace_rule=rule))
     lam = 0.8 * ONE
     learner.begin(np.array([0]), 0.0 * ONE, lam)
     learner.learn(np.array([1]), Signals(2.0 * ONE, 0.5 * ONE, lam, 0.0 * ONE, 0.0 * ONE))
@@ -44,7 +42,7 @@ def test_rho_reaches_the_learner(lam: float) -> None:
 
     Its value is 1 / (1 - .5) = 2; without rho it is 1.
     """
-    learner = GTDLambda(ALONE, 1, 0.1, 0.02, config(trace_rule="clipped"))
+    learner = PlainEngine(ALONE, 1, 0.1, 0.02, config(trace_rule="clipped"))
     state = np.array([0])
     learner.begin(state, 0.5 * ONE, lam * ONE)
     for pays in np.random.default_rng(0).random(2_000) < 0.5:
@@ -54,7 +52,7 @@ def test_rho_reaches_the_learner(lam: float) -> None:
 
 def test_an_outcome_is_collected_on_stopping() -> None:
     """One state, cumulant 1, continuation .5, outcome 4: V = 1 + .5 x 4 + .5 V = 6. An outcome ignored gives 2."""
-    learner = GTDLambda(ALONE, 1, 0.1, 0.0, config())
+    learner = PlainEngine(ALONE, 1, 0.1, 0.0, config())
     state = np.array([0])
     learner.begin(state, 0.5 * ONE, 0.0 * ONE)
     for _ in range(600):
@@ -89,7 +87,7 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
     alpha_w makes w follow single samples, which at (.5, .2) and lambda .2 ends in a bias of .4 (at alpha_w .05: .01).
     """
     rng = np.random.default_rng(0)
-    learner = GTDLambda(np.arange(3), 5, 0.01, 0.5, config(trace_rule="capped"))
+    learner = PlainEngine(np.arange(3), 5, 0.01, 0.5, config(trace_rule="capped"))
     lam, gamma, zero = np.array([0.0, 0.1, 0.2]), np.full(3, 0.9), np.zeros(3)
     nearest = np.full(3, np.inf)
     for episode in range(10_000):
@@ -122,7 +120,7 @@ def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_ru
     curves = np.empty((n_runs, len(checkpoints)))
     for run in range(n_runs):
         rng = np.random.default_rng(run)
-        learner = GTDLambda(ALONE, 8, alpha, alpha_w, config())
+        learner = PlainEngine(ALONE, 8, alpha, alpha_w, config())
         learner.begin(tiles[rng.integers(7)], 0.99 * ONE, 0.0 * ONE)
         learner.reset_weights(start)
         for t in range(1, checkpoints[-1] + 1):
@@ -161,7 +159,7 @@ def test_the_online_estimates_settle_at_the_true_mspbe() -> None:
     mdp = reference("mdp_golden.npz")
     rng = np.random.default_rng(0)
     tiles = [np.flatnonzero(row) for row in mdp["Phi"]]
-    learner = GTDLambda(ALONE, 4, 0.0, 0.005, config(mspbe_tau=5_000.0))
+    learner = PlainEngine(ALONE, 4, 0.0, 0.005, config(mspbe_tau=5_000.0))
     gamma, state, n_steps = 0.9 * ONE, 0, 30_000
     learner.begin(tiles[0], gamma, 0 * ONE)
     vector, scalar = [], []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.memory import aligned_zeros, touch
-from horde_agent.learning.rules import LearnerConfig
-from horde_agent.learning.span import SpanGTD
+from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.learning.layout import aligned_zeros, touch
 
 STATM = Path("/proc/self/statm")
 
@@ -22,16 +22,35 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="this system does not tell how much memory is in use")
-@pytest.mark.parametrize("engine", [SpanGTD, GTDLambda])
-def test_no_step_of_a_life_waits_for_the_memory_of_its_weights(engine: type[SpanGTD | GTDLambda]) -> None:
-    """Zeros that nobody wrote to have none behind them: a step would wait for it, 0.4 s with 50,000 demons."""
+@pytest.mark.parametrize(("engine", "n_rows"), [(SpanEngine, 4 * CHUNK), (PlainEngine, 10_000)])
+def test_no_step_of_a_life_waits_for_the_memory_of_its_weights(engine: Any, n_rows: int) -> None:
+    """Zeros that nobody wrote to have none behind them: a step would wait for it, 0.4 s with 50,000 demons.
+
+    The span engine has it behind the rows of the features that can be on first, and no more.
+    """
     n_demons, n_features = 800, 10_000
     before = resident()
     made = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
     grown = resident() - before
-    weights = 2 * 4 * n_demons * n_features  # theta and w, float32: 64 MB
+    weights = 2 * 4 * n_demons * n_rows  # theta and w, float32
     assert grown > 0.95 * weights
+    assert n_rows == n_features or grown < 2 * 4 * n_demons * n_features
     assert made.n_demons == n_demons
+
+
+def test_memory_lies_behind_rows_before_features_are_first_on() -> None:
+    """A chunk ahead of need, whether features come a few at a time or, in one step, more than are left."""
+    n_features, n_active, made = 8 * CHUNK, 3 * CHUNK, 4 * CHUNK
+    engine = SpanEngine(np.arange(16), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    assert engine._n_ready == made
+    zero, few = np.zeros(16), np.arange(n_active)
+    engine.begin(few)
+    for t in range(1, 40):
+        few = few + CHUNK // 8 if t < 39 else few + CHUNK
+        engine.learn(few % n_features, Signals(zero, zero, zero, zero, zero))
+        assert engine._n_ready >= min(n_features, engine._clock[N_ROWS])
+        assert engine._touching is not None or engine._n_ready >= engine._clock[N_ROWS] + CHUNK
+    assert engine._clock[N_ROWS] == n_features <= engine._n_ready
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -22,8 +22,8 @@ from horde_agent import (
 )
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Moment
+from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch, Sampler
 from horde_agent.measures.nmsre import read_excursions
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions

@@ -14,7 +14,7 @@ from horde_agent import cli
 from horde_agent.measures.nmsre import final_nmsre, read_excursions
 from horde_agent.record import read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.pictures import visited_share
+from horde_agent.runs.pictures import half_side, visited_share
 from horde_agent.runs.report import NO_PICTURES, write_report
 from horde_agent.runs.run_folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
@@ -174,3 +174,10 @@ def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -
 
     assert share == 0.5
     assert visits.sum() == x.size
+
+
+def test_a_room_is_as_large_as_the_path_in_it_but_no_smaller_than_the_pen() -> None:
+    """A Create 2 lives in a room of 3 m: 1.3 m from the middle means walls at 1.5 m, and 30 cells a side."""
+    assert half_side(np.array([0.2]), np.array([-0.3])) == 1.0
+    assert half_side(np.array([0.2, -1.3]), np.array([0.0, 0.9])) == 1.5
+    assert visited_share(np.array([0.2, -1.3]), np.array([0.0, 0.9]))[0].shape == (30, 30)

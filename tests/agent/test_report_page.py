@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.life.excursions import PolicyUnderTest
 from horde_agent.measures.nmsre import Outcomes, read_excursions
+from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.runs import pictures, report
 from horde_agent.runs.config import LearnConfig, to_toml
 from horde_agent.runs.results import QUESTION_COLUMNS

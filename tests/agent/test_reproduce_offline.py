@@ -72,10 +72,10 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[Lessons, Interface], g
     rows, action, channel = lessons.stream.rows, 1, np.array([0, 1, 2])
     n = face.coder.n_features
     A, e, moments, lam_t = np.zeros((n, n)), np.zeros(n), [], 0.9
-    for i, deed in enumerate(lessons.deed):
-        if deed == 1:
+    for i, does in enumerate(lessons.does):
+        if does == 1:
             e, lam_t = np.zeros(n), 0.9
-        if deed != 2:
+        if does != 2:
             continue
         j = lessons.before[i]
         rho = (rows["action"][j] == action) / rows["b"][j]

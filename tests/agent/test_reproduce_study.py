@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from horde_agent.reproduce.command import say
-from horde_agent.reproduce.parallel import Job, JobFailed, Tell, run_jobs
+from horde_agent.reproduce.parallel import Job, JobFailed, OnProgress, run_jobs
 from horde_agent.reproduce.result import Claim, Figure, Result, Table, mean_ci, student_t, verdict
 from horde_agent.reproduce.study import Study
 
@@ -76,28 +76,28 @@ def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
-def double(tell: Tell, x: int) -> tuple[int, int]:
-    tell(0.5)
+def double(on_progress: OnProgress, x: int) -> tuple[int, int]:
+    on_progress(0.5)
     return 2 * x, os.getpid()
 
 
-def notes(tell: Tell, x: int) -> tuple[int, int, float]:
+def notes(on_progress: OnProgress, x: int) -> tuple[int, int, float]:
     return x, os.getpid(), time.monotonic()
 
 
-def fails(tell: Tell) -> None:
+def fails(on_progress: OnProgress) -> None:
     raise ValueError("an odd number of wheels")
 
 
-def dies(tell: Tell) -> None:
+def dies(on_progress: OnProgress) -> None:
     os._exit(7)
 
 
-def sleeps(tell: Tell, mark: str) -> None:
+def sleeps(on_progress: OnProgress, mark: str) -> None:
     Path(mark).write_text(str(os.getpid()))
     for k in range(600):
         time.sleep(0.1)
-        tell(k / 600)
+        on_progress(k / 600)
 
 
 def test_jobs_return_in_their_order_from_processes_of_their_own() -> None:
@@ -115,8 +115,8 @@ def test_a_process_does_one_job_after_another_the_dearest_first() -> None:
     assert sorted(range(3), key=lambda k: answers[k][2]) == [1, 2, 0]
 
 
-def threads(tell: Tell, x: int) -> tuple[int, int, int]:
-    tell(0.5)
+def threads(on_progress: OnProgress, x: int) -> tuple[int, int, int]:
+    on_progress(0.5)
     return x, os.getpid(), numba.get_num_threads()
 
 

@@ -58,8 +58,8 @@ def test_the_loop_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(loop.STEPS, "quick", 1_200)
     monkeypatch.setattr(memory, "MINUTE", 100)
     known = small_worlds.ring_values()
-    monkeypatch.setattr(loop, "in_the_ring", lambda tell: loop.Ring(known, np.full(6, 0.8), known))
-    monkeypatch.setattr(loop, "in_the_corridor", lambda tell, seed: small_worlds.composed_values())
+    monkeypatch.setattr(loop, "in_the_ring", lambda on_progress: loop.Ring(known, np.full(6, 0.8), known))
+    monkeypatch.setattr(loop, "in_the_corridor", lambda on_progress, seed: small_worlds.composed_values())
     result = loop.run(toy_study(tmp_path, monkeypatch))
     is_whole(result, tmp_path)
     assert [claim.verdict for claim in result.claims[1:]] == ["reproduced", "reproduced"]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.life.excursions import PolicyUnderTest, TestExcursion
-from horde_agent.life.telemetry import Durations
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import Outcomes, ReturnErrors
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.runs import results
 
 NAN = float("nan")
@@ -97,7 +97,9 @@ def completed(policy: PolicyUnderTest, step: int, predictions: list[float], retu
     whole = np.zeros(4)
     whole[policy.demons] = predictions
     test = TestExcursion(policy, whole, step, horizon=1)
-    test.returns, test.n_terms = np.array(returns), 1
+    readings = np.zeros(2)
+    readings[policy.channel] = returns
+    test.observe(readings)
     return test
 
 

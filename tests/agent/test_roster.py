@@ -10,12 +10,11 @@ import pytest
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
-from horde_agent.kernels.arrays import IS_CARRYING
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.roster import NEWCOMER, Roster
-from horde_agent.learning.span import SpanGTD
+from horde_agent.kernels.span.arrays import CHUNK
+from horde_agent.learning import PlainEngine, SpanEngine
+from horde_agent.learning.layout import NEWCOMER, Roster
+from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import MspbeWatch
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.shared import binary
@@ -28,8 +27,8 @@ ALPHA = 0.01
 class Cast:
     """An engine and the oracle over one stream, whose demons are a changing choice of the stream's groups.
 
-    Each demon asks about the stream's group `who[i]`; its cumulant and outcome are the group's own. The span engine is
-    told the rho of each policy, the stream's groups, and the plain one that of each group of demons.
+    Each demon asks about the stream's group `who[i]`; its cumulant and outcome are the group's own. The engine is told
+    the rho of each policy, which are the stream's groups.
     """
 
     def __init__(self, config: LearnerConfig, seed: int, n_steps: int, rho: list[float], **options: Any) -> None:
@@ -38,7 +37,7 @@ class Cast:
         self.born = np.zeros(self.who.size, dtype=np.int64)
         self.t, self.n_comings = 0, 0
         group, self.leader = self._groups()
-        kind = GTDLambda if config.engine == "plain" else SpanGTD
+        kind = PlainEngine if config.engine == "plain" else SpanEngine
         self.engine = kind(group, N_FEATURES, ALPHA, ALPHA / 2, config, **options)
         self.config = config
         self.oracle = self._oracle(self.who.size)
@@ -62,7 +61,7 @@ class Cast:
     def live(self, n_steps: int) -> None:
         """Learn from the next transitions."""
         s, who = self.stream, self.who
-        policies = self.leader if self.config.engine == "plain" else np.arange(self.leader.max() + 1)
+        policies = np.arange(self.leader.max() + 1)
         for _ in range(n_steps):
             told = s.signals(self.t)
             self.t += 1
@@ -74,7 +73,7 @@ class Cast:
                 z_tp1=told.z_tp1[who],
             )
             self.engine.learn(s.tiles[self.t], own)
-            self.oracle.learn(binary(s.tiles[self.t], N_FEATURES), *(values[who] for values in told))
+            self.oracle.learn(binary(s.tiles[self.t], N_FEATURES), *(values[who] for values in told[:5]))
 
     def change(self, stays: list[int], comers: list[int]) -> None:
         """Keep some demons, in an order of their own, and let others come."""
@@ -106,9 +105,9 @@ class Cast:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "eager": {"period": 7, "tail": 9, "widest": 32},
-    "kept": {"period": 16, "tail": 64, "widest": 48},
-    "deferred": {"period": 16, "tail": 40, "batch": 5},
+    "eager": {"period": 7, "widest": 32},
+    "wide": {"period": 16, "widest": 48},
+    "deferred": {"period": 16, "batch": 5},
     "plain": {},
 }
 
@@ -116,7 +115,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_demons_that_stay_and_newcomers_equal_the_oracle(kind: str, w_rule: Any) -> None:
-    """They come and go in the midst of traces, of what is owed, of a batch, after a gap; tiles merge and split.
+    """They come and go in the midst of traces, of what is pending, of a batch, after a gap; blocks merge and split.
 
     Newcomers ask what others ask already, too: their trace must begin empty while those others' goes on.
     """
@@ -139,14 +138,14 @@ def test_demons_that_stay_and_newcomers_equal_the_oracle(kind: str, w_rule: Any)
 
 @pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
 def test_long_traces_go_along(trace_rule: Any) -> None:
-    """On-policy traces that are carried, kept, and both in one tile; those of newcomers are empty."""
+    """On-policy traces that reach back to the first step and others, in one block; those of newcomers are empty."""
     config = LearnerConfig(trace_rule=trace_rule, dtype="float64", mspbe_tau=50.0)
-    cast = Cast(config, 22, 500, [1.0], period=8, tail=12, widest=16)
-    assert isinstance(cast.engine, SpanGTD)
+    cast = Cast(config, 22, 500, [1.0], period=8, widest=16)
+    assert isinstance(cast.engine, SpanEngine)
     cast.stream.gamma[:], cast.stream.lam[:] = [0.0, 0.5, 0.9, 0.95, 0.975, 0.99, 1.0, 0.7], 0.97
     cast.begin()
     cast.live(60)
-    assert cast.engine._span.past.book[:, IS_CARRYING].any()  # some are carried
+    assert (60 - cast.engine._span.tail_from).max() > 50
     for k, stays in enumerate(([*range(33)], [*range(0, 40, 2)], [3, 2, 16, 25, 26, 24], [0, 1, 5])):
         cast.change(list(stays), [6, 5, 0, 1, 2, 6, 6])
         cast.check(f"at change {k}")
@@ -337,13 +336,13 @@ def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, 
 
 
 def test_the_memory_of_those_that_go_is_freed() -> None:
-    """160 demons in ten tiles; the 16 that stay fill one, wherever they sat."""
+    """160 demons in several blocks; the 16 that stay fill one, wherever they sat."""
     horde = make([ask(f"{i}", i % 6) for i in range(160)])
     Stream(horde).go_on(5)
     engine: Any = horde._engine
     horde.remove([f"{i}" for i in range(160) if i % 10])
-    assert engine._span.memory.theta.size == 16 * N
-    assert engine.layout.n_tiles == 1
+    assert engine._span.theta.size == 16 * CHUNK
+    assert engine.layout.n_blocks == 1
 
 
 def test_who_keeps_numbers_by_demon_refuses_to_go_on() -> None:

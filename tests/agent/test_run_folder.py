@@ -332,7 +332,7 @@ def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pyte
         if len(learned) == 100:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("horde_agent.life.telemetry.MspbeWatch.see", see)
+    monkeypatch.setattr("horde_agent.life.observers.MspbeWatch.see", see)
     words = replay(99, monkeypatch)
     words[words.index("2")] = "1000"
     assert cli.main(words) == 130

@@ -23,7 +23,6 @@ def assert_sound(horde: Horde) -> None:
     """Assert that whatever can be asked is a number."""
     answers = [*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar, horde.rho]
     answers += [horde.mspbe_vector(), horde.mspbe_trace()] if horde.config.vector_mspbe else []
-    answers += [horde.rupee()] if horde.config.rupee_beta0 else []
     for answer in answers:
         assert np.isfinite(answer).all()
 
@@ -72,6 +71,10 @@ def test_an_estimate_that_is_lost_sets_its_demon_aside(engine: Any, mode: Any) -
     """Each step is small enough for float32, and delta (e.w), of their product with one another, is not."""
     horde = make([ask("x", Behaviour(), lambda *_: 1e22), *siblings()], engine, mode, **F32)
     Life(horde).go_on(65)
+    assert_sound(horde)
+    if engine == "plain":  # which keeps its estimates in float64
+        assert horde.diverged == []
+        return
     assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.set_aside_because["x"])
     assert_sound(horde)
 
@@ -87,7 +90,7 @@ def test_a_channel_past_what_float32_can_hold_sets_aside_who_sums_it(engine: Any
         horde.learn(1, 0.5, np.array([1.0, -1e39 if t == 4 else 1.0, 1.0]), np.arange(t % 3, t % 3 + 4))
     assert horde.diverged == ["1", "4", "7", "10"]
     assert horde.set_aside_because["4"] == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
-    assert horde._told.bound[0] == pytest.approx(1e3 * 1.0 / 0.2)
+    assert horde._maker.bound[0] == pytest.approx(1e3 * 1.0 / 0.2)
     assert not horde.n_skipped.any()
 
 
@@ -143,20 +146,7 @@ def test_weights_past_their_bound_are_the_reason_that_is_given() -> None:
             horde.set_aside_because["wild"],
         )
         assert why
-        assert float(why[2]) < 1e4 < float(why[1])
-
-
-@pytest.mark.parametrize("engine", ["span", "plain"])
-def test_a_rupee_that_cannot_be_kept_sets_its_demon_aside(engine: Any) -> None:
-    """alpha_h |phi|^2 = 5 step_size = 2.5: h diverges, while theta, at half a step size, learns."""
-    horde = make([ask("x", Behaviour(), continuation=0.0)], engine, step_size=0.5, rupee_beta0=0.01, **F32)
-    horde.begin(np.ones(3), np.arange(4))
-    rng = np.random.default_rng(0)
-    for _ in range(800):
-        horde.learn(0, 1.0, rng.random(3), np.arange(4))
-        assert np.isfinite(horde.rupee()).all()
-    assert horde.diverged == ["x"]
-    assert horde.set_aside_because["x"].startswith("of its RUPEE, ")
+        assert float(why[2]) < min(1e4, float(why[1]))
 
 
 @IN_ALL
@@ -202,9 +192,9 @@ def test_the_bound_of_given_weights_is_a_bound_still(engine: Any, mode: Any) -> 
     life = Life(horde)
     life.go_on(5)
     horde.reset_weights(np.full((2, N), 0.5) * [[-2.0], [1.0]])
-    np.testing.assert_allclose(horde._told.bound, [1e3 * 1.0 / 0.2, 1e3 * 0.5 / 0.2])
+    np.testing.assert_allclose(horde._maker.bound, [1e3 * 1.0 / 0.2, 1e3 * 0.5 / 0.2])
     life.go_on(5)
-    np.testing.assert_allclose(horde._told.bound, [1e3 * 4.0 / 0.2, 1e3 * 0.5 / 0.2])
+    np.testing.assert_allclose(horde._maker.bound, [1e3 * 4.0 / 0.2, 1e3 * 0.5 / 0.2])
 
 
 @IN_ALL

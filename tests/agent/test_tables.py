@@ -13,7 +13,7 @@ import pytest
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.telemetry import Durations
+from horde_agent.life.timing import Durations
 from horde_agent.questions import nexting
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.holdout import Holdout

@@ -12,8 +12,9 @@ from rich.console import Console
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
+from horde_agent.life.observers import MspbeWatch, Progress, Sampler, sample
 from horde_agent.life.student import Student
-from horde_agent.life.telemetry import Durations, MspbeWatch, Progress, Sampler, sample
+from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_agent.tiles import TileCoder, switched_tiles
+from horde_agent.kernels.tiles import switched
+from horde_agent.tiles import TileCoder
+from horde_env.robot import create2
 from tests.agent.shared import reference, robot_interface
 
 LAYOUTS = sorted((Path(__file__).resolve().parents[2] / "assets" / "layouts").glob("*.toml"))
@@ -62,13 +64,15 @@ def test_the_papers_count() -> None:
 def test_every_layout_has_the_tiles_that_its_table_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     layout = tomllib.loads(text)
-    groups = [c.group for c in ROBOT.channels]
+    robot = create2() if path.stem == "create2" else ROBOT
+    channels = [{"name": c.name, "group": c.group} for c in robot.channels]
+    groups = [channel["group"] for channel in channels]
     n_tilings = [t["tilings"] * groups.count(t["group"]) for t in layout["tiling"]]
     n_tiles = [n * int(np.prod(t["intervals"])) for n, t in zip(n_tilings, layout["tiling"], strict=True)]
-    coder = TileCoder.from_layout(text, [c._asdict() for c in ROBOT.channels])
+    coder = TileCoder.from_layout(text, channels)
     assert (coder.n_active, coder.n_features) == (sum(n_tilings) + 1, sum(n_tiles) + 1)
     rng = np.random.default_rng(0)
-    seen = {int(tile) for _ in range(300) for tile in coder.encode(rng.random(57))}
+    seen = {int(tile) for _ in range(300) for tile in coder.encode(rng.random(len(channels)))}
     assert min(seen) >= 0
     assert max(seen) == coder.n_features - 1
 
@@ -132,8 +136,10 @@ def test_a_bad_layout_is_refused_in_words(text: str, words: str) -> None:
 
 
 def test_switched_tiles_are_those_that_went_on_and_off() -> None:
-    on, off = switched_tiles(np.array([0, 5, 9]), np.array([0, 6, 9]))
-    assert (on.tolist(), off.tolist()) == ([6], [5])
+    on, off, balance = np.full(3, -1), np.full(3, -1), np.zeros(10, dtype=np.int64)
+    assert switched(np.array([0, 5, 9]), np.array([0, 6, 9]), balance, on, off) == (1, 1)
+    assert (on[0], off[0]) == (6, 5)
+    assert not balance.any()
 
 
 def test_an_observation_out_of_range_writes_nothing() -> None:

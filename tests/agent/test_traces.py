@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import PolicyUnderTest
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import curves as traces
 from horde_agent.runs.holdout import Holdout

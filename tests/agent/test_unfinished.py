@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.life.telemetry import Sampler
+from horde_agent.life.observers import Sampler
 from horde_agent.record import Phase, read
 from tests.agent.doubles import ToyBody
 

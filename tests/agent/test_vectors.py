@@ -1,282 +1,235 @@
-"""Kernels written in LLVM's vectors give what their plain twins give, at widths that need pieces of every size."""
+"""Vectors of lanes, held arrays and entries: each name of `kernels/vectors`, native and portable, gives one answer."""
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import pytest
 from numba import njit
+from numpy.typing import NDArray
 
-from horde_agent.kernels import batch, lanes, vectors
-from horde_agent.kernels import history as past
-from horde_agent.kernels._jit import multiply_add
-from horde_agent.kernels.arrays import Switched
-from horde_agent.learning.history import SharedHistory
+from horde_agent.kernels import portable, vectors
 
-pytestmark = [
-    pytest.mark.kernels,
-    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, the twins stand in for the vectors"),
-]
+MODULES: dict[str, Any] = {"portable": portable}
+if not numba.config.DISABLE_JIT:
+    from horde_agent.kernels import native
+
+    MODULES["native"] = native
+
+pytestmark = pytest.mark.kernels
+IN_BOTH = pytest.mark.parametrize("module", MODULES)
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-WIDTHS = pytest.mark.parametrize("width", [16, 48, 240])
+ZEROS = pytest.mark.parametrize("zeros", ["narrow_zeros", "wide_zeros", "row_zeros"])
+N = 256  # a multiple of all widths
 
 
-@njit
-def _move(rows: Any, origin: Any, stride: Any, gained: Any, n: Any, lost: Any, n_lost: Any, out: Any) -> None:
-    vectors.move_rows(rows, origin, stride, gained, n, lost, n_lost, stride, out)
+def arithmetic(of: Any, zeros: Any) -> Callable[..., None]:
+    """Return a kernel that does everything there is with vectors of some width, a row of results for each."""
+    load, store, lanes_of, fuse, choose = of.load, of.store, of.lanes_of, of.multiply_add, of.choose
+    absolute, any_true, prefetch, prefetch_far = of.absolute, of.any_true, of.prefetch, of.prefetch_far
 
+    @njit
+    def run(a: Any, b: Any, c: Any, first: Any, out: Any, n_true: Any) -> None:
+        zero = zeros(a)
+        n = lanes_of(zero)
+        for i in range(first, first + N, n):
+            prefetch(a, i, zero)
+            prefetch_far(b, i, zero)
+            x, y, z = load(a, i, zero), load(b, i, zero), load(c, i, zero)
+            store(out[0], i, x + y)
+            store(out[1], i, x - y)
+            store(out[2], i, x * y)
+            store(out[3], i, x / y)
+            store(out[4], i, 2.0 * x - 1.0)
+            store(out[5], i, 1.0 / y)
+            store(out[6], i, fuse(x, y, z))
+            store(out[7], i, fuse(x, 3.0, z))
+            store(out[8], i, choose(x < y, x, y))
+            store(out[9], i, choose(x <= z, x, zero))
+            store(out[10], i, choose(x > y, 1.0 + zero, z))
+            store(out[11], i, choose(absolute(x) <= 1.0, x, zero))
+            n_true[0] += n * any_true(x > y)
+            n_true[1] += n
 
-@njit
-def _follow(trace: Any, first: Any, owed: Any, at: Any, g: Any, n: Any, n_owed: Any, v: Any, total: Any) -> None:
-    vectors.follow(trace, first, owed, at, g, n, n_owed, v, total)
-
-
-@njit
-def _weigh(rows: Any, origin: Any, stride: Any, weights: Any, n: Any, out: Any) -> None:
-    vectors.weigh(rows, origin, stride, weights, n, out)
-
-
-@njit
-def _write(
-    a: Any,
-    b: Any,
-    origin: Any,
-    stride: Any,
-    table: Any,
-    width: Any,
-    f: Any,
-    first: Any,
-    runs: Any,
-    bound: Any,
-    sick: Any,
-) -> None:
-    vectors.write_runs((a, b), origin, stride, table, 1, 3, width, f, first, f.shape[0], runs, bound, sick)
-
-
-@njit
-def _add_switched(rows: Any, origin: Any, stride: Any, f: Any, first: Any, steps: Any, width: Any, gains: Any) -> None:
-    vectors.add_switched_rows(rows, origin, stride, f, f.shape[0], first, steps, width, gains)
-
-
-@njit
-def _sum(rows: Any, origin: Any, width: Any, switched: Any, n_steps: Any, now: Any, sums: Any) -> None:
-    batch.sum_rows(rows, origin, width, switched, switched.features.shape[0], n_steps, now, sums)
-
-
-@njit
-def _observe(history: Any, tiles: Any) -> None:
-    past.receive(history, tiles)
-    past.observe(history)
-
-
-@njit
-def _list(history: Any, since: Any, switched: Any) -> Any:
-    return batch.list_switched(history, since, switched)
-
-
-@njit
-def _busy(rows: Any, start: Any, width: Any, number: Any, trace: Any, owed: Any, spent: Any, ratios: Any) -> None:
-    vectors.take_busy_step(rows, start, width, number, trace, 32, owed, 16, spent, 48, ratios)
-
-
-@njit
-def _idle(rows: Any, start: Any, width: Any, number: Any, spent: Any) -> None:
-    vectors.take_idle_step(rows, start, width, number, spent, 48)
-
-
-@njit
-def _add_bits(words: Any, first: Any, last: Any, features: Any, n: Any, weight: Any, sums: Any) -> None:
-    vectors.add_bits(words, first, last, features, n, weight, sums)
-
-
-@njit
-def _lowest(word: Any) -> Any:
-    return vectors.lowest_bit(word)
-
-
-@njit
-def _fused(a: Any, b: Any, c: Any) -> Any:
-    return multiply_add(a, b, c)
-
-
-@njit
-def _apart(a: Any, b: Any, c: Any) -> Any:
-    return a * b + c
-
-
-def assert_close(got: np.ndarray, want: np.ndarray) -> None:
-    """Within the rounding of a few hundred terms; NaN where there is NaN."""
-    tolerance = 3e-5 if got.dtype == np.float32 else 1e-13
-    scale = np.nanmax(np.abs(want[np.isfinite(want)]), initial=1.0)
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+    return run
 
 
 @DTYPES
-@WIDTHS
-def test_rows_are_added_and_subtracted(dtype: Any, width: int) -> None:
-    rng, n, stride, origin = np.random.default_rng(0), 30, width + 16, 5
-    rows = rng.normal(size=origin + n * stride).astype(dtype)
-    gained, lost = rng.permutation(n)[:11], rng.permutation(n)[:8]
-    got, want = (np.ones(width, dtype=dtype) for _ in range(2))
-    _move(rows, origin, stride, gained, 9, lost, 8, got)
-    vectors.move_rows_plain(rows, origin, stride, gained, 9, lost, 8, 0, want)
-    assert_close(got, want)
+@ZEROS
+@IN_BOTH
+def test_vectors_do_as_numpy_does(module: str, zeros: str, dtype: Any) -> None:
+    """From a place that no line begins at; with lanes that are not a number, which is neither less nor more."""
+    of, first = MODULES[module], 3
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=N + 8).astype(dtype) for _ in range(3))
+    a[40], b[41], a[100], c[7] = np.nan, np.nan, np.inf, a[7]
+    out, n_true, before = np.full((12, N + 8), 7.0, dtype=dtype), np.zeros(2, dtype=np.int64), (a.copy(), b.copy())
+    arithmetic(of, getattr(of, zeros))(a, b, c, first, out, n_true)
+    x, y, z = (v[first : first + N] for v in (a, b, c))
+    with np.errstate(all="ignore"):
+        want = [x + y, x - y, x * y, x / y, 2 * x - 1, 1 / y, x * y + z, 3 * x + z]
+        want += [np.where(x < y, x, y), np.where(x <= z, x, 0), np.where(x > y, 1, z), np.where(np.abs(x) <= 1, x, 0)]
+    tolerance = 4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(out[:, first : first + N], want, rtol=tolerance, atol=4 * tolerance)
+    assert (out[:, :first] == 7).all()
+    assert (out[:, first + N :] == 7).all()
+    np.testing.assert_array_equal((a, b), before)
+    assert n_true[1] == N
+    assert (x > y).sum() <= n_true[0] <= N
+
+
+@ZEROS
+@IN_BOTH
+def test_a_mask_is_true_anywhere_or_nowhere(module: str, zeros: str) -> None:
+    of, run = MODULES[module], None
+    run = arithmetic(of, getattr(of, zeros))
+    for place in (None, 0, 15, 16, 63, 130, N - 1):
+        a, b, n_true = np.zeros(N), np.zeros(N), np.zeros(2, dtype=np.int64)
+        if place is not None:
+            a[place] = 1.0
+        run(a, b + 0.5, b, 0, np.zeros((12, N)), n_true)
+        width = lanes(of, zeros, np.float64)
+        assert n_true.tolist() == [0 if place is None else width, N]
+
+
+def lanes(of: Any, zeros: str, dtype: Any) -> int:
+    """Return how many lanes a vector has."""
+    make, lanes_of = getattr(of, zeros), of.lanes_of
+
+    @njit
+    def count(a: Any) -> Any:
+        return lanes_of(make(a))
+
+    return int(count(np.zeros(1, dtype)))
 
 
 @DTYPES
-@WIDTHS
-def test_the_past_is_followed_and_weighed(dtype: Any, width: int) -> None:
-    """Four steps of tail, then seven that are owed."""
-    rng, n, n_owed = np.random.default_rng(1), 11, 7
-    trace, owed = (rng.uniform(0, 1, 7 + 2 * k * width).astype(dtype) for k in (n, n_owed))
-    overlaps, v0 = rng.integers(0, 9, n).astype(dtype), rng.normal(size=width).astype(dtype)
-    found = []
-    for follow, weigh in ((_follow, _weigh), (vectors.follow_plain, vectors.weigh_plain)):
-        v, total, out = v0.copy(), np.ones(width, dtype=dtype), np.ones(width, dtype=dtype)
-        follow(trace, 7, owed, 3, overlaps, n, n_owed, v, total)
-        weigh(owed, 3 + width, 2 * width, overlaps, 6, out)
-        found.append((v, total, out))
-    for got, want in zip(*found, strict=True):
-        assert_close(got, want)
+@IN_BOTH
+def test_widths_are_what_layouts_are_made_for(module: str, dtype: Any) -> None:
+    """Lanes come in multiples of 16, and wide vectors and rows are multiples of narrow ones."""
+    found = [lanes(MODULES[module], zeros, dtype) for zeros in ("narrow_zeros", "wide_zeros", "row_zeros")]
+    assert found == ([1, 1, 1] if module == "portable" else [16, 64, 512 // np.dtype(dtype).itemsize])
 
 
-@DTYPES
-@WIDTHS
-def test_runs_are_written_as_differences_of_a_table(dtype: Any, width: int) -> None:
-    """Features with none, one and three runs; two kinds of rows, the second and third of the table."""
-    rng, stride, origin = np.random.default_rng(2), width + 32, 4
-    table = rng.normal(size=12 * 3 * width).astype(dtype)
-    features, first = np.array([7, 2, 5]), np.array([0, 1, 1, 4])
-    runs = np.array([0, 3, 2, 11, 4, 5, 6, 9], dtype=np.int32)
-    rows = [rng.normal(size=origin + 9 * stride).astype(dtype) for _ in range(2)]
-    got, want = [[r.copy() for r in rows] for _ in range(2)]
-    bound, found, wanted = np.full(width, 2.5, dtype), np.zeros(width, dtype), np.zeros(width, dtype)
-    table[5 * width], bound[2] = np.nan, np.inf
-    table[2 * width + 3], bound[3] = np.inf, np.inf  # a w that is lost, though theta is not
-    _write(*got, origin, stride, table, width, features, first, runs, bound, found)
-    vectors.write_runs_plain(tuple(want), origin, stride, table, 1, 3, width, features, first, 3, runs, bound, wanted)
-    np.testing.assert_array_equal(found, wanted)
-    assert 0 < found.sum() < width
-    assert found[2] == 0
-    assert found[3] == 1
-    for a, b, before in zip(got, want, rows, strict=True):
-        assert_close(a, b)
-        np.testing.assert_array_equal(a[origin + 2 * stride :][:width], before[origin + 2 * stride :][:width])
-
-
-@DTYPES
-@WIDTHS
-def test_a_row_is_added_at_each_step_at_which_its_feature_switched(dtype: Any, width: int) -> None:
-    """Features that only went on, only off, and both, several times; the sums begin where they were."""
-    rng, stride, origin, n_steps = np.random.default_rng(5), width, 4, 9
-    rows = rng.normal(size=origin + 9 * stride).astype(dtype)
-    features, first = np.array([7, 2, 5]), np.array([0, 2, 2, 2, 3, 5, 7])
-    steps, now = np.array([0, 4, 8, 1, 3, 2, 5], dtype=np.int32), rng.normal(size=width).astype(dtype)
-    gains, sums = np.ones(n_steps * width, dtype=dtype), np.empty((n_steps + 2) * width, dtype=dtype)
-    want = gains.copy()
-    _add_switched(rows, origin, stride, features, first, steps, width, gains)
-    vectors.add_switched_rows_plain(rows, origin, stride, features, 3, first, steps, width, want)
-    assert_close(gains, want)
-    _sum(rows, origin, width, Switched(features, first, steps), n_steps, now, sums)
-    rows_of = {f: rows[origin + f * stride :][:width] for f in features}
-    assert_close(sums[:width], now + rows_of[7])
-    at_five = now + rows_of[7] * 2 - rows_of[2] * 0 + rows_of[5] * (1 + 1 - 1 - 1)
-    assert_close(sums[5 * width : 6 * width], at_five)
-    assert_close(sums[8 * width : 9 * width], at_five - rows_of[2])
-
-
-def test_what_switches_in_a_batch_is_listed_by_feature() -> None:
-    rng, n, n_steps = np.random.default_rng(6), 40, 12
-    history = SharedHistory(n, n_slots=n_steps + 2)
-    states = [rng.choice(n, 9, replace=False) for _ in range(30)]
-    history.make_room(9)
-    for tiles in states:
-        _observe(history.arrays, tiles)
-    switched = Switched(np.zeros(n, dtype=np.int64), np.zeros(2 * n + 2, dtype=np.int64), np.zeros(999, dtype=np.int32))
-    n_features = _list(history.arrays, len(states) - 1 - n_steps, switched)
-    want: dict[int, tuple[list[int], list[int]]] = {f: ([], []) for f in range(n)}
-    for k, (old, new) in enumerate(itertools.pairwise(states[-1 - n_steps :])):
-        for f in set(new) - set(old):
-            want[f][0].append(k)
-        for f in set(old) - set(new):
-            want[f][1].append(k)
-    first, steps = switched.first, switched.steps
-    for j, f in enumerate(switched.features[:n_features]):
-        on, off = steps[first[2 * j] : first[2 * j + 1]], steps[first[2 * j + 1] : first[2 * j + 2]]
-        assert (list(on), list(off)) == want.pop(int(f))
-    assert not any(on or off for on, off in want.values())
-
-
-@DTYPES
-@pytest.mark.parametrize("numbers", [(3, 4, 1, 2, 1, 0, 1, 0.1, 1e10), (3, 4, 1, 2, 0, 1, 0, 0.1, 1e10)])
-def test_lanes_take_their_steps(dtype: Any, numbers: tuple[float, ...]) -> None:
-    """One lane is told no number: a gap. Lanes of a huge or infinite delta, or a lost y, are flagged; others are not.
-
-    Where rho is 0 nothing is learned from a delta, however large.
-    """
-    rng, width, start = np.random.default_rng(3), 48, 16
-    rows = rng.uniform(0.1, 2, (lanes.N_ROWS, 80)).astype(dtype)
-    rows[lanes.C_TP1, [start + 5, start + 6, start + 7]], rows[lanes.SICK] = [np.nan, 1e11, 1e12], 0
-    rows[lanes.RHO_T, start + 7], rows[lanes.V, start + 8], rows[lanes.Y, start + 20] = 0, np.inf, np.nan
-    rows[lanes.SPENT, start + 30] = np.nan  # of no matter to the prediction
-    number = np.array(numbers, dtype=dtype)
-    found = []
-    for busy, idle in ((_busy, _idle), (None, None)):
-        arrays = [rows.copy(), rows.copy(), *(np.zeros(200, dtype=dtype) for _ in range(5))]
-        learning, resting, trace, owed, spent, ratios, decayed = arrays
-        if busy is not None and idle is not None:
-            busy(learning, start, width, number, trace, owed, spent, ratios)
-            idle(resting, start, width, number, decayed)
-        else:
-            vectors.take_busy_step_plain(learning, start, width, number, trace, 32, owed, 16, spent, 48, ratios)
-            vectors.take_idle_step_plain(resting, start, width, number, decayed, 48)
-        found.append(arrays)
-    for got, want in zip(*found, strict=True):
-        assert_close(got, want)
-    busy, idle = found[0][:2]
-    assert busy[lanes.SICK].tolist() == [float(i in (start + 6, start + 8, start + 20)) for i in range(80)]
-    assert not idle[lanes.SICK].any()
-    for taken in (busy, idle):
-        assert (taken[[lanes.X, lanes.Y, lanes.Z, lanes.TOP, lanes.DELTA], start + 5] == 0).all()
-        before = rows[:, start + 5]
-        v = before[lanes.BASE] + before[lanes.ALPHA] * (before[lanes.SUM] - before[lanes.TURNED])
-        assert taken[lanes.V, start + 5] == pytest.approx(v, rel=1e-6)
-        assert taken[lanes.SPENT, start + 5] == before[lanes.SPENT]
-
-
-@pytest.mark.parametrize("weight", [1, -1, 4])
-def test_bits_are_counted_by_their_place(weight: int) -> None:
-    """Between two words of five, one feature twice; what lies outside is not touched."""
-    rng = np.random.default_rng(4)
-    words = rng.integers(0, 2**32, (20, 5), dtype=np.uint32)
-    features = np.array([3, 19, 3, 0])
-    got, want = (np.arange(160, dtype=np.int32) for _ in range(2))
-    _add_bits(words, 1, 4, features, 3, weight, got)
-    vectors.add_bits_plain(words, 1, 4, features, 3, weight, want)
-    np.testing.assert_array_equal(got, want)
-    for i in (32, 77, 127):
-        n_set = sum(int(words[f, i // 32]) >> (i % 32) & 1 for f in (3, 19, 3))
-        assert got[i] == i + weight * n_set
-    np.testing.assert_array_equal(got[[*range(32), *range(128, 160)]], [*range(32), *range(128, 160)])
-
-
-@pytest.mark.parametrize("word", [1, 2, 1 << 63, 0x00F00000_00000000, 0xFFFFFFFF])
-def test_the_lowest_bit_is_found(word: int) -> None:
-    place = next(i for i in range(64) if word >> i & 1)
-    assert _lowest(np.uint64(word)) == vectors.lowest_bit_plain(word) == place
-
-
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, nothing fuses")
 @pytest.mark.parametrize(("dtype", "half"), [(np.float32, 12), (np.float64, 27)])
 def test_a_sum_of_a_product_is_rounded_once_where_it_is_written_and_twice_elsewhere(dtype: Any, half: int) -> None:
-    """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which a product that is rounded first has lost."""
-    a, c = dtype(1 + 2.0**-half), dtype(-1 - 2.0 ** (1 - half))
-    assert _fused(a, a, c) == 2.0 ** (-2 * half)
-    assert _apart(a, a, c) == 0.0
+    """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which a product that is rounded first has lost. Numbers and vectors."""
+    a, c, fuse = dtype(1 + 2.0**-half), dtype(-1 - 2.0 ** (1 - half)), native.multiply_add
+    exact, out = 2.0 ** (-2 * half), np.zeros((12, N), dtype)
+
+    @njit
+    def fused(a: Any, c: Any) -> Any:
+        return fuse(a, a, c)
+
+    @njit
+    def apart(a: Any, c: Any) -> Any:
+        return a * a + c
+
+    assert fused(a, c) == exact
+    assert apart(a, c) == 0.0
+    row = np.full(N, a, dtype)
+    for of, want in ((native, exact), (portable, 0.0)):
+        arithmetic(of, of.narrow_zeros)(row, row, np.full(N, c, dtype), 0, out, np.zeros(2, dtype=np.int64))
+        assert (out[6] == want).all()
 
 
-def test_a_sum_of_a_product_is_of_the_wider_type() -> None:
-    tenth = np.float32(0.1)
-    assert _fused(tenth, 3.0, np.float32(0)) == float(tenth) * 3.0
+@IN_BOTH
+@pytest.mark.parametrize("word", [1, 2, 1 << 63, 0x00F00000_00000000, 0xFFFFFFFF, (1 << 64) - 1, 0x9249_2492_4924_9249])
+def test_bits_are_counted_and_the_lowest_is_found(module: str, word: int) -> None:
+    popcount, lowest_bit = MODULES[module].popcount, MODULES[module].lowest_bit
+
+    @njit
+    def look(word: Any) -> Any:
+        return popcount(word), lowest_bit(word), popcount(word ^ word)
+
+    with np.errstate(over="ignore"):
+        assert look(np.uint64(word)) == (word.bit_count(), (word & -word).bit_length() - 1, 0)
+
+
+@IN_BOTH
+def test_asking_for_a_line_changes_nothing(module: str) -> None:
+    ask, rows = MODULES[module].prefetch_line, np.arange(40).reshape(5, 8)
+
+    @njit
+    def run(rows: Any) -> None:
+        ask(rows[2], 3)
+
+    run(rows)
+    np.testing.assert_array_equal(rows, np.arange(40).reshape(5, 8))
+
+
+# ---- arrays by address, kernels by address --------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """Items of different types."""
+
+    first: NDArray[np.int64]
+    rows: NDArray[np.float32]
+    is_odd: bool
+    factor: float
+    count: int
+    visits: NDArray[np.int64]
+
+
+def some(is_odd: bool = True) -> Parts:
+    """Return arrays whose every item is another number."""
+    rows = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    return Parts(np.arange(5) + 100, rows, is_odd, 0.5, -7, np.zeros((4, 3), dtype=np.int64))
+
+
+@njit
+def read(held: Any, out: NDArray[np.float64]) -> None:
+    out[0], out[1], out[2], out[3] = held.first[4], held.rows[1, 2, 1], held.factor, held.is_odd
+    out[4], out[5], out[6] = held.count, held.rows.shape[1], held.rows[1, 0].sum()
+
+
+@IN_BOTH
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_what_is_held_is_read_as_from_the_tuple_itself(module: str, is_odd: bool) -> None:
+    parts, out = some(is_odd), np.zeros(7)
+    held = MODULES[module].hold(parts)
+    read(held, out)
+    assert out.tolist() == [104, 21, 0.5, is_odd, -7, 3, 54]
+
+    parts.rows[1, 2, 1] = -7
+    read(held, out)
+    assert out[1] == -7, "held are the arrays, not their numbers"
+
+
+@IN_BOTH
+def test_what_is_held_outlives_the_one_who_made_it(module: str) -> None:
+    held, out = MODULES[module].hold(some()), np.zeros(7)
+    _ = [np.full(64, 9.0) for _ in range(100)]  # whoever frees too early finds these
+    read(held, out)
+    assert out.tolist() == [104, 21, 0.5, 1, -7, 3, 54]
+
+
+def note_visit(held: Parts, thread: int, task: int) -> int:
+    held.visits[thread, 0] += 1
+    held.visits[thread, 1], held.visits[thread, 2] = thread, task
+    return 0
+
+
+@IN_BOTH
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_each_thread_is_called_once_with_its_number(module: str, n_threads: int) -> None:
+    parts, of = some(), MODULES[module]
+    held = of.hold(parts)
+    of.on_threads(of.entry_of(note_visit, held), held, n_threads, -8)
+    np.testing.assert_array_equal(parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads))
+
+
+def test_every_name_of_the_vectors_is_in_both() -> None:
+    """`vectors` chooses one of them as a whole."""
+    names = [n for n in vars(vectors) if hasattr(portable, n) and callable(getattr(portable, n)) and n[0] != "_"]
+    assert len(names) >= 18
+    for of in MODULES.values():
+        assert all(hasattr(of, name) for name in names)
+    assert all(getattr(vectors, name) is getattr(MODULES[list(MODULES)[-1]], name) for name in names) == (
+        ("native" in MODULES) == vectors.IS_NATIVE
+    )

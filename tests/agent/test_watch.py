@@ -20,12 +20,12 @@ from horde_agent import cli
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Recorder, encode_header, read
 from horde_agent.runs.config import BadInput
 from horde_agent.watch import server
-from horde_agent.watch.feed import Feed
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from horde_env.sim.engine import PHYSICS
+from horde_env.sim.physics import PHYSICS
 
 
 def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:

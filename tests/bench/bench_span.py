@@ -19,11 +19,8 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
-from horde_agent.kernels.gtd_arrays import Signals
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.learner import GTDLambda
-from horde_agent.learning.rules import LearnerConfig
-from horde_agent.learning.span import SpanGTD
 from tests.bench import workload
 from tests.bench.bench_learning import SETTLE_S, horde_step, numpy_step
 from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
@@ -35,36 +32,32 @@ Step = Callable[[int], object]
 def span_horde(questions: Sequence[GVF], config: LearnerConfig) -> Horde:
     """Return a Horde on the span engine."""
     horde = Horde(questions, n_features=workload.N_FEATURES, n_active=workload.N_ACTIVE, config=config)
-    alpha = config.step_size / workload.N_ACTIVE
-    horde._engine = SpanGTD(
-        horde._group, workload.N_FEATURES, alpha, config.secondary_ratio * alpha, config, policy=horde._policy
-    )
+    assert isinstance(horde._engine, SpanEngine)
     return horde
 
 
 def signals_of(horde: Horde, stream: workload.Stream) -> list[Signals]:
     """Return all that the engine will be told."""
-    gamma, lam = horde._continuation(stream.sensors[0], stream.tiles[0]), horde._lam(stream.sensors[0], stream.tiles[0])
-    out = []
-    for t in range(len(stream.tiles) - 1):
-        ratios = horde._policies.ratios(
-            int(stream.actions[t]), float(stream.probabilities[t]), stream.sensors[t], stream.tiles[t]
-        )
-        c = horde._cumulants(stream.sensors[t + 1], stream.tiles[t + 1], lambda *_: 0.0)
-        out.append(Signals(ratios[horde._policy], gamma, lam, c, np.zeros(horde.n_demons)))
+    out, maker, states = [], horde._maker, list(zip(stream.sensors, stream.tiles, strict=True))
+    for t in range(len(states) - 1):
+        action, b = int(stream.actions[t]), float(stream.probabilities[t])
+        maker.make(action, b, states[t], states[t + 1], lambda *_: 0.0, terminated=False)
+        told = maker.signals
+        out.append(told._replace(rho_t=told.rho_t.copy(), c_tp1=told.c_tp1.copy()))  # what else differs never
     return out
 
 
 def engine_step(engine: Engine, signals: list[Signals], stream: workload.Stream) -> Step:
     """Return a function that learns from transition t, the ratios computed beforehand."""
-    engine.begin(stream.tiles[0], signals[0].gamma_tp1, signals[0].lam_tp1)
+    engine.begin(stream.tiles[0])
     return lambda t: engine.learn(stream.tiles[t + 1], signals[t])
 
 
-def plain_engine(horde: Horde, config: LearnerConfig) -> GTDLambda:
+def plain_engine(horde: Horde, config: LearnerConfig) -> PlainEngine:
     """Return the plain engine for the same questions."""
-    alpha = config.step_size / workload.N_ACTIVE
-    return GTDLambda(horde._group, workload.N_FEATURES, alpha, config.secondary_ratio * alpha, config)
+    alpha, of = config.step_size / workload.N_ACTIVE, horde._maker
+    args = (of.group, workload.N_FEATURES, alpha, config.secondary_ratio * alpha, config)
+    return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
 
 
 def through_the_horde(horde: Horde, stream: workload.Stream) -> Step:

@@ -12,9 +12,9 @@ import numpy as np
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life, Moment
 from horde_agent.policies import StickyRandom
-from horde_agent.watch.feed import Feed
 from tests.agent.doubles import ToyBody
 from tests.agent.test_watch import questions
 

@@ -12,7 +12,7 @@ from horde_agent import questions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
-from horde_agent.life.telemetry import sound_demons
+from horde_agent.life.observers import sound_demons
 from horde_agent.policies import StickyRandom
 from horde_agent.runs import results
 from horde_agent.runs.jobs import warm_up

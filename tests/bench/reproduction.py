@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from horde_agent.life.telemetry import duration
+from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS
 from horde_agent.reproduce.page import table_lines
 from horde_agent.reproduce.result import Claim, Result

@@ -11,8 +11,8 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.commands import verdicts
+from horde_env.commands.anatomy import Line, Moment, Verdict
 from horde_env.commands.check import Check
-from horde_env.commands.verdicts import Line, Moment, Verdict
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import Floats, critterbot

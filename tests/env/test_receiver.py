@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from horde_env.emulation.receiver import RING, Receiver
 from horde_env.hardware import wire
-from horde_env.hardware.control import FILL, MI_ON, RESYNC, STOP, Control, LedMode, encode_control
+from horde_env.hardware.control import FILL, MI_ON, STOP, Control, LedMode, encode_control
 from tests.env.hardware.packets import RELAXED, controls
 from tests.oracles.wire import RingReader
 
@@ -148,7 +148,7 @@ def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
     for left in range(58):
         robot = at_place(place)
         before = heard(robot, CUSTOM[:left])
-        taken = before + heard(robot, RESYNC)
+        taken = before + heard(robot, FILL + STOP)
         assert taken[-1] == Control(1), left
         assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in taken), left
         assert heard(robot, STOP) == [Control(1)], left

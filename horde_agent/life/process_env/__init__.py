@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from horde_agent.life.process_env.env import Apart, EnvironmentGone, is_worthwhile
+from horde_agent.life.process_env.env import EnvironmentGone, ProcessEnv, is_worthwhile
 
-__all__ = ["Apart", "EnvironmentGone", "is_worthwhile"]
+__all__ = ["EnvironmentGone", "ProcessEnv", "is_worthwhile"]

@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from horde_agent.life.process_env import channel as ch
 from horde_agent.life.process_env.channel import Channel, Gone, InfoFormat
-from horde_agent.life.process_env.faults import told
+from horde_agent.life.process_env.faults import fault_of
 from horde_agent.life.process_env.messages import Answer, DriveFrame, Drives, Hello, Request
 
 
@@ -55,7 +55,7 @@ class Body:
             except Gone:
                 raise
             except BaseException as error:  # raised again in the agent's process
-                self._send(told(error))
+                self._send(fault_of(error))
         if self._env is not None:
             self._env.close()
 

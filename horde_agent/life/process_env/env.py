@@ -1,4 +1,4 @@
-"""Apart: any environment that `gymnasium.make` knows, in a process of its own."""
+"""Any environment that `gymnasium.make` knows, in a process of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EnvironmentGone(RuntimeError):
         self.exit_code = exit_code
 
 
-class Apart(gymnasium.Env[Any, Any]):
+class ProcessEnv(gymnasium.Env[Any, Any]):
     """An environment whose steps run in a process of their own, bit for bit as they would run here.
 
     `step` is `send` and then `receive`; what is done between the two is done while the body moves. An error of the

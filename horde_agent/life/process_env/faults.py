@@ -26,7 +26,7 @@ class Fault(NamedTuple):
     trace: str
 
 
-def told(error: BaseException) -> Fault:
+def fault_of(error: BaseException) -> Fault:
     """Return an exception as plain words."""
     names: list[str] = []
     for kind in type(error).__mro__:

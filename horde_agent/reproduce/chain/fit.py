@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.chain import learning as world
 from horde_agent.reproduce.chain.learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
-from horde_agent.reproduce.parallel import Tell
-
-Floats = NDArray[np.float64]
+from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.types import Floats
 
 # The windows in which curves are compared, in episodes: all before the change, the rise of w, after it, the change.
 BEFORE, RISE, SETTLED = slice(1, CHANGE_AFTER + 1), slice(1, 200), slice(200, CHANGE_AFTER + 1)
@@ -54,7 +52,7 @@ class Fit(NamedTuple):
 
 
 def fit(curve: Floats, true: Floats) -> Fit:
-    """Compare a mean curve with the true one, both (E + 1,)."""
+    """Compare a mean curve with the true one, both of shape (E + 1,), after 0 to E episodes."""
     changed = curve[CHANGED]
     return Fit(
         *likeness(curve[SETTLED], true[SETTLED]),
@@ -67,7 +65,7 @@ def fit(curve: Floats, true: Floats) -> Fit:
 
 
 def likeness(curve: Floats, true: Floats) -> tuple[float, float]:
-    """Return the correlation and the ratio of the areas."""
+    """Return the correlation of two curves, both of shape (n_episodes,), and the ratio of the areas under them."""
     return float(np.corrcoef(curve, true)[0, 1]), float(curve.sum() / true.sum())
 
 
@@ -75,9 +73,9 @@ def _relative_error(curve: Floats, true: Floats) -> float:
     return float(np.sqrt(((curve - true) ** 2).mean() / (true**2).mean()))
 
 
-def mean_curves(tell: Tell, seed: int, gamma: float, n_runs: int = N_RUNS) -> Curves:
+def mean_curves(on_progress: OnProgress, seed: int, gamma: float, n_runs: int = N_RUNS) -> Curves:
     """Learn in independent runs and return their means; a job for a process of its own."""
-    del tell  # it takes seconds
+    del on_progress  # it takes seconds
     runs = world.learn(seed, gamma, n_runs)
     mean = {name: values.mean(axis=0) for name, values in runs._asdict().items()}
     error = {name: values.std(axis=0, ddof=1) / np.sqrt(n_runs) for name, values in runs._asdict().items()}

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from horde_agent.kernels._jit import inner_kernel, kernel
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 
 class Stream(NamedTuple):
@@ -62,6 +57,8 @@ class Curves(NamedTuple):
 def estimate(delta: float, phi: Floats, e: Floats, rates: Rates, memory: Memory) -> None:
     """Take delta_t e_t into the estimates; w_t is the one before this step's update.
 
+    phi, the features of the state left, and e, its trace, are of shape (n,).
+
     Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
     """
     memory.n_steps[0] += 1
@@ -81,6 +78,8 @@ def update(
     delta: float, gamma_tp1: float, phi: Floats, phi_tp1: Floats, e: Floats, rates: Rates, memory: Memory
 ) -> None:
     """Change theta and w in place.
+
+    phi and phi_tp1, the features of the state left and of the one reached, and the trace e are of shape (n,).
 
     Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
     """

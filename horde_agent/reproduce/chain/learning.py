@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.chain import kernel as dense
 from horde_agent.reproduce.chain.markov import Expectations, SmallMDP
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 N_STATES, MIDDLE = 5, 2
 TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2
@@ -159,7 +157,12 @@ def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
 
 
 def squared_lengths(m: Floats, C: Floats) -> Floats:
-    """Return m' C^+ m for each of E matrices, (E, K): what `evaluation.SampleMSPBE` gives, many at once."""
+    """Return m' C^+ m after each of E episodes, shape (E, K).
+
+    Args:
+        m: K traces of delta e, shape (E, K, n).
+        C: E[phi phi'] by then, shape (E, n, n); its null space counts as nothing.
+    """
     size, direction = np.linalg.eigh(C)
     is_null = size <= 1e-15 * size[:, -1:]
     along = np.einsum("eki,eij->ekj", m, direction) ** 2

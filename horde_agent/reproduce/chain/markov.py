@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 
 class Expectations(NamedTuple):

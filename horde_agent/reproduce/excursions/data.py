@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.reproduce.excursions.offline import Offline
 from horde_agent.reproduce.result import mean_ci
 from horde_agent.reproduce.variants import Lesson, Variant
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats, Integers
 
 N_PARTS = 5
 """A learning curve is looked at in fifths: a single test in a rare state lifts it for some ten tests."""
@@ -35,7 +33,7 @@ class Time(NamedTuple):
     n_tests: int
     in_excursions: float
     in_drives: float
-    updates_by_action: NDArray[np.int64]
+    updates_by_action: Integers
 
 
 @dataclass
@@ -115,13 +113,13 @@ def over_lives(values: Sequence[float]) -> str:
 
 
 def middle(values: Floats) -> float:
-    """Return the median of the values that are some; nan where there is none."""
+    """Return the median of the values that are no NaN, of any shape; NaN where there is none."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if known.size else float("nan")
 
 
 def average(values: Floats) -> float:
-    """Return the mean of the values that are some; nan where there is none."""
+    """Return the mean of the values that are no NaN, of any shape; NaN where there is none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

@@ -18,7 +18,7 @@ from horde_agent.reproduce.excursions.claims import claims
 from horde_agent.reproduce.excursions.data import Data, Time
 from horde_agent.reproduce.excursions.offline import Offline, offline
 from horde_agent.reproduce.excursions.tables import tables
-from horde_agent.reproduce.lessons import Lessons, Tell
+from horde_agent.reproduce.lessons import Lessons, OnProgress
 from horde_agent.reproduce.lives import Wanted, interface_of, quiet, streams
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.reproduce.variants import Task, Variant, learn_all, read_lesson
@@ -95,7 +95,7 @@ def time_of(path: Path) -> Time:
     """Return what a life's time was spent on."""
     stream = read(path)
     lessons, phase = Lessons(stream), stream.rows["phase"]
-    learned = lessons.before[lessons.deed == 2]
+    learned = lessons.before[lessons.does == 2]
     return Time(
         n_steps=stream.n_steps,
         n_updates=int(lessons.n_learned[-1]),
@@ -106,13 +106,13 @@ def time_of(path: Path) -> Time:
     )
 
 
-def _offline(tell: Tell, study: Study, seed: int, life: Path) -> str:
+def _offline(on_progress: OnProgress, study: Study, seed: int, life: Path) -> str:
     """Find the best off-line predictors of one life and return the path of their scores."""
 
     def make(path: Path) -> None:
         interface = interface_of(study)
         rng = np.random.default_rng([seed, 2])
-        found = offline(Lessons(read(life)), excursions(interface), interface, rng, tell)
+        found = offline(Lessons(read(life)), excursions(interface), interface, rng, on_progress)
         with path.open("wb") as file:
             np.savez(file, **found._asdict())
 

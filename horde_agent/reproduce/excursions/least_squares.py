@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
+
 Singles = NDArray[np.float32]
-Indices = NDArray[np.int64]
 
 
 class LeastSquares:

@@ -22,14 +22,11 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
-from horde_agent.life.excursions import PolicyUnderTest, policies_under_test
-from horde_agent.measures.nmsre import normalise
+from horde_agent.measures.nmsre import nmsre_at_rest
+from horde_agent.measures.returns import PolicyUnderTest, policies_under_test
 from horde_agent.reproduce.excursions.offline_rows import LifeRows, Problem
 from horde_agent.reproduce.lessons import Lessons
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from horde_agent.types import Bools, Floats, Integers
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 HELD_OUT, CHOOSING = 0.3, 0.25
@@ -80,19 +77,14 @@ class Tests(NamedTuple):
         part: What each excursion is for.
     """
 
-    row: Indices
+    row: Integers
     tiles: NDArray[np.uint16]
     returns: Floats
     part: Split
 
     def score(self, predictions: Floats, which: Bools) -> Floats:
         """Return the score of predictions, (n_excursions, n_questions), on some excursions, shape (n_questions,)."""
-        return held_out_score(predictions[which], self.returns[which], self.returns.var(axis=0))
-
-
-def held_out_score(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
-    """Return mean squared error over variance, 1 where nothing varies: the NMSRE of a predictor that stays the same."""
-    return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
+        return nmsre_at_rest(predictions[which], self.returns[which], self.returns.var(axis=0))
 
 
 def offline(
@@ -100,7 +92,7 @@ def offline(
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,
-    tell: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions.
 
@@ -109,7 +101,7 @@ def offline(
         questions: About constant actions, with channels as their cumulants.
         interface: The body's, for its tile coder.
         rng: Splits the excursions.
-        tell: Called with the share that is done.
+        on_progress: Called with the share that is done.
     """
     life, tests = LifeRows(lessons, interface), lessons.tests
     lam = _the_one([q.lam for q in questions])
@@ -123,8 +115,8 @@ def offline(
         is_held_out[mine] = part.is_held_out
         asked = policy.gamma == gamma
         found[:, policy.demons[asked]] = _system(life, policy, float(gamma), asked, part, lam)
-        if tell is not None:
-            tell((k + 1) / len(systems))
+        if on_progress is not None:
+            on_progress((k + 1) / len(systems))
     ridge, lstd, mean, ridge_strength, lstd_strength = found
     return Offline(ridge, lstd, mean, ridge_strength, lstd_strength, is_held_out)
 
@@ -143,7 +135,7 @@ def _system(life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools,
     return np.array([*scores, ridge_strength, lstd_strength])
 
 
-def _regress(life: LifeRows, channel: Indices, gamma: float, tests: Tests) -> tuple[Floats, Floats]:
+def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> tuple[Floats, Floats]:
     """Return regression's predictions at the tests, and each question's ridge; fitted again once that is chosen."""
     part = tests.part
     _, strength = _choose(life.regression(tests.row[part.fits], channel, gamma), tests, part.chooses)

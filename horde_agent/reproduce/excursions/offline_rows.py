@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.life.student import encoder
+from horde_agent.measures.returns import returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.excursions.least_squares import LeastSquares, LiveFeatures, Singles
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, Lessons
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from horde_agent.types import Floats, Integers
 
 ENOUGH_LEFT = 1e-3
 """A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
@@ -55,7 +54,7 @@ class LifeRows:
         self.n_features = interface.coder.n_features
         rows = lessons.stream.rows
         self._observation = rows["observation"]
-        needed = np.flatnonzero((lessons.deed != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
+        needed = np.flatnonzero((lessons.does != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
         self._place = np.full(len(rows), -1, dtype=np.int64)
         self._place[needed] = np.arange(len(needed))
         encode = encoder(interface)
@@ -63,11 +62,11 @@ class LifeRows:
         for k, row in enumerate(needed.tolist()):
             self._tiles[k] = encode(self._observation[row])
 
-    def tiles(self, rows: Indices) -> NDArray[np.uint16]:
+    def tiles(self, rows: Integers) -> NDArray[np.uint16]:
         """Return the active features at some rows of the life, shape (n_rows, n_active)."""
         return self._tiles[self._place[rows]]
 
-    def regression(self, starts: Indices, channel: Indices, gamma: float) -> Problem:
+    def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
         """Return the problem of predicting the returns measured in excursions.
 
         Args:
@@ -85,15 +84,13 @@ class LifeRows:
             problem.system.add(phi, phi, returns[block] - mean)
         return problem
 
-    def _remaining_returns(self, starts: Indices, channel: Indices, gamma: float) -> Floats:
+    def _remaining_returns(self, starts: Integers, channel: Integers, gamma: float) -> Floats:
         """Return the return from each step to its excursion's end, shape (n_excursions, HORIZON, n_questions)."""
-        steps = starts[:, None] + np.arange(1, HORIZON + 1)
-        returns = self._observation[steps][:, :, channel].astype(np.float64)
-        for k in range(HORIZON - 2, -1, -1):
-            returns[:, k] += gamma * returns[:, k + 1]
-        return np.asarray(returns)
+        steps = starts + np.arange(HORIZON + 1)[:, None]
+        seen = self._observation[steps][:, :, channel].astype(np.float64)
+        return np.ascontiguousarray(returns_along(seen, gamma)[:-1].swapaxes(0, 1))
 
-    def lstd(self, action: int, channel: Indices, gamma: float, lam: float) -> Problem:
+    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
         Only transitions by that action count: elsewhere rho = 0, and the trace with it.
@@ -105,7 +102,7 @@ class LifeRows:
             lam: Trace decay, under the rule "clipped".
         """
         rows, lessons = self.lessons.stream.rows, self.lessons
-        arrived = np.flatnonzero(lessons.deed == LEARN)
+        arrived = np.flatnonzero(lessons.does == LEARN)
         arrived = arrived[rows["action"][lessons.before[arrived]] == action]
         left = lessons.before[arrived]
         rho = 1.0 / rows["b"][left]

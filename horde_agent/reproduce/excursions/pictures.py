@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.excursions.data import Data, summary
 from horde_agent.reproduce.result import Figure
 from horde_agent.reproduce.variants import Lesson, Variant
 from horde_agent.runs.pictures import COLOURS, nmsre_picture
+from horde_agent.types import Floats
 
-Floats = NDArray[np.float64]
 _CEILING = 1e3  # of a logarithmic axis: what is above it has left every useful scale
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.excursions.data import Data, average, carried, fifths, middle, over_lives, summary
 from horde_agent.reproduce.result import Cell, Table
 from horde_agent.reproduce.variants import Lesson, Variant
+from horde_agent.types import Bools
 
-Floats = NDArray[np.float64]
 N_WORST = 10
 
 
@@ -163,5 +162,5 @@ def _offline(data: Data, what: str, label: Sequence[str]) -> Table:
     return Table(f"How far from the best linear predictor, by {what}", (what, *scores), rows, note)
 
 
-def _second_half(which: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _second_half(which: Bools) -> Bools:
     return np.asarray(np.arange(len(which)) >= len(which) // 2)

@@ -7,19 +7,17 @@ Source: White, Modayil & Sutton (2012), section 3 and figure 1; Sutton & Tanner 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.reproduce.feedback import memory, small_worlds
 from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, OPENED, TOLD, VARIANTS, Outcome
+from horde_agent.reproduce.feedback.small_worlds import Ring
 from horde_agent.reproduce.lives import Wanted, quiet, streams
-from horde_agent.reproduce.parallel import Tell
+from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Job, Study
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 NAME = "loop"
 STEPS = {"paper": 100_000, "quick": 6_000}
@@ -29,14 +27,6 @@ FRESH_FROM = {"paper": 100, "quick": 0}
 LOOKED_AT = (0, 1, 2)
 
 LARGEST_RING_ERROR, LARGEST_ANSWER_ERROR = 0.01, 0.12
-
-
-class Ring(NamedTuple):
-    """The final predictions in the cycle world, each of shape (6,)."""
-
-    looped: Floats
-    without: Floats
-    without_trace: Floats
 
 
 def run(study: Study) -> Result:
@@ -105,16 +95,16 @@ def on_the_robot(study: Study) -> dict[str, dict[int, Outcome]]:
     return found
 
 
-def in_the_ring(tell: Tell) -> Ring:
+def in_the_ring(on_progress: OnProgress) -> Ring:
     """Learn in the cycle world with the loop, without it, and with the loop but without a trace."""
-    del tell  # it takes seconds
+    del on_progress  # it takes seconds
     looped, without = small_worlds.learn_ring(small_worlds.FED_BACK), small_worlds.learn_ring(())
     return Ring(looped, without, small_worlds.learn_ring(small_worlds.FED_BACK, lam=0.0))
 
 
-def in_the_corridor(tell: Tell, seed: int) -> Floats:
+def in_the_corridor(on_progress: OnProgress, seed: int) -> Floats:
     """Return the answers found in the corridor, shape (5, 2)."""
-    del tell
+    del on_progress
     return small_worlds.learn_corridor(np.random.default_rng(seed))
 
 
@@ -181,7 +171,7 @@ def ring_claim(ring: Ring) -> Claim:
 
 
 def composed_claim(found: Floats) -> Claim:
-    """Judge the compositional question."""
+    """Judge the answers found to the compositional questions, shape (5, 2)."""
     true = small_worlds.composed_values()
     errors = np.abs(found - true).max(axis=0)
     return Claim(
@@ -219,7 +209,7 @@ def memory_table(outcomes: Mapping[str, Mapping[int, Outcome]]) -> Table:
 
 
 def composed_table(found: Floats) -> Table:
-    """Return the corridor's answers beside the known ones."""
+    """Return the corridor's answers, shape (5, 2), beside the known ones."""
     true = small_worlds.composed_values()
     rows = [[s, *(float(x) for pair in zip(true[s], found[s], strict=True) for x in pair)] for s in range(len(true))]
     return Table(

@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.flags import are_broken
 from horde_agent.life.student import Student, predict_along, relearn
-from horde_agent.measures.nmsre import normalise
+from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour
 from horde_agent.record import Stream, read, row_dtype
-from horde_agent.reproduce.lessons import Tell
+from horde_agent.reproduce.lessons import OnProgress
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.holdout import returns_of
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats
 
 NEAR, CAP_S = 0.8, 5.0
 """An infrared distance sensor that reads at least NEAR touches the wall; time is counted up to CAP_S seconds."""
@@ -88,7 +86,7 @@ def _widened(stream: Stream, columns: Floats) -> Stream:
     return Stream(rows, stream.header)
 
 
-def since_touch(touches: NDArray[np.bool_], broken: NDArray[np.bool_], cap: int) -> Floats:
+def since_touch(touches: Bools, broken: Bools, cap: int) -> Floats:
     """Return the steps since the last touch over `cap`, at most 1 and after a break 1 until the next touch, (n,)."""
     place = np.arange(len(touches))
     last = np.maximum.accumulate(np.where(touches, place, -cap))
@@ -114,7 +112,7 @@ def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]
     return interface, asked
 
 
-def with_copy(stream: Stream, interface: Interface, tell: Tell) -> tuple[Stream, Interface]:
+def with_copy(stream: Stream, interface: Interface, on_progress: OnProgress) -> tuple[Stream, Interface]:
     """Return a life with what demons that see the observation alone said one step before, and an interface to it.
 
     They learn on the way, in the same minutes; a piece begins with 0, as the loop does.
@@ -128,7 +126,7 @@ def with_copy(stream: Stream, interface: Interface, tell: Tell) -> tuple[Stream,
         else:
             made = _made_on_the_way(stream[piece], student)
         said[piece.start + 1 : piece.stop] = made[:-1]
-        tell((k + 1) / len(cuts))
+        on_progress((k + 1) / len(cuts))
     channels = tuple(ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS)
     longest = 1.0 / (1.0 - np.array(GAMMAS))
     scaler = Scaler(np.append(interface.scaler.low, 0.0 * longest), np.append(interface.scaler.high, longest))
@@ -153,13 +151,13 @@ def _horde(interface: Interface, asked: list[GVF]) -> Horde:
     return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 
-def learn_memory(tell: Tell, study: Study, seed: int, life: Path, variant: str, steps: int) -> str:
+def learn_memory(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: str, steps: int) -> str:
     """Learn on one part of a life, score the final weights on the other, and return the file that says how."""
 
     def make(path: Path) -> None:
         interface = interface_of(study)
         stream = with_memory(read(life)[: steps + 1], interface)
-        outcome = learn_and_score(stream, remembering(interface), variant, tell)
+        outcome = learn_and_score(stream, remembering(interface), variant, on_progress)
         with path.open("wb") as file:
             np.savez(file, **outcome._asdict())
 
@@ -167,7 +165,7 @@ def learn_memory(tell: Tell, study: Study, seed: int, life: Path, variant: str, 
     return str(study.kept(name, make, seed=seed, life=life.name, steps=steps, variant=variant))
 
 
-def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Tell) -> Outcome:
+def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progress: OnProgress) -> Outcome:
     """Learn in two minutes of every three; in the third ones learning rests, and the loop goes on by itself.
 
     What is predicted there, in the second half of the life, is scored.
@@ -175,7 +173,7 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
     before = 0.0
     if variant == OPENED:
         before = 0.5
-        stream, interface = with_copy(stream, interface, lambda share: tell(before * share))
+        stream, interface = with_copy(stream, interface, lambda share: on_progress(before * share))
     looped, asked = variant_of(interface, variant)
     horde = _horde(looped, asked)
     student = Student(horde, looped)
@@ -189,9 +187,9 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, tell: Te
         elif k >= len(cuts) // 2:
             y.append(predict_along(stream[piece], horde, looped)[late:, : len(GAMMAS)])
             g.append(actual[piece][late:])
-        tell(before + (1.0 - before) * (k + 1) / len(cuts))
+        on_progress(before + (1.0 - before) * (k + 1) / len(cuts))
     predicted, happened = np.concatenate(y), np.concatenate(g)
-    nmse = normalise(((predicted - happened) ** 2).mean(axis=0), happened.var(axis=0))
+    nmse = nmsre_at_rest(predicted, happened, happened.var(axis=0))
     return Outcome(nmse, happened[:, -1], predicted[:, -1])
 
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.feedback import small_worlds
-from horde_agent.reproduce.feedback.experiment import Ring
 from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, Outcome
+from horde_agent.reproduce.feedback.small_worlds import Ring
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.pictures import COLOURS
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.tiles import TileCoder
+from horde_agent.types import Floats
 
-Floats = NDArray[np.float64]
 Tables = Sequence[Mapping[str, Any]]
 
 # ---- the cycle world ------------------------------------------------------------------------------------------------
 
 RING, RING_GAMMA = 6, 0.8
 FED_BACK: Tables = ({"questions": ["*"], "intervals": [8], "tilings": 8},)
+
+
+class Ring(NamedTuple):
+    """The final predictions in the cycle world, each of shape (6,)."""
+
+    looped: Floats
+    without: Floats
+    without_trace: Floats
 
 
 def ring_values() -> Floats:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.learning.rules import TRACE_RULES
 from horde_agent.reproduce.lives import Wanted, interface_of, quiet, streams
@@ -29,8 +28,7 @@ from horde_agent.reproduce.policies.learning import (
 )
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Job, Study
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 NAME = "policies"
 FEW, MANY = 1_000, 10_000

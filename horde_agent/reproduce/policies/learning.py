@@ -18,16 +18,16 @@ from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
-from horde_agent.life.telemetry import Durations, sound_demons
+from horde_agent.life.timing import Durations
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import Lessons, Tell, learn
+from horde_agent.reproduce.lessons import Lessons, OnProgress, learn
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Bools, Floats, Integers
 
 GAMMAS = (0.0, 0.5, 0.8, 0.95)
 N_SAMPLES, LEAST_BETWEEN = 500, 20
@@ -51,12 +51,12 @@ class Course(NamedTuple):
         seconds: What learning took.
     """
 
-    step: NDArray[np.int64]
+    step: Integers
     mspbe: NDArray[np.float32]
     max_trace: Floats
-    n_aside: NDArray[np.int64]
+    n_aside: Integers
     gamma: Floats
-    is_sound: NDArray[np.bool_]
+    is_sound: Bools
     seconds: float
 
 
@@ -104,11 +104,13 @@ def gammas_of(gvfs: Sequence[GVF]) -> Floats:
     return np.array([gvf.continuation for gvf in gvfs], dtype=np.float64)
 
 
-def learn_part(tell: Tell, study: Study, seed: int, life: Path, n: int, trace_rule: str, steps: int, part: Part) -> str:
+def learn_part(
+    on_progress: OnProgress, study: Study, seed: int, life: Path, n: int, trace_rule: str, steps: int, part: Part
+) -> str:
     """Learn some of the questions along a life's first steps, in a process of its own; return the file.
 
     Args:
-        tell: Takes the share that is done.
+        on_progress: Takes the share that is done.
         study: Where the file is kept.
         seed: Of the life and of the policies.
         life: Its record.
@@ -121,7 +123,7 @@ def learn_part(tell: Tell, study: Study, seed: int, life: Path, n: int, trace_ru
     def make(path: Path) -> None:
         interface = interface_of(study)
         gvfs = part.chosen(asked(interface, seed, n))
-        course = follow(Lessons(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, tell)
+        course = follow(Lessons(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, on_progress)
         with path.open("wb") as file:
             np.savez(file, **course._asdict())
 
@@ -129,7 +131,7 @@ def learn_part(tell: Tell, study: Study, seed: int, life: Path, n: int, trace_ru
     return str(study.kept(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, steps=steps, part=repr(part)))
 
 
-def follow(lessons: Lessons, horde: Horde, interface: Interface, tell: Tell) -> Course:
+def follow(lessons: Lessons, horde: Horde, interface: Interface, on_progress: OnProgress) -> Course:
     """Learn from a life and sample what is known of the questions on the way."""
     n_updates = int(lessons.n_learned[-1])
     every = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
@@ -143,7 +145,7 @@ def follow(lessons: Lessons, horde: Horde, interface: Interface, tell: Tell) -> 
             largest = [float(traces[mine].max(initial=0.0)) for mine in members]
             counts = [int(aside[mine].sum()) for mine in members]
             samples.append((n, horde.mspbe_scalar.astype(np.float32), largest, counts))
-            tell(n / n_updates)
+            on_progress(n / n_updates)
 
     seconds = learn(lessons, horde, interface, after=after).seconds
     step, mspbe, max_trace, n_aside = zip(*samples, strict=True)
@@ -183,7 +185,7 @@ def together(parts: Sequence[Course]) -> Course:
 # ---- in real time ---------------------------------------------------------------------------------------------------
 
 
-def cycle_times(tell: Tell, study: Study, seed: int, life: Path, n: int, cycles: int) -> dict[str, float]:
+def cycle_times(on_progress: OnProgress, study: Study, seed: int, life: Path, n: int, cycles: int) -> dict[str, float]:
     """Return p50, p99 and max in milliseconds of a cycle: code the observation, learn, predict, for n policies.
 
     One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must hold.
@@ -198,7 +200,7 @@ def cycle_times(tell: Tell, study: Study, seed: int, life: Path, n: int, cycles:
         observation = rows["observation"][t]
         horde.learn(int(rows["action"][t - 1]), float(rows["b"][t - 1]), observation, encode(observation))
         spent.add(time.perf_counter() - began)
-        tell(t / len(rows))
+        on_progress(t / len(rows))
     summary = spent.summary_ms()
     assert summary is not None, "a life has more than one step"
     return summary

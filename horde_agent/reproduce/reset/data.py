@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from horde_agent.types import Bools, Floats, Integers
 
 WINDOW = 5_000 / 40_000
 """What is compared before a change, as a share of the learning steps before it."""
@@ -35,7 +32,7 @@ class Run(NamedTuple):
         seconds: Wall-clock time of learning.
     """
 
-    at: NDArray[np.int64]
+    at: Integers
     nmsre: Floats
     scalar: Floats
     vector: Floats
@@ -102,8 +99,13 @@ class Data:
         lit = {channel.name for channel in self.interface.channels if channel.group == self.lit_group}
         return np.array([question.name.rsplit("/", 1)[-1] in lit for question in self.questions])
 
-    def reaction(self, at: NDArray[np.int64], curve: Floats) -> Reaction:
-        """Return how a curve reacts to the change."""
+    def reaction(self, at: Integers, curve: Floats) -> Reaction:
+        """Return how a curve reacts to the change.
+
+        Args:
+            at: Learning steps at each look, shape (n_looks,).
+            curve: What was measured there, shape (n_looks,).
+        """
         window, reach = round(WINDOW * self.change_at), round(LONGEST_LAG * self.change_at)
         before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
         after = (at > self.change_at) & (at <= self.change_at + reach)
@@ -114,8 +116,14 @@ class Data:
         halved = float(at[after][peak + fallen[0]] - self.change_at) if fallen.size else float("nan")
         return Reaction(float(before), float(rest[0]), float(at[after][peak] - self.change_at), halved)
 
-    def agreement(self, at: NDArray[np.int64], nmsre: Floats, estimate: Floats) -> list[Agreement]:
-        """Return how an estimate agrees with the NMSRE before the change, and after it."""
+    def agreement(self, at: Integers, nmsre: Floats, estimate: Floats) -> list[Agreement]:
+        """Return how an estimate agrees with the NMSRE before the change, and after it.
+
+        Args:
+            at: Learning steps at each look, shape (n_looks,).
+            nmsre: Mean NMSRE there, shape (n_looks,).
+            estimate: Mean estimate there, shape (n_looks,).
+        """
         parts = [(at > 0) & (at <= self.change_at), at > self.change_at]
         reach = round(LONGEST_LAG * self.change_at / self.every)
         return [agreement(nmsre[part], estimate[part], self.every, reach) for part in parts]
@@ -176,7 +184,7 @@ def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agre
 
 
 def correlation(x: Floats, y: Floats) -> float:
-    """Return Pearson's correlation; nan where one of the two does not vary."""
+    """Return Pearson's correlation of two series of shape (n,); nan where one of the two does not vary."""
     if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])

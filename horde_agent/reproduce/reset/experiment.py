@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import LampMove
-from horde_agent.life.telemetry import sound_demons
-from horde_agent.measures.nmsre import error_trace, normalise
+from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions import experiment as first_experiment
-from horde_agent.reproduce.lessons import Lessons, Tell, learn
+from horde_agent.reproduce.lessons import Lessons, OnProgress, learn
 from horde_agent.reproduce.lives import Wanted, interface_of, live, quiet, streams
 from horde_agent.reproduce.reset.claims import claims
 from horde_agent.reproduce.reset.data import Data, Run
@@ -30,8 +28,6 @@ from horde_agent.reproduce.reset.gap import LaterPart
 from horde_agent.reproduce.reset.tables import tables
 from horde_agent.reproduce.study import Job, Result, Study
 from horde_agent.runs.jobs import warm_up
-
-Floats = NDArray[np.float64]
 
 GAMMA = 0.8
 STEPS = {"paper": 216_000, "quick": 6_000}
@@ -137,29 +133,31 @@ def lamp_move(stream: Stream, change_at: int) -> LampMove:
     return between, LAMP, NEW_PLACE
 
 
-def _learn_moved(tell: Tell, study: Study, seed: int, life: Path) -> str:
+def _learn_moved(on_progress: OnProgress, study: Study, seed: int, life: Path) -> str:
     """Live the life again with the lamp moved, and learn from that; `life` is the one in which it stays."""
     steps = LAMP_STEPS[study.scale]
     move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
-    path = Path(live(lambda share: tell(0.8 * share), study, Wanted(seed, steps, lamp_moves=(move,))))
-    return _learn(lambda share: tell(0.8 + 0.2 * share), study, seed, path, resets=False)
+    path = Path(live(lambda share: on_progress(0.8 * share), study, Wanted(seed, steps, lamp_moves=(move,))))
+    return _learn(lambda share: on_progress(0.8 + 0.2 * share), study, seed, path, resets=False)
 
 
-def _learn(tell: Tell, study: Study, seed: int, life: Path, resets: bool) -> str:
+def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets: bool) -> str:
     """Learn from a life, look at the measures now and then, and return the path of what was seen."""
 
     def make(path: Path) -> None:
         interface = interface_of(study)
         lessons = Lessons(first_steps(read(life), STEPS[study.scale]))
         with path.open("wb") as file:
-            np.savez(file, **watched(lessons, interface, study.scale, resets, tell)._asdict())
+            np.savez(file, **watched(lessons, interface, study.scale, resets, on_progress)._asdict())
 
     name = f"reset-{'theta' if resets else 'lamp'}-{seed}.npz"
     looks = {"every": EVERY[study.scale], "looks_of_a_block": LOOKS_OF_A_BLOCK}
     return str(study.kept(name, make, seed=seed, life=life.name, change_at=CHANGE_AT[study.scale], **looks))
 
 
-def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, tell: Tell | None = None) -> Run:
+def watched(
+    lessons: Lessons, interface: Interface, scale: str, resets: bool, on_progress: OnProgress | None = None
+) -> Run:
     """Learn from a life and return its measures over training time.
 
     Args:
@@ -167,7 +165,7 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
         interface: The body's.
         scale: "quick" or "paper".
         resets: Whether theta := 0 at the change.
-        tell: Called with the share that is done.
+        on_progress: Called with the share that is done.
     """
     coder, questions = interface.coder, asked(interface)
     horde = Horde(
@@ -187,13 +185,13 @@ def watched(lessons: Lessons, interface: Interface, scale: str, resets: bool, te
             part.end_block(horde)
             later.append(part.value)
 
-    learned = learn(lessons, horde, interface, after=look, tell=tell)
+    learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
     step = lessons.stream.rows["step"].astype(np.int64)
     n_learned = dict(zip(step[lessons.tests.row].tolist(), lessons.n_learned[lessons.tests.row].tolist(), strict=True))
     nmsre = np.full((len(at), len(questions)), np.nan)
     for test in learned.outcomes:
-        errors = normalise(error_trace((test.predictions - test.returns) ** 2), test.returns.var(axis=0))
+        errors = test.nmsre()
         tested_at = np.array([n_learned[s] for s in test.step.tolist()])
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]

@@ -14,11 +14,9 @@ Cut into blocks of B << tau steps, w' being w at the end of the block in which k
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-
-Floats = NDArray[np.float64]
+from horde_agent.types import Floats
 
 
 class LaterPart:

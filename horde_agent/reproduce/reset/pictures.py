@@ -9,13 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
-from horde_agent.reproduce.reset.data import Bools, Data, Run
+from horde_agent.reproduce.reset.data import Data, Run
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.pictures import COLOURS
+from horde_agent.types import Bools
 
-Floats = NDArray[np.float64]
 _LOOKS = {"vector": (COLOURS[0], "-"), "scalar": (COLOURS[1], "--")}
 
 

@@ -13,9 +13,15 @@ import numpy as np
 import pytest
 
 import horde_env
+from horde_env.clock import SimulatedClock
+from horde_env.emulation.emulated import EmulatedRobot
+from horde_env.emulation.faults import FaultRates
 from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.hardware.backend import PhysicalBody, SerialBody
 from horde_env.hardware.drops import url_of
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.settings import PortConfig
+from horde_env.robot import critterbot
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
 
@@ -170,3 +176,19 @@ def test_an_unknown_parity_is_refused_before_anything_is_opened(parity: str) -> 
 def test_settings_that_would_be_unsafe_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         horde_env.LinkSettings(**wrong)
+
+
+@pytest.mark.parametrize("method", ["make_spec", "make_supervisor", "control", "is_at_rest", "objection"])
+def test_a_robot_of_which_something_is_left_out_is_refused_before_any_port_is_opened(method: str) -> None:
+    """Not in mid-life, where `objection` would be missed at the first frame, with the motors on."""
+    adds = {name: getattr(SerialBody, name) for name in PhysicalBody.__abstractmethods__}
+    incomplete = type("Incomplete", (PhysicalBody,), {name: what for name, what in adds.items() if name != method})
+    with pytest.raises(TypeError, match=rf"abstract method '?{method}'?"):
+        incomplete(PortConfig("/dev/nowhere"), SimulatedClock(), connect=lambda *_, **__: pytest.fail("opened"))
+
+
+@pytest.mark.parametrize("method", ["switch_on", "connect", "pose"])
+def test_an_emulated_robot_of_which_something_is_left_out_is_refused(method: str) -> None:
+    adds = {name: lambda *_: None for name in EmulatedRobot.__abstractmethods__ if name != method}
+    with pytest.raises(TypeError, match=rf"abstract method '?{method}'?"):
+        type("Incomplete", (EmulatedRobot,), adds)(critterbot(), FaultRates())

@@ -15,7 +15,6 @@ from horde_env.hardware.control import (
     decode_control,
     drive,
     encode_control,
-    request_of,
 )
 from tests.env.hardware.packets import RELAXED, SPEC, controls
 
@@ -79,15 +78,13 @@ def test_an_action_is_these_wire_units(action: str, units: tuple[int, int, int])
 def test_the_wires_y_points_to_the_right() -> None:
     """A request to the left (+y, SI) is -y on the wire; the likely mistake gives +25."""
     assert drive(np.array([0, 0.44, 0]), SPEC) == Control(1, 0, -25, 0)
-    assert request_of(Control(1, 0, -25, 0), SPEC)[1] == pytest.approx(0.44)
 
 
 @RELAXED
 @given(*[st.integers(-127, 127)] * 3)
-def test_units_survive_the_way_to_si_and_back(x: int, y: int, theta: int) -> None:
-    control = Control(1, x, y, theta)
-
-    assert drive(request_of(control, SPEC), SPEC) == control
+def test_every_number_of_units_can_be_asked_for(x: int, y: int, theta: int) -> None:
+    """A unit is .0176 m/s, of y to the right, and .196 rad/s."""
+    assert drive(np.array([0.0176 * x, -0.0176 * y, 0.196 * theta]), SPEC) == Control(1, x, y, theta)
 
 
 def test_a_request_beyond_int8_is_limited_alike_to_both_sides() -> None:
@@ -99,8 +96,3 @@ def test_a_request_beyond_int8_is_limited_alike_to_both_sides() -> None:
 def test_a_request_that_is_not_three_finite_numbers_is_refused(request_: list[float]) -> None:
     with pytest.raises(ValueError, match="three finite numbers"):
         drive(np.array(request_), SPEC)
-
-
-def test_only_xytheta_asks_for_a_velocity() -> None:
-    with pytest.raises(ValueError, match="only motor mode 1"):
-        request_of(Control(2, 1, 1, 1), SPEC)

@@ -15,7 +15,8 @@ from horde_env.robot import critterbot
 from horde_env.sim import firmware as fw
 from horde_env.sim import motors
 from horde_env.sim.backend import SimulatedBody
-from horde_env.sim.engine import PHYSICS, Motion
+from horde_env.sim.engine import Motion
+from horde_env.sim.physics import PHYSICS
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()

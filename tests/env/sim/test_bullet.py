@@ -13,8 +13,9 @@ import pytest
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
 from horde_env.sim import bullet, planar
-from horde_env.sim.engine import PHYSICS, Body, Motion, open_body
+from horde_env.sim.engine import Body, Motion
 from horde_env.sim.pen import load_pen
+from horde_env.sim.physics import PHYSICS, open_body
 
 pytestmark = pytest.mark.sim
 TICK_S = 0.01

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
-from horde_env.sim import engine, rigid
+from horde_env.sim import physics as engines
+from horde_env.sim import rigid
 from horde_env.sim.backend import SimulatedBody
 from horde_env.sim.hull import load_hull
 from horde_env.sim.machine import Machine
@@ -31,11 +32,11 @@ def body_among(
     return PlanarBody([(*box, 0.25) for box in boxes], tick_s=TICK_S, posts=posts)
 
 
-def commanded(physics: engine.Physics, seed: int) -> np.ndarray:
+def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
     """Return the path of 10 s in the free middle of a large pen under random control packets, rows of Motion."""
     machine = Machine(SPEC, PEN, physics=physics)
     machine.body.close()
-    machine.body = engine.open_body(physics, [], tick_s=TICK_S)
+    machine.body = engines.open_body(physics, [], tick_s=TICK_S)
     machine.reset(0.0, 0.0, 0.3)
     rng, path = np.random.default_rng(seed), []
     for _ in range(25):
@@ -84,18 +85,18 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
     chance passes that rarely in 57 x 2 comparisons of three against three.
     """
     pytest.importorskip("pybullet")
-    told = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engine.PHYSICS}
+    told = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
 
     def separation(statistic: object) -> np.ndarray:
-        ours, theirs = (np.array([statistic(*one) for one in told[name]]) for name in engine.PHYSICS)  # type: ignore[operator]
+        ours, theirs = (np.array([statistic(*one) for one in told[name]]) for name in engines.PHYSICS)  # type: ignore[operator]
         spread = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / 3.0)
         step = np.abs(SPEC.lsb).max(initial=1e-3, where=SPEC.lsb > 0) if ours.ndim == 1 else np.abs(SPEC.lsb) + 1e-9
         return np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / (spread + 0.1 * step)
 
     assert separation(lambda values, _: values.mean(axis=0)).max() < 6.0
     assert separation(lambda values, _: values.std(axis=0)).max() < 6.0
-    touching = [np.array([(i > 0.0).mean() for _, i in told[name]]) for name in engine.PHYSICS]
-    pressing = [np.array([i[i > 0.0].mean() for _, i in told[name]]) for name in engine.PHYSICS]
+    touching = [np.array([(i > 0.0).mean() for _, i in told[name]]) for name in engines.PHYSICS]
+    pressing = [np.array([i[i > 0.0].mean() for _, i in told[name]]) for name in engines.PHYSICS]
     for ours, theirs in (touching, pressing):
         assert ours.mean() == pytest.approx(theirs.mean(), rel=0.15)
 
@@ -213,8 +214,8 @@ def test_wall_and_dock_stop_both_engines_at_the_same_places_with_the_same_impuls
     scenes = [((0.5, 0, 0), (5, 0, 0)), ((0.45, -0.5, -math.pi / 2), (0, -5, 0)), ((0.8, 0.8, 0.7), (11, 11, 0.5))]
     for pose, force in scenes:
         ends = []
-        for physics in engine.PHYSICS:
-            body = engine.open_body(physics, PEN.boxes(), tick_s=TICK_S)
+        for physics in engines.PHYSICS:
+            body = engines.open_body(physics, PEN.boxes(), tick_s=TICK_S)
             body.place(*pose)
             total = 0.0
             for _ in range(300):

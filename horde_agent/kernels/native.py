@@ -1,0 +1,428 @@
+"""All that this package uses of numba's and LLVM's insides: vectors of lanes, arrays by address, kernels by address.
+
+Kernels are ordinary numba functions. Three things that numba does not offer stand here, on its extension API:
+
+**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16 or 64 numbers: `load(array, i,
+zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied like one. Numba's
+own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three to four times as
+slow. LLVM cuts the vectors into what a processor has. It relies on numba's types for what has no Python object
+(`register_model`, `type_callable`, `lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
+
+**Held arrays.** Numba looks at each array that a kernel is given, for 0.3 us, and hands a tuple of them from kernel to
+kernel by value, which takes most of the time of compiling. `Held` writes their addresses and shapes into a table once;
+kernels are given the table's address, and read `held.theta` as from the tuple. Arrays so read count no references. It
+relies on `unbox`, `lower_getattr_generic`, `populate_array`, and on arrays that are C-contiguous.
+
+**Entries.** Numba links, optimizes and translates anew what a parallel loop calls, five times. `on_threads` is one
+parallel loop for all kernels that knows nothing but an address. It relies on `CFunc`, whose functions are called by the
+convention of C, and on the threads being started before a cached parallel loop is called (`numba.get_num_threads`).
+
+Tried with numba 0.62.1 to 0.68.1 (tests/kernels). Should it fail with another, HORDE_PLAIN_KERNELS=1 compiles
+`portable.py` instead: slower, and the same but for rounding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
+from numba import prange, types
+from numba.core import cgutils
+from numba.core.ccallback import CFunc
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    type_callable,
+    typeof_impl,
+    unbox,
+)
+from numba.np.arrayobj import populate_array
+
+from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, kernel, notice_sources, parallel_kernel
+
+NARROW, WIDE = 16, 64  # lanes
+ROW_BYTES = 512  # of a vector that sums rows: eight of a processor's widest registers
+
+_INT32, _INT64, _BYTES, _VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
+_LINE = 64  # bytes of a cache's line
+
+# Numba's decorators and models have no hints.
+_intrinsic: Any = intrinsic
+_function: Any = cgutils.get_or_insert_function
+
+
+# ---- vectors --------------------------------------------------------------------------------------------------------
+
+
+class Vector(types.Type):
+    """Numba's type of `n` numbers, float32 or float64."""
+
+    def __init__(self, dtype: Any, n: int) -> None:
+        self.dtype, self.n = dtype, n
+        super().__init__(f"Vector({dtype}, {n})")
+
+    @property
+    def llvm(self) -> Any:
+        """The type in LLVM."""
+        return ir.VectorType(ir.FloatType() if self.dtype == types.float32 else ir.DoubleType(), self.n)
+
+    @property
+    def suffix(self) -> str:
+        """How LLVM's generic functions name the type."""
+        return f"v{self.n}f{self.dtype.bitwidth}"
+
+
+class Mask(types.Type):
+    """Numba's type of `n` truth values."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        super().__init__(f"Mask({n})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, of_type: Any) -> None:
+        super().__init__(manager, of_type, of_type.llvm)  # type: ignore[no-untyped-call]
+
+
+@register_model(Mask)
+class _MaskModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, of_type: Any) -> None:
+        super().__init__(manager, of_type, ir.VectorType(ir.IntType(1), of_type.n))  # type: ignore[no-untyped-call]
+
+
+def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) -> Any:
+    """Return a number in all lanes; a vector as it is."""
+    if isinstance(of_type, Vector):
+        return value
+    number = context.cast(builder, value, of_type, to.dtype)
+    undefined, first = ir.Constant(to.llvm, ir.Undefined), ir.Constant(ir.VectorType(_INT32, to.n), [0] * to.n)
+    return builder.shuffle_vector(builder.insert_element(undefined, number, _INT32(0)), undefined, first)
+
+
+def _vector_of(*given: Any) -> Any:
+    """Return the vectors' type among some types of vectors and numbers, None where they do not go together."""
+    vectors = {t for t in given if isinstance(t, Vector)}
+    if len(vectors) != 1 or not all(isinstance(t, Vector | types.Number) for t in given):
+        return None
+    return vectors.pop()
+
+
+def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compares: bool = False) -> None:
+    """Let an operator take two vectors, or a vector and a number; `write(builder, a, b)` writes its instruction."""
+
+    @type_callable(operation)
+    def _type(context: Any) -> Any:  # noqa: ARG001
+        def typed(a: Any, b: Any) -> Any:
+            of_type = _vector_of(a, b)
+            return Mask(of_type.n) if of_type and compares else of_type
+
+        return typed
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = _vector_of(*signature.args)
+        return write(builder, *_spread_all(context, builder, arguments, signature.args, to))
+
+    for pair in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
+        lower_builtin(operation, *pair)(generate)  # type: ignore[no-untyped-call]
+
+
+def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[Any]:
+    """Return vectors and numbers as vectors."""
+    return [_spread(context, builder, v, t, to) for v, t in zip(values, of_types, strict=True)]
+
+
+_operation(operator.add, lambda builder, a, b: builder.fadd(a, b))
+_operation(operator.sub, lambda builder, a, b: builder.fsub(a, b))
+_operation(operator.mul, lambda builder, a, b: builder.fmul(a, b))
+_operation(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
+_operation(operator.lt, lambda builder, a, b: builder.fcmp_ordered("<", a, b), compares=True)
+_operation(operator.le, lambda builder, a, b: builder.fcmp_ordered("<=", a, b), compares=True)
+_operation(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), compares=True)
+
+
+def _zeros(lanes: Callable[[Any], int]) -> Any:
+    """Return a function of an array that returns zeros of its type, in so many lanes."""
+
+    @_intrinsic
+    def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
+        to = Vector(array.dtype, lanes(array.dtype))
+        return to(array), lambda *_: ir.Constant(to.llvm, None)
+
+    return zeros
+
+
+narrow_zeros, wide_zeros = _zeros(lambda _: NARROW), _zeros(lambda _: WIDE)
+row_zeros = _zeros(lambda dtype: 8 * ROW_BYTES // dtype.bitwidth)
+
+
+@_intrinsic
+def lanes_of(typing_context: Any, zero: Any) -> Any:  # noqa: ARG001, D103 - documented in portable.py
+    return types.intp(zero), lambda *_: _INT64(zero.n)
+
+
+def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Return the address of an array's number i, of the first two arguments."""
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(array.data, [context.cast(builder, arguments[1], signature.args[1], types.intp)])
+
+
+@_intrinsic
+def load(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), zero.llvm.as_pointer())
+        return builder.load(place, align=zero.dtype.bitwidth // 8)
+
+    return (zero(array, i, zero), generate) if array.dtype == zero.dtype else None
+
+
+@_intrinsic
+def store(typing_context: Any, array: Any, i: Any, x: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), x.llvm.as_pointer())
+        builder.store(arguments[2], place, align=x.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return (types.void(array, i, x), generate) if array.dtype == x.dtype else None
+
+
+def _prefetch(cache: int) -> Any:
+    """Return a function that asks for a vector's lines, into the first cache (3) or the second (2)."""
+
+    @_intrinsic
+    def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            first = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
+            of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
+            ask = _function(builder.module, of_type, "llvm.prefetch.p0")
+            for line in range(0, zero.n * zero.dtype.bitwidth // 8, _LINE):
+                builder.call(ask, [builder.gep(first, [_INT64(line)]), _INT32(0), _INT32(cache), _INT32(1)])
+            return context.get_dummy_value()
+
+        return types.void(array, i, zero), generate
+
+    return prefetch
+
+
+prefetch, prefetch_far = _prefetch(3), _prefetch(2)
+
+
+@_intrinsic
+def prefetch_line(typing_context: Any, row: Any, i: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
+        of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
+        builder.call(_function(builder.module, of_type, "llvm.prefetch.p0"), [place, _INT32(0), _INT32(3), _INT32(1)])
+        return context.get_dummy_value()
+
+    return types.void(row, i), generate
+
+
+@_intrinsic
+def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001, D103
+    to = _vector_of(a, b, c) or (types.float64 if types.float64 in (a, b, c) else types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not isinstance(to, Vector):
+            given = zip(arguments, signature.args, strict=True)
+            return builder.fma(*(context.cast(builder, value, of_type, to) for value, of_type in given))
+        fuse = _function(builder.module, ir.FunctionType(to.llvm, [to.llvm] * 3), f"llvm.fma.{to.suffix}")
+        return builder.call(fuse, _spread_all(context, builder, arguments, signature.args, to))
+
+    return to(a, b, c), generate
+
+
+@_intrinsic
+def choose(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:  # noqa: ARG001, D103
+    to = _vector_of(a, b)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(arguments[0], *_spread_all(context, builder, arguments[1:], signature.args[1:], to))
+
+    return (to(mask, a, b), generate) if to else None
+
+
+@_intrinsic
+def absolute(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        strip = _function(builder.module, ir.FunctionType(x.llvm, [x.llvm]), f"llvm.fabs.{x.suffix}")
+        return builder.call(strip, arguments)
+
+    return x(x), generate
+
+
+@_intrinsic
+def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        bits = ir.IntType(mask.n)
+        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), bits(0))
+
+    return types.boolean(mask), generate
+
+
+@_intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
+    return types.int64(word), lambda _context, builder, _signature, arguments: builder.ctpop(arguments[0])
+
+
+@_intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.cttz(arguments[0], ir.IntType(1)(1))  # 1: of 0 it need not know
+
+    return types.int64(word), generate
+
+
+# ---- held arrays ----------------------------------------------------------------------------------------------------
+
+
+class HeldType(types.Type):
+    """Numba's type of a `Held`: where in the table each item begins, and of which type it is."""
+
+    def __init__(self, items: dict[str, tuple[int, Any]]) -> None:
+        self.items = items
+        digest = hashlib.sha256(repr(items).encode()).hexdigest()[:16]  # all of it would be part of each kernel's name
+        super().__init__(f"Held({digest})")
+
+
+class Held:
+    """A named tuple of C-contiguous arrays and numbers, which kernels read by one address.
+
+    It keeps the arrays. Make another when one of them, or a number, is replaced.
+
+    Args:
+        parts: The tuple.
+    """
+
+    def __init__(self, parts: Any) -> None:
+        table: list[int] = []
+        items: dict[str, tuple[int, Any]] = {}
+        for name, part in zip(parts._fields, parts, strict=True):
+            first = len(table)
+            if isinstance(part, np.ndarray):
+                items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
+                table += [part.ctypes.data, *part.shape]
+            else:
+                is_whole = isinstance(part, int | np.integer | np.bool_)
+                items[name] = first, types.int64 if is_whole else types.float64
+                table.append(int(part) if is_whole else int(np.float64(part).view(np.int64)))
+        self._parts, self._table, self.numba_type = parts, np.array(table, dtype=np.int64), HeldType(items)
+        self.address = self._table.ctypes.data
+
+
+def hold(parts: Any) -> Any:
+    """Return what a kernel is given so that it can read a named tuple of arrays and numbers."""
+    return Held(parts)
+
+
+@typeof_impl.register(Held)
+def _type_of_held(held: Held, _context: Any) -> HeldType:
+    return held.numba_type
+
+
+@register_model(HeldType)
+class _HeldModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, of_type: Any) -> None:
+        super().__init__(manager, of_type, _INT64.as_pointer())  # type: ignore[no-untyped-call]
+
+
+@unbox(HeldType)  # type: ignore[no-untyped-call]
+def _take_address(_of_type: Any, held: Any, c: Any) -> Any:
+    number = c.pyapi.object_getattr_string(held, "address")
+    address = c.pyapi.long_as_longlong(number)
+    c.pyapi.decref(number)
+    return NativeValue(c.builder.inttoptr(address, _INT64.as_pointer()))  # type: ignore[no-untyped-call]
+
+
+@infer_getattr
+class _HeldAttributes(AttributeTemplate):
+    key = HeldType
+
+    def generic_resolve(self, held: Any, name: str) -> Any:  # type: ignore[override]
+        """Return the type of an item."""
+        return held.items[name][1] if name in held.items else None
+
+
+@lower_getattr_generic(HeldType)  # type: ignore[no-untyped-call]
+def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> Any:
+    first, of_type = held.items[name]
+
+    def word(i: int) -> Any:
+        loaded = builder.load(builder.gep(table, [_INT32(first + i)]))
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # nobody writes to the table
+        return loaded
+
+    if not isinstance(of_type, types.Array):
+        return word(0) if of_type is types.int64 else builder.bitcast(word(0), ir.DoubleType())
+    array = context.make_array(of_type)(context, builder)
+    size = _INT64(context.get_abi_sizeof(context.get_data_type(of_type.dtype)))
+    shape, strides = [word(1 + d) for d in range(of_type.ndim)], [size]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], extent))
+    populate_array(  # type: ignore[no-untyped-call]
+        array,
+        data=builder.inttoptr(word(0), array.data.type),
+        shape=cgutils.pack_array(builder, shape),  # type: ignore[no-untyped-call]
+        strides=cgutils.pack_array(builder, strides),  # type: ignore[no-untyped-call]
+        itemsize=size,
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+# ---- entries --------------------------------------------------------------------------------------------------------
+
+_entries: dict[tuple[Any, HeldType], CFunc] = {}
+
+
+def entry_of(function: Any, held: Held) -> int:
+    """Return where the machine code of a kernel of (held, thread, task) begins, compiled for what is held.
+
+    The kernel returns 0. It is compiled, or read from the cache on disk, if it is not there yet.
+    """
+    numba.get_num_threads()  # starts the threads; a cached parallel loop that is called before calls nothing
+    key = function, held.numba_type
+    if key not in _entries:
+        signature = (held.numba_type, types.int64, types.int64), types.int64
+        compiled: Any = CFunc(function, signature, locals={}, options=OPTIONS)
+        if HAS_CACHE:
+            compiled.enable_caching()
+            notice_sources(compiled)
+        compiled.compile()
+        _entries[key] = compiled
+    return int(_entries[key].address)  # type: ignore[arg-type]
+
+
+@_intrinsic
+def _call(typing_context: Any, entry: Any, held: Any, thread: Any, task: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        of_type = ir.FunctionType(_INT64, [_INT64.as_pointer(), _INT64, _INT64])
+        return builder.call(builder.inttoptr(arguments[0], of_type.as_pointer()), arguments[1:])
+
+    return types.int64(types.int64, held, types.int64, types.int64), generate
+
+
+@kernel
+def on_threads(entry: int, held: Any, n_threads: int, task: int) -> None:
+    """Let each thread call the kernel at `entry` with (held, thread, task); one does without a parallel region."""
+    if n_threads == 1:
+        _call(entry, held, 0, task)
+    else:
+        _side_by_side(entry, held, n_threads, task)
+
+
+@parallel_kernel
+def _side_by_side(entry: int, held: Any, n_threads: int, task: int) -> None:
+    for thread in prange(n_threads):
+        _call(entry, held, np.int64(thread), task)

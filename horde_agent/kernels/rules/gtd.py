@@ -1,0 +1,67 @@
+"""GTD(lambda): gradient temporal-difference learning with off-policy corrections and eligibility traces.
+
+    delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta_t.phi_{t+1} - theta_t.phi_t
+    e_t     = rho_t (phi_t + gamma_t lambda_t e_{t-1})
+    theta_{t+1} = theta_t + alpha   (delta_t e_t - gamma_{t+1} (1 - lambda_{t+1}) (e_t.w_t) phi_{t+1})
+    w_{t+1}     = w_t     + alpha_w (delta_t e_t - (w_t.phi_t) phi_t)
+
+Trace rules: "plain" as it stands; "clipped": lambda_{t+1} = lambda min(1, 1/rho_t); "capped": no entry of
+phi_t + gamma_t lambda_t e_{t-1} above 1. Rules for w: "every-step" as it stands; "importance-weighted": its (w.phi) phi
+times rho_t.
+
+Source: Maei (2011), chapter 7; White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
+"""
+
+from __future__ import annotations
+
+from numba import prange
+
+from horde_agent.kernels._jit import inner_kernel, outer_kernel
+from horde_agent.kernels.plain import (
+    Demons,
+    Phi,
+    Told,
+    add,
+    add_vector,
+    dot,
+    estimate,
+    inner,
+    move_trace,
+    skip,
+    sound_delta,
+)
+
+VECTORS = ("w", "e")
+
+
+@inner_kernel
+def learn(i: int, demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
+    """Let demon `i` take a step in place; every right-hand side uses the weights from before."""
+    theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
+    alpha, alpha_w, rho, gamma, lam = demons.alpha[i], demons.alpha_w[i], told.rho[i], told.gamma[i], told.lam[i]
+    if demons.clips and rho > 1.0:
+        lam /= rho
+    delta = told.c[i] + (1.0 - gamma) * told.z[i] + gamma * dot(theta, phi_tp1) - dot(theta, phi_t)
+    q, e_w, delta = dot(w, phi_t), 0.0, sound_delta(i, demons, delta, rho)
+
+    if move_trace(i, demons, e, rho, phi_t):  # else it is 0
+        e_w = inner(e, w)
+        add_vector(theta, alpha * delta, e)
+        add_vector(w, alpha_w * delta, e)
+    add(theta, -alpha * gamma * (1.0 - lam) * e_w, phi_tp1)
+    add(w, -alpha_w * q * (1.0 if demons.every_step else rho), phi_t)
+
+    if not abs(q) * max(1.0, alpha_w) <= demons.most:
+        demons.flagged[i] = True  # w is lost
+    estimate(i, demons, delta, e, e_w)
+    demons.gamma_t[i], demons.lam_t[i] = gamma, lam
+
+
+@outer_kernel
+def learn_all(demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
+    """Let every demon take a step, or pass it over; they share nothing but phi, so that their order is free."""
+    for i in prange(demons.theta.shape[0]):
+        if told.skips[i]:
+            skip(i, demons, demons.vectors[1, i])
+        else:
+            learn(i, demons, told, phi_t, phi_tp1)

@@ -1,0 +1,156 @@
+"""What all demons share of the past: when each feature was on, and how past feature vectors overlap later ones.
+
+A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of the bits that two rows share: 95
+words of 64 bits for 6,065 features, so that those of a whole window of past steps take a microsecond or two, from
+scratch. The features that went on or off between two steps are the bits in which their rows differ.
+
+A row of weights changes by the sum of the coefficients over the times at which its feature was on: over its *runs*, by
+differences of a table of prefix sums (`writing.py`). Times without a coefficient have no place in the table, so that a
+policy which is followed once in five steps has a fifth of the runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels.span.arrays import (
+    FLUSH,
+    LEARNS,
+    N_ROWS,
+    NOW,
+    OLDEST,
+    RESTS,
+    Places,
+    SpanArrays,
+)
+from horde_agent.kernels.vectors import lowest_bit, popcount
+from horde_agent.types import Integers, Reals
+
+_ONE = np.uint64(1)
+
+
+@inner_kernel
+def observe(span: SpanArrays, tiles: Integers) -> None:
+    """Move the present on by one time, to the feature vector at `tiles`, and list the rows that went on and off."""
+    time = span.clock[NOW] + 1
+    place, slot = time & (span.bits.shape[0] - 1), time % span.active.shape[0]
+    bits, active, n_rows = span.bits[place], span.active[slot], span.clock[N_ROWS]
+    for word in range(bits.shape[0]):
+        bits[word] = 0
+    for i in range(tiles.shape[0]):
+        row = span.row_of[tiles[i]]
+        if row < 0:
+            row = n_rows
+            span.row_of[tiles[i]], span.feature_of[row] = row, tiles[i]
+            n_rows += 1
+        bits[row >> 6] |= _ONE << np.uint64(row & 63)
+        active[i] = row
+    span.clock[NOW], span.clock[N_ROWS] = time, n_rows
+    list_changes(span, time)
+
+
+@inner_kernel
+def list_changes(span: SpanArrays, time: int) -> None:
+    """List the rows that went on and off at a time."""
+    mask, slot = span.bits.shape[0] - 1, time & 1
+    now, before = span.bits[time & mask], span.bits[(time - 1) & mask]
+    gained, lost, n_gained, n_lost = span.changed[slot, 0], span.changed[slot, 1], 0, 0
+    for word in range(words_in_use(span)):
+        on, off = now[word] & ~before[word], before[word] & ~now[word]
+        while on != 0:
+            gained[n_gained] = 64 * word + lowest_bit(on)
+            n_gained += 1
+            on &= on - _ONE
+        while off != 0:
+            lost[n_lost] = 64 * word + lowest_bit(off)
+            n_lost += 1
+            off &= off - _ONE
+    span.n_changed[slot, 0], span.n_changed[slot, 1] = n_gained, n_lost
+
+
+@inner_kernel
+def words_in_use(span: SpanArrays) -> int:
+    """Return how many words of bits have a row."""
+    return int((span.clock[N_ROWS] + 63) // 64)
+
+
+@inner_kernel
+def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
+    """Write the overlaps of the times oldest..last with the feature vector whose bits are given."""
+    mask, oldest, n_words = span.bits.shape[0] - 1, span.clock[OLDEST], words_in_use(span)
+    for time in range(oldest, last + 1):
+        then, n = span.bits[time & mask], 0
+        for word in range(n_words):
+            n += popcount(bits[word] & then[word])
+        out[time - oldest] = n
+
+
+@inner_kernel
+def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
+    """Give the times first..last of a flush group their places: how many before each have a coefficient; count them.
+
+    A step of the tail has one, and one in which the group learned or w decayed; and so has the time after it learned,
+    from h.
+    """
+    mask, n, has_learned = span.bits.shape[0] - 1, 0, False
+    for time in range(first, last + 1):
+        span.run_place[time - first] = n
+        is_tail, kind = time < span.flushed_at[g], span.kind[g, time & mask]
+        if is_tail or has_learned or (time < last and kind != RESTS):
+            span.run_time[FLUSH, n] = time
+            n += 1
+        has_learned = not is_tail and time < last and kind == LEARNS
+    span.run_place[last + 1 - first] = n
+    return n
+
+
+@inner_kernel
+def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
+    """List the rows that were on at the times in `run_time`, each with its runs of these times, by their places."""
+    row_of, begin, end = span.run_row[which], span.run_first[which], span.run_last[which]
+    ends, n_rows, n_listed = span.run_ends[which], span.clock[N_ROWS], 0
+    make_room(span, which, n_places, begin, end)
+    for place in range(n_places):
+        for word in range(words_in_use(span)):
+            turned = bits_at(span, which, place, word) ^ bits_at(span, which, place - 1, word)
+            while turned != 0:
+                row = 64 * word + lowest_bit(turned)
+                ends[end[row]] = place
+                end[row] += 1
+                turned &= turned - _ONE
+    for row in range(n_rows):
+        since, until = begin[row], end[row]
+        if (until - since) % 2 == 1:  # it is still on
+            ends[until] = n_places
+            until += 1
+        if until > since:
+            row_of[n_listed], begin[n_listed], end[n_listed] = row, since, until  # n_listed <= row: nothing is lost
+            n_listed += 1
+    span.n_runs[which] = n_listed
+
+
+@inner_kernel
+def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
+    """Return a word of the feature vector at a place in a list, 0 before the first."""
+    mask = span.bits.shape[0] - 1
+    return span.bits[span.run_time[which, place] & mask, word] if place >= 0 else np.uint64(0)
+
+
+@inner_kernel
+def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: Places) -> None:
+    """Let each row's runs begin, and end yet, where there is room for two ends each time that it went on."""
+    n_rows, total = span.clock[N_ROWS], 0
+    for row in range(n_rows):
+        end[row] = 0
+    for place in range(n_places):
+        for word in range(words_in_use(span)):
+            on = bits_at(span, which, place, word) & ~bits_at(span, which, place - 1, word)
+            while on != 0:
+                end[64 * word + lowest_bit(on)] += 2
+                on &= on - _ONE
+    for row in range(n_rows):
+        n = end[row]
+        begin[row], end[row] = total, total
+        total += n

@@ -1,0 +1,233 @@
+"""GTD(lambda) without stored traces and without dense passes: one step of the lanes that are one vector.
+
+With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, a demon keeps four numbers of each step,
+
+    c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
+
+and its weights as last written, theta_0 and w_0. With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one
+scan over the steps since then gives all that a step to time j = t + 1 asks for (`scan`):
+
+    u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
+    theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
+    w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
+
+theta_0.phi_j moves on with the rows of the features that went on and off (`writing.py`). What is left are inner
+products of the trace, which close on themselves (`learn`):
+
+    e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
+    e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
+    |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
+    e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
+
+Source: the updates are those of White, Modayil & Sutton (2012), GTD(lambda), as in `learning/plain`; in another order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels.span.arrays import DECAYS, LEARNS, OLDEST, RESTS, SpanArrays
+from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
+from horde_agent.types import Reals
+
+
+@inner_kernel
+def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> tuple[Any, Any, Any, Any]:
+    """Add up the steps before `now` against the feature vector whose overlaps are given, from `clock[OLDEST]` on.
+
+    Returns:
+        Of the lanes from `lane` on, in block b: g e.phi, sum d u, sum h G, sum q G.
+    """
+    g, mask, oldest = span.flush_group[b], span.bits.shape[0] - 1, span.clock[OLDEST]
+    start, n_lanes = span.start[b], span.policy.shape[0]
+    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
+    in_c, in_rest, since = c_places * start + lane - start, places * start + lane - start, span.flushed_at[g]
+    v, d_sum, h_sum, q_sum = zero, zero, zero, zero
+    for k in range(span.tail_from[g], since):
+        v = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * (v + overlap[k - oldest])
+    for k in range(since, now):
+        kind = span.kind[g, k & mask]
+        if kind == RESTS:
+            v = zero
+            continue
+        at, common = in_rest + (k - since) * width, overlap[k - oldest]
+        q_sum = multiply_add(load(span.q, at, zero), common, q_sum)
+        if kind == DECAYS:
+            v = zero
+            continue
+        u = v + common
+        d_sum = multiply_add(load(span.d, at, zero), u, d_sum)
+        h_sum = multiply_add(load(span.h, at, zero), overlap[k + 1 - oldest], h_sum)
+        v = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * u
+    return v, d_sum, h_sum, q_sum
+
+
+@inner_kernel
+def hear(span: SpanArrays, first: int, last: int, slot: int) -> None:
+    """Give the lanes first..last - 1 what they are told of a step."""
+    rho, c = span.told_rho[slot], span.told_c[slot]
+    for i in range(first, last):  # one thing at a time: numba makes vectors of such loops alone
+        span.rho[i] = rho[span.policy[i]]
+    for i in range(first, last):
+        span.c_tp1[i] = c[span.cumulant[i]]
+    if span.told_anew[slot, 0]:
+        gamma, lam = span.told_gamma[slot], span.told_lam[slot]
+        for i in range(first, last):
+            span.gamma_tp1[i], span.lam_tp1[i] = gamma[span.trace_group[i]], lam[span.trace_group[i]]
+    if span.told_anew[slot, 1]:
+        z = span.told_z[slot]
+        for i in range(first, last):
+            span.c_tp1[i] += (1 - span.gamma_tp1[i]) * z[span.outcome[i]]
+
+
+@inner_kernel
+def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
+    """Bring the prediction, and what is added up, to the feature vector at `now`; the base is there already."""
+    _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
+    store(span.d_sum, lane, d_sum)
+    store(span.h_sum, lane, h_sum)
+    store(span.q_sum, lane, q_sum)
+    alpha, base = load(span.alpha, lane, zero), load(span.base, lane, zero)
+    store(span.prediction, lane, multiply_add(alpha, d_sum - h_sum, base))
+
+
+@inner_kernel
+def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
+    """Set what is known of a trace to 0."""
+    store(span.e_phi, lane, zero)
+    store(span.e_w, lane, zero)
+    store(span.e_e, lane, zero)
+    store(span.e_sum, lane, zero)
+
+
+@inner_kernel
+def rest(span: SpanArrays, lane: int, zero: Any) -> None:
+    """Let lanes pass a step in which every ratio is 0, nobody asks and w stands still."""
+    end_trace(span, lane, zero)
+    estimate = load(span.mspbe, lane, zero)
+    store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
+    gamma, lam = load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
+    is_told = absolute(gamma + lam) <= span.most
+    store(span.gamma_t, lane, choose(is_told, gamma, zero))
+    store(span.lam_t, lane, choose(is_told, lam, zero))
+
+
+@inner_kernel
+def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
+    """Let lanes learn from the transition from phi_t, t = `now`, to phi_{t+1}, whose overlaps are given.
+
+    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. Who is told something that is not finite skips the step: its
+    trace is cleared, its weights stand, and its TD error is 0.
+    """
+    g, oldest, norm = span.flush_group[b], span.clock[OLDEST], float(span.n_active)
+    kind, common = span.kind[g, now & (span.bits.shape[0] - 1)], overlap[now - oldest]
+    rho, gamma, lam = load(span.rho, lane, zero), load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
+    c_tp1, alpha, alpha_w = load(span.c_tp1, lane, zero), load(span.alpha, lane, zero), load(span.alpha_w, lane, zero)
+    q = multiply_add(
+        alpha_w, load(span.d_sum, lane, zero) - load(span.q_sum, lane, zero), load(span.base_w, lane, zero)
+    )
+    g_e_phi, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
+    v = multiply_add(alpha, d_sum - h_sum, load(span.base, lane, zero))
+
+    is_told = absolute(rho + gamma + lam + c_tp1) <= span.most
+    rho, gamma, lam = choose(is_told, rho, zero), choose(is_told, gamma, zero), choose(is_told, lam, zero)
+    q = choose(is_told, q, zero)
+    delta = choose(is_told, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
+    if kind == LEARNS:
+        g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
+        e_sum = rho * (1.0 + g_t * load(span.e_sum, lane, zero))
+        is_small = absolute(delta * e_sum) < span.largest_step
+        if span.clips:
+            lam = lam / choose(rho > 1.0, rho, zero + 1.0)
+        store(span.td_error, lane, delta)
+        delta = choose(is_small, delta, zero)
+        e_phi = load(span.e_phi, lane, zero)
+        e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0, though w may be lost
+        e_e = rho * rho * (norm + g_t * (e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
+        e_phi_t, e_phi_tp1 = rho * (norm + g_t * e_phi), rho * (common + g_e_phi)
+        h = gamma * (1.0 - lam) * e_w
+        if not span.every_step:
+            q = q * rho
+        estimate = load(span.mspbe, lane, zero)
+        estimate = estimate + span.one_over_tau * (delta * e_w - estimate)
+        e_w = e_w + alpha_w * (delta * e_e - q * e_phi_t)
+        d_sum, h_sum = d_sum + delta * e_phi_tp1, h_sum + h * norm
+        v = v + alpha * (delta * e_phi_tp1 - h * norm)
+        store(span.e_phi, lane, e_phi_tp1)
+        store(span.e_w, lane, e_w)
+        store(span.e_e, lane, e_e)
+        store(span.e_sum, lane, e_sum)
+        largest = load(span.max_trace, lane, zero)
+        store(span.max_trace, lane, choose(e_sum > largest, e_sum, largest))
+        store(span.mspbe, lane, estimate)
+        flag(span, lane, is_small, zero)
+        flag(span, lane, absolute(v + estimate + e_w) <= span.most, zero)
+        keep(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
+    else:
+        end_trace(span, lane, zero)
+        store(span.td_error, lane, choose(absolute(delta) <= span.most, delta, zero))
+        estimate = load(span.mspbe, lane, zero)
+        store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
+        if kind == RESTS:
+            q = zero
+        else:
+            keep_q(span, b, lane, now, q)
+        flag(span, lane, absolute(v + q) <= span.most, zero)
+    store(span.prediction, lane, v)
+    store(span.d_sum, lane, d_sum)
+    store(span.h_sum, lane, h_sum)
+    store(span.q_sum, lane, multiply_add(q, common, q_sum))
+    store(span.gamma_t, lane, gamma)
+    store(span.lam_t, lane, lam)
+
+
+@inner_kernel
+def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
+    """Flag the lanes that are not sound."""
+    store(span.is_flagged, lane, choose(is_sound, load(span.is_flagged, lane, zero), zero + 1.0))
+
+
+@inner_kernel
+def keep(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
+    """Keep what lanes need of a step as long as it is not written, and c as long as the trace reaches back to it."""
+    start, n_lanes = span.start[b], span.policy.shape[0]
+    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
+    at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
+    store(span.c, c_places * start + lane - start + (now & (c_places - 1)) * width, c)
+    store(span.d, at, d)
+    store(span.h, at, h)
+    store(span.q, at, q)
+
+
+@inner_kernel
+def keep_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
+    """Keep what lanes need of a step in which w alone decayed."""
+    start, places = span.start[b], span.d.shape[0] // span.policy.shape[0]
+    width = span.start[b + 1] - start
+    store(span.q, places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width, q)
+
+
+@inner_kernel
+def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Any) -> int:
+    """Return how many steps before `now` still matter to the traces of some lanes; `top` is scratch paper.
+
+    Beside the 1 of an active feature, what lies before step k weighs at most (product of c from k on) top_{k-1}, with
+    top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: this can only shrink as time
+    goes on, so that what is dropped once is below `drop_below` for good. Under "plain" it may grow again, and only what
+    is exactly 0 is dropped.
+    """
+    g, mask, n = span.flush_group[b], span.bits.shape[0] - 1, lanes_of(zero)
+    start, c_places = span.start[b], span.c.shape[0] // span.policy.shape[0]
+    width, first, since = span.start[b + 1] - start, now, span.flushed_at[g]
+    while first > span.tail_from[g] and (first <= since or span.kind[g, (first - 1) & mask] == LEARNS):
+        first -= 1
+    in_c, reach = c_places * start + lane - start, zero
+    for k in range(first, now):
+        reach = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * (1.0 + reach)
+        store(top, (k - first) * n, reach)
+    reach, k = zero + 1.0, now - 1
+    while k >= first and any_true(reach * load(top, (k - first) * n, zero) > span.drop_below):
+        reach = reach * load(span.c, in_c + (k & (c_places - 1)) * width, zero)
+        k -= 1
+    return int(now - 1 - k)

@@ -1,0 +1,391 @@
+"""A step of all demons, from top to bottom: what is told is noted, the past is prepared, each thread takes its blocks.
+
+Serial are only what all demons share: observing the feature vector, its overlaps with the past, the runs of the groups
+that are flushed. No sum crosses a lane, so that the result is the same, bit for bit, for any number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.kernels._jit import inner_kernel, kernel
+from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, SOMEBODY_IS_FLAGGED, Signals
+from horde_agent.kernels.span.arrays import (
+    BATCH,
+    CHUNK,
+    DECAYS,
+    FLUSH,
+    FLUSHED,
+    IS_KNOWN,
+    LEARNS,
+    NOW,
+    OLDEST,
+    RESTS,
+    SpanArrays,
+)
+from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
+from horde_agent.kernels.span.step import end_trace, hear, learn, predict_lanes, rest, scan
+from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_runs
+from horde_agent.kernels.vectors import lanes_of, load, multiply_add, narrow_zeros, on_threads, store, wide_zeros
+from horde_agent.types import Floats, Integers, Reals
+
+BEGIN = 1 << 30  # a task of a thread
+
+
+class Scratch(NamedTuple):
+    """Zeros for a look at any feature vector."""
+
+    bits: NDArray[np.uint64]  # (n / 64,)
+    rows: Integers  # (n_active,)
+    overlap: Reals  # (T,)
+
+
+# ---- what is told ---------------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
+    """Observe the state reached, and keep what is told of the way there; where the stream ends, continuations are 0."""
+    observe(span, tiles_tp1)
+    time = span.clock[NOW]
+    slot = time % span.told_rho.shape[0]
+    span.m_step[(time - 1) & (span.bits.shape[0] - 1)] = m_step
+    copy(signals.rho_t, span.told_rho[slot])
+    copy(signals.c_tp1, span.told_c[slot])
+    span.told_anew[slot, 0], span.told_anew[slot, 1] = 0, 0
+    if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
+        note_states(span, signals, slot, is_last)
+
+
+@inner_kernel
+def note_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
+    """Keep continuations, trace decays and outcomes, and note whether they are other ones than before, or not 0."""
+    gamma, lam, z = span.told_gamma[slot], span.told_lam[slot], span.told_z[slot]
+    latest, n_anew, n_outcomes, goes_on = span.told_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
+    gamma_before, lam_before = span.told_gamma[latest], span.told_lam[latest]
+    for g in range(signals.gamma_tp1.shape[0]):
+        gamma[g], lam[g] = goes_on * signals.gamma_tp1[g], signals.lam_tp1[g]
+        n_anew += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
+        gamma_before[g], lam_before[g] = gamma[g], lam[g]
+    for i in range(signals.z_tp1.shape[0]):
+        z[i] = signals.z_tp1[i]
+        n_outcomes += signals.z_tp1[i] != 0
+    span.told_anew[slot, 0], span.told_anew[slot, 1] = n_anew > 0, n_outcomes > 0
+    span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
+
+
+@inner_kernel
+def copy(numbers: Floats, out: Reals) -> None:
+    """Copy numbers into a longer row of another type."""
+    for i in range(numbers.shape[0]):
+        out[i] = numbers[i]
+
+
+# ---- what is prepared for all ---------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
+    """Decide what a flush group does in the coming steps, and say whether it is to be flushed before."""
+    mask, is_idle = span.bits.shape[0] - 1, span.n_pending[g] == 0
+    if is_idle and now > span.flushed_at[g]:  # it rested since, and no trace is left
+        span.flushed_at[g], span.tail_from[g] = now, now
+    for k in range(n_steps):
+        policy, kind = span.only_policy[g], LEARNS
+        if policy >= 0 and not span.told_rho[(now + 1 + k) % span.told_rho.shape[0], policy] > 0:
+            kind = DECAYS if span.every_step else RESTS
+        span.kind[g, (now + k) & mask] = kind
+    is_full = span.n_pending[g] + n_steps > span.limit[g]
+    return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
+
+
+@inner_kernel
+def find_oldest(span: SpanArrays, now: int) -> None:
+    """Find the oldest time that anybody still needs."""
+    oldest = now
+    for g in range(span.tail_from.shape[0]):
+        oldest = min(oldest, span.tail_from[g])
+    span.clock[OLDEST] = oldest
+
+
+@inner_kernel
+def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
+    """Write what a flush group has pending from before `now`, and begin anew with as much of a tail as anybody needs.
+
+    Returns:
+        The steps of that tail.
+    """
+    first, tail = span.tail_from[g], 0
+    list_runs(span, FLUSH, number_times(span, g, first, now))
+    span.clock[FLUSHED] = now
+    on_threads(entry, span, span.n_threads, -1 - g)
+    for b in range(span.first_block[g], span.first_block[g + 1]):
+        tail = max(tail, span.tail_needed[b])
+    span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
+    return int(tail)
+
+
+@inner_kernel
+def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
+    """Count the steps that were not rests."""
+    mask = span.bits.shape[0] - 1
+    for g in range(span.n_pending.shape[0]):
+        for k in range(n_steps):
+            span.n_pending[g] += span.kind[g, (now + k) & mask] != RESTS
+
+
+# ---- what each thread does ------------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
+    """Let a block take the last `n_steps` steps."""
+    now, wide, narrow = span.clock[NOW] - n_steps, wide_zeros(span.theta), narrow_zeros(span.theta)
+    lane, end = span.start[b], span.start[b + 1]
+    if n_steps == 1:
+        move_bases(span, b, now)
+    elif span.w_at[b] != now:
+        sum_base(span, span.w, b, span.active[now % span.active.shape[0]], span.base_w)
+    while lane + lanes_of(wide) <= end:
+        advance_lanes(span, b, lane, n_steps, thread, wide)
+        lane += lanes_of(wide)
+    while lane < end:
+        advance_lanes(span, b, lane, n_steps, thread, narrow)
+        lane += lanes_of(narrow)
+    if n_steps > 1:
+        span.w_at[b] = now + n_steps
+    hand_out(span, b)
+
+
+@inner_kernel
+def hand_out(span: SpanArrays, b: int) -> None:
+    """Give out a block's predictions."""
+    for i in range(span.start[b], span.start[b + 1]):
+        if span.demon[i] >= 0:
+            span.predictions[span.demon[i]] = span.prediction[i]
+
+
+@inner_kernel
+def move_bases(span: SpanArrays, b: int, now: int) -> None:
+    """Move a block's base to `now` + 1, and that of w, where the step needs it, to `now`."""
+    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
+    if kind != RESTS and span.w_at[b] != now:
+        if span.w_at[b] == now - 1:
+            move_base(span, span.w, b, now, span.base_w)
+        else:
+            sum_base(span, span.w, b, span.active[now % span.active.shape[0]], span.base_w)
+        span.w_at[b] = now
+    move_base(span, span.theta, b, now + 1, span.base)
+
+
+@inner_kernel
+def advance_lanes(span: SpanArrays, b: int, lane: int, n_steps: int, thread: int, zero: Any) -> None:
+    """Let lanes of a block take the last `n_steps` steps.
+
+    Where nobody asks and nothing is learned, predictions are not made.
+    """
+    mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
+    of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
+    if n_steps > 1:
+        foresee(span, b, lane, n_steps, of_theta, of_w, zero)
+    for k in range(n_steps):
+        hear(span, lane, lane + n, (now + k + 1) % span.told_rho.shape[0])
+        if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
+            rest(span, lane, zero)
+            is_behind = True
+            continue
+        if n_steps > 1:
+            store(span.base, lane, load(of_theta, k * n, zero))
+            store(span.base_w, lane, load(of_w, k * n, zero))
+            if is_behind:
+                predict_lanes(span, b, lane, now + k, span.overlap[k], zero)
+                is_behind = False
+            store(span.base, lane, load(of_theta, (k + 1) * n, zero))
+        learn(span, b, lane, now + k, span.overlap[k + 1], zero)
+    if n_steps > 1:
+        store(span.base_w, lane, load(of_w, n_steps * n, zero))
+
+
+@inner_kernel
+def begin_block(span: SpanArrays, b: int) -> None:
+    """Let a block go on at the present with every trace at zero: its predictions there."""
+    now, wide, narrow = span.clock[NOW], wide_zeros(span.theta), narrow_zeros(span.theta)
+    move_base(span, span.theta, b, now, span.base)
+    lane, end = span.start[b], span.start[b + 1]
+    while lane + lanes_of(wide) <= end:
+        predict_lanes(span, b, lane, now, span.overlap[1], wide)
+        end_trace(span, lane, wide)
+        lane += lanes_of(wide)
+    while lane < end:
+        predict_lanes(span, b, lane, now, span.overlap[1], narrow)
+        end_trace(span, lane, narrow)
+        lane += lanes_of(narrow)
+    hand_out(span, b)
+
+
+def do_task(span: SpanArrays, thread: int, task: int) -> int:
+    """Let a thread's blocks begin, or take `task` steps, or flush group -1 - task; they are dealt in turn."""
+    if task == BEGIN:
+        for b in range(thread, span.flush_group.shape[0], span.n_threads):
+            begin_block(span, b)
+    elif task > 0:
+        for b in range(thread, span.flush_group.shape[0], span.n_threads):
+            advance(span, b, task, thread)
+    else:
+        g = -1 - task
+        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
+            flush_block(span, b, span.clock[FLUSHED], thread)
+    return 0
+
+
+# ---- what is called from Python -------------------------------------------------------------------------------------
+
+
+@inner_kernel
+def findings(span: SpanArrays, longest_tail: int) -> int:
+    """Say whether a demon is flagged or a tail too long."""
+    n = 0
+    for i in range(span.is_flagged.shape[0]):
+        n += span.is_flagged[i] > 0
+    return SOMEBODY_IS_FLAGGED * (n > 0) + A_TAIL_IS_TOO_LONG * (longest_tail > span.largest_tail)
+
+
+@inner_kernel
+def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
+    """Let all demons take the last `n_steps` steps, which were noted, and return what was found."""
+    now, longest = span.clock[NOW] - n_steps, 0
+    for g in range(span.flushed_at.shape[0]):
+        if decide(span, g, now, n_steps):
+            longest = max(longest, flush_group(span, entry, g, now))
+    prepare(span, now, n_steps)
+    on_threads(entry, span, span.n_threads, n_steps)
+    count_pending(span, now, n_steps)
+    return int(findings(span, longest))
+
+
+@inner_kernel
+def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
+    """Find the overlaps of the coming feature vectors with the past, and of a batch the runs."""
+    mask = span.bits.shape[0] - 1
+    find_oldest(span, now)
+    for k in range(1 if n_steps == 1 else 0, n_steps + 1):
+        write_overlaps(span, now + k, span.bits[(now + k) & mask], span.overlap[k])
+    if n_steps > 1:
+        for k in range(n_steps + 1):
+            span.run_time[BATCH, k] = now + k
+        list_runs(span, BATCH, n_steps + 1)
+
+
+@kernel
+def step(
+    span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
+) -> int:
+    """Note the step to the state at `tiles_tp1`; take the last `n_steps`, if any, and return what was found."""
+    note(span, signals, tiles_tp1, m_step, is_last)
+    return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
+
+
+@kernel
+def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
+    """Do `take_steps`."""
+    return int(take_steps(span, entry, n_steps))
+
+
+@kernel
+def flush(span: SpanArrays, entry: Any) -> int:
+    """Write all that is pending, and return what was found."""
+    longest = 0
+    for g in range(span.flushed_at.shape[0]):
+        if span.n_pending[g] > 0:
+            longest = max(longest, flush_group(span, entry, g, span.clock[NOW]))
+    return int(findings(span, longest))
+
+
+@kernel
+def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
+    """Go on at another feature vector with every trace at zero, and predict there.
+
+    What is pending stays so for a while: no more times than the ring has lie between it and the present, however often
+    a stream begins.
+    """
+    for g in range(span.flushed_at.shape[0]):
+        if span.n_pending[g] == 0:
+            span.flushed_at[g], span.tail_from[g] = max(span.clock[NOW], 0), max(span.clock[NOW], 0)
+        elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
+            flush_group(span, entry, g, span.clock[NOW])
+    observe(span, tiles)
+    now, mask = span.clock[NOW], span.bits.shape[0] - 1
+    for g in range(span.kind.shape[0]):
+        span.kind[g, (now - 1) & mask] = RESTS
+    find_oldest(span, now)
+    write_overlaps(span, now, span.bits[now & mask], span.overlap[1])
+    on_threads(entry, span, span.n_threads, BEGIN)
+
+
+@kernel
+def sum_bases(span: SpanArrays, active: Integers) -> None:
+    """Write theta.phi and w.phi at the present, by the weights as written."""
+    for b in range(span.flush_group.shape[0]):
+        sum_base(span, span.theta, b, active, span.base)
+        sum_base(span, span.w, b, active, span.base_w)
+        span.w_at[b] = span.clock[NOW]
+
+
+# ---- what is read, without a change ---------------------------------------------------------------------------------
+
+
+@kernel
+def predict(span: SpanArrays, tiles: Integers, blocks: Integers, scratch: Scratch, out: Reals) -> None:
+    """Write theta.phi at any feature vector, for the lanes of blocks[0]..blocks[1] - 1; features never on count 0."""
+    n, now = 0, span.clock[NOW]
+    for i in range(tiles.shape[0]):
+        row = span.row_of[tiles[i]]
+        if row >= 0:
+            scratch.bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
+            scratch.rows[n] = row
+            n += 1
+    find_oldest(span, now)
+    write_overlaps(span, now, scratch.bits, scratch.overlap)
+    for b in range(blocks[0], blocks[1]):
+        sum_base(span, span.theta, b, scratch.rows[:n], out)
+        wide, narrow = wide_zeros(out), narrow_zeros(out)
+        lane, end = span.start[b], span.start[b + 1]
+        while lane + lanes_of(wide) <= end:
+            add_pending(span, b, lane, scratch.overlap, out, wide)
+            lane += lanes_of(wide)
+        while lane < end:
+            add_pending(span, b, lane, scratch.overlap, out, narrow)
+            lane += lanes_of(narrow)
+
+
+@inner_kernel
+def add_pending(span: SpanArrays, b: int, lane: int, overlap: Reals, out: Reals, zero: Any) -> None:
+    """Add what is pending to predictions by the weights as written."""
+    _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
+
+
+@kernel
+def list_group(span: SpanArrays, g: int) -> None:
+    """List the runs that `read_block` needs of a flush group."""
+    now = span.clock[NOW]
+    list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
+
+
+@kernel
+def read_block(span: SpanArrays, b: int, theta: Reals, w: Reals, m: Reals) -> None:
+    """Add what a block has pending to copies of its rows, which lie one after another; see `list_group`."""
+    now, table, start = span.clock[NOW], span.table[0], span.start[b]
+    wide, narrow = wide_zeros(theta), narrow_zeros(theta)
+    lane, end, width = start, span.start[b + 1], span.start[b + 1] - start
+    while lane + lanes_of(wide) <= end:
+        tabulate(span, b, lane, now, table, wide)
+        write_runs(span, b, lane, table, (theta, w, m), 0, CHUNK * width, wide)
+        lane += lanes_of(wide)
+    while lane < end:
+        tabulate(span, b, lane, now, table, narrow)
+        write_runs(span, b, lane, table, (theta, w, m), 0, CHUNK * width, narrow)
+        lane += lanes_of(narrow)

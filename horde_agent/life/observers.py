@@ -1,0 +1,246 @@
+"""Who watches a life: samples of its measures, whose estimates may be read, and progress on a terminal or in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from horde_agent.horde import Horde
+from horde_agent.life.life import Moment
+from horde_agent.life.student import Student
+from horde_agent.life.timing import duration
+from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
+from horde_agent.measures.nmsre import ReturnErrors
+from horde_agent.types import Integers
+
+
+class Sample(NamedTuple):
+    """Measures of all questions at one time: means over the demons that are not set aside."""
+
+    step: int
+    learning_steps: int
+    mspbe_scalar_mean: float
+    max_trace: float
+    n_diverged: int
+
+
+def sound_demons(horde: Horde) -> np.ndarray:
+    """Return which demons are not set aside, bool of shape (n_demons,)."""
+    diverged = set(horde.diverged)
+    return np.array([name not in diverged for name in horde.names])
+
+
+class Sampler:
+    """An observer that samples the MSPBE, the largest trace and the diverged every so many steps.
+
+    Attributes:
+        samples: In the order of time.
+    """
+
+    def __init__(self, every: int = 1000) -> None:
+        self.every = every
+        self.samples: list[Sample] = []
+        self._next = every
+
+    def __call__(self, moment: Moment) -> None:
+        """Observe a life."""
+        self.see(moment.life.student, moment.life.steps)
+
+    def see(self, student: Student, step: int) -> None:
+        """Sample if it is time."""
+        if step >= self._next:
+            self._next = step - step % self.every + self.every
+            student.catch_up()
+            self.samples.append(sample(step, student.learning_steps, student.horde))
+
+
+def sample(step: int, learning_steps: int, horde: Horde) -> Sample:
+    """Return the measures of a Horde now."""
+    sound = sound_demons(horde)
+    mspbe = float(horde.mspbe_scalar[sound].mean()) if sound.any() else float("nan")
+    return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
+
+
+class MspbeWatch:
+    """An observer that knows whose MSPBE estimates may be read: those whose w has had time to move.
+
+    Args:
+        horde: The demons; its steps count from now on.
+
+    Attributes:
+        updates_needed: Updates with rho > 0 after which an estimate is valid.
+
+    Raises:
+        RuntimeError: When a life is observed, if demons came or went, but not by `Life.add` or `Life.remove`.
+    """
+
+    def __init__(self, horde: Horde) -> None:
+        self._horde, self._questions = horde, horde.questions
+        self._before = horde.ratio_totals()
+        self.updates_needed = updates_until_valid(horde.config)
+
+    def __call__(self, moment: Moment) -> None:
+        """Observe a life."""
+        self.see(moment.life.student)
+
+    def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given them
+        """Check that the demons are still those that are watched: the Horde counts their steps itself."""
+        if self._horde.questions is not self._questions:
+            raise RuntimeError(
+                "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
+            )
+
+    def rearrange(self, stays: Integers) -> None:
+        """Go on after demons came or went: those that stay keep their counts, those that are new begin at 0.
+
+        Args:
+            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
+        """
+        self._questions = self._horde.questions
+        self._before = np.where(stays >= 0, self._before[:, stays], 0.0)
+
+    @property
+    def n_updates(self) -> np.ndarray:
+        """Updates with rho > 0, int64 of shape (n_demons,)."""
+        return np.asarray(self._horde.ratio_totals()[0] - self._before[0], dtype=np.int64)
+
+    @property
+    def is_valid(self) -> np.ndarray:
+        """Whose estimates may be read, bool of shape (n_demons,); none that was set aside."""
+        return np.asarray((self.n_updates >= self.updates_needed) & sound_demons(self._horde))
+
+    def effective_sample_size(self) -> np.ndarray:
+        """Return how many on-policy steps the learning steps are worth, shape (n_demons,)."""
+        return effective_sample_size(*(self._horde.ratio_totals() - self._before)[1:])
+
+    def facts(self) -> dict[str, float | int | None]:
+        """Return what a run's details.json says of the MSPBE estimates."""
+        valid = self.is_valid
+        means = {"scalar": self._horde.mspbe_scalar}
+        if self._horde.config.vector_mspbe:
+            means["vector"] = np.asarray(self._horde.mspbe_vector())
+        return {
+            "tau_steps": self._horde.config.mspbe_tau,
+            "valid_after_updates": self.updates_needed,
+            "n_valid": int(np.count_nonzero(valid)),
+            "n_not_yet_valid": int(np.count_nonzero(~valid & sound_demons(self._horde))),
+            "effective_sample_size_mean": float(self.effective_sample_size().mean()),
+            **{f"{k}_mean_of_valid": float(v[valid].mean()) if valid.any() else None for k, v in means.items()},
+        }
+
+
+class Progress:
+    """Shows how far a life is: a live table on a terminal, a line every few seconds elsewhere.
+
+    Args:
+        total: Steps to live, or None where the end is not known.
+        period_s: Duration of one step of the robot, in seconds.
+        console: Where to write.
+        every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
+
+    Attributes:
+        watch: Knows which MSPBE estimates are valid; None where nobody counts.
+    """
+
+    def __init__(
+        self, total: int | None, period_s: float, console: Console | None = None, every_s: float | None = None
+    ) -> None:
+        self.total, self.period_s = total, period_s
+        self.console = console or Console(stderr=True)
+        self.every_s = every_s if every_s is not None else (0.25 if self.console.is_terminal else 10.0)
+        self.watch: MspbeWatch | None = None
+        self._live = Live(console=self.console, auto_refresh=False, transient=True) if self._is_live else None
+        self._began = self._last = 0.0
+
+    @property
+    def _is_live(self) -> bool:
+        return self.console.is_terminal
+
+    def start(self) -> None:
+        """Begin to count the time."""
+        self._began = self._last = time.perf_counter()
+        if self._live is not None:
+            self._live.start()
+
+    def __call__(self, moment: Moment) -> None:
+        """Observe a life: show it if it is time."""
+        if self.is_due(moment.life.horde):
+            self.show(moment.life.steps, moment.life.horde, moment.life.student.errors)
+
+    def is_due(self, horde: Horde) -> bool:
+        """Return whether it is time for another update, and no step of the Horde waits to be taken.
+
+        Steps taken for the sake of a look would cut the batches at another place, which changes the rounding: what is
+        learned would depend on the clock.
+        """
+        return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
+
+    def show(self, steps: int, horde: Horde, errors: ReturnErrors | None = None) -> None:
+        """Show the state after `steps`."""
+        self._last = time.perf_counter()
+        facts = self.facts(steps, self._last - self._began, horde, errors)
+        if self._live is not None:
+            self._live.update(_table(facts), refresh=True)
+        else:
+            self.console.print(" · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Give the terminal back."""
+        if self._live is not None:
+            self._live.stop()
+
+    def facts(self, steps: int, elapsed_s: float, horde: Horde, errors: ReturnErrors | None) -> list[tuple[str, str]]:
+        """Return what is shown, as pairs of name and value."""
+        speed = steps / elapsed_s if elapsed_s > 0 else 0.0
+        share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)" if self.total else ""
+        facts = [
+            ("steps", f"{steps:,}{share}"),
+            ("robot time", duration(steps * self.period_s)),
+            ("speed", f"{speed:,.0f} steps/s, {speed * self.period_s:,.0f} x real time"),
+        ]
+        if errors is not None and errors.policies:
+            facts.append(("mean NMSRE (online)", _nmsre(errors)))
+            facts.append(("excursions", f"{errors.n_excursions:,}"))
+        if self.watch is not None:
+            facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
+        facts.append(("max trace", f"{horde.max_trace:.3g}"))
+        facts.append(("diverged", _few(horde.diverged)))
+        if self.total and speed > 0:
+            facts.append(("time left", duration((self.total - steps) / speed)))
+        return facts
+
+
+def _nmsre(errors: ReturnErrors) -> str:
+    """Return the mean online NMSRE and what it is measured by, or why there is none yet."""
+    if not (errors.n_tests >= 2).any():
+        return "not yet: no question was tested twice"
+    return f"{errors.online_means[-1]:.3f} (1: no better than the mean return)"
+
+
+def _mspbe(horde: Horde, watch: MspbeWatch) -> str:
+    """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
+    sound = sound_demons(horde)
+    if not sound.any():
+        return "none: every question was set aside"
+    mean = float(horde.mspbe_scalar[sound].mean())
+    return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return how many there are, and the first few."""
+    return "0" if not names else f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+
+def _table(facts: list[tuple[str, str]]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in facts:
+        table.add_row(name, value)
+    return table

@@ -1,0 +1,301 @@
+"""The truncated return, and what it is measured for: a target policy under test, with the demons that it tests.
+
+    g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
+
+`TruncatedReturn` takes it in term by term, forwards, as an excursion goes on; `returns_along` makes it for every row of
+a recorded stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z is paid (1 - gamma) z
+beside c, and gamma may be a function of the state.
+
+Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of
+5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.learning.signals import identity
+from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
+from horde_agent.record import NO_ACTION
+from horde_agent.types import Bools, Floats, Integers, Tiles
+
+PredictOne = Callable[[str, Tiles], float]
+
+NO_CHANNEL = -1
+
+
+class TruncatedReturn:
+    """The returns of many questions while they come in.
+
+    Args:
+        shape: Of the returns, (..., n_questions).
+
+    Attributes:
+        value: The terms so far, discounted and summed, in the units of the cumulants.
+    """
+
+    def __init__(self, *shape: int) -> None:
+        self.value: Floats = np.zeros(shape)
+        self._discount: Floats = np.ones(shape[-1:])  # product of the gammas so far
+
+    def add(self, cumulant: NDArray[np.floating], gamma: Floats) -> None:
+        """Add the next term.
+
+        Args:
+            cumulant: c_{t+k+1}, of the returns' shape.
+            gamma: gamma_{t+k+1}, with which the terms after it are discounted, shape (n_questions,).
+        """
+        self.value += self._discount * cumulant
+        self._discount = self._discount * gamma
+
+    def keep(self, questions: Integers) -> None:
+        """Go on with some of the questions, by their places, shape (n_kept,)."""
+        self.value, self._discount = self.value[..., questions], self._discount[questions]
+
+
+def returns_along(cumulants: Floats, gamma: Floats | float, follows: Bools | None = None) -> Floats:
+    """Return the return from each row of a stream, truncated where the stream is broken and where it ends.
+
+    Args:
+        cumulants: c_t on reaching each row, shape (n_rows, ...).
+        gamma: Constant continuations, a number or of shape (...).
+        follows: Whether the next row follows, shape (n_rows,); None where every one does but the last.
+
+    Returns:
+        Of the shape and in the units of the cumulants; 0 where nothing follows, as in the last row.
+    """
+    returns = np.zeros_like(cumulants)
+    for t in range(len(cumulants) - 2, -1, -1):
+        if follows is None or follows[t]:
+            returns[t] = cumulants[t + 1] + gamma * returns[t + 1]
+    return returns
+
+
+# ---- what is tested --------------------------------------------------------------------------------------------------
+
+
+class PolicyUnderTest(NamedTuple):
+    """A target policy that excursions follow, and the demons that they test.
+
+    Attributes:
+        action: The policy's only action, or NO_ACTION.
+        demons: Their positions in the Horde, shape (n,).
+        channel: The observation channel that is each one's cumulant, shape (n,); NO_CHANNEL where its return is not
+            the discounted sum of one channel's readings.
+        gamma: Their constant continuations, shape (n,); NaN beside NO_CHANNEL.
+        name: What records call the policy.
+        target: The policy; None where it was read from a record.
+        others: Those beside NO_CHANNEL: their places in `demons`, and their questions.
+    """
+
+    action: int
+    demons: Integers
+    channel: Integers
+    gamma: Floats
+    name: str = ""
+    target: Policy | None = None
+    others: tuple[tuple[int, GVF], ...] = ()
+
+    @property
+    def tag(self) -> int:
+        """The CRC-32 of the name, by which a recorded step tells which policy was followed."""
+        return crc32(self.name.encode())
+
+    def label(self, actions: Sequence[str]) -> str:
+        """Return what tables and pictures call the policy: its only action, or its name."""
+        return self.name if self.action == NO_ACTION else actions[self.action]
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+        """Return an action of the policy, and the probability with which it was drawn.
+
+        Args:
+            rng: Where chance comes from.
+            observation: In the environment's own units, shape (n_channels,).
+            tiles: Its active features, shape (n_active,).
+
+        Raises:
+            ValueError: If the policy gives no probabilities.
+        """
+        if self.action != NO_ACTION:
+            return self.action, 1.0
+        assert self.target is not None, "a policy that was read from a record cannot be followed"
+        return draw_from(self.target.probabilities(observation, tiles), rng)
+
+
+def policies_under_test(questions: Sequence[GVF], names: Mapping[Hashable, str] | None = None) -> list[PolicyUnderTest]:
+    """Return the target policies of the questions, in order of appearance, with the demons that can be tested by each.
+
+    All but the behaviour itself (it is followed anyway), and questions that are not to be tested (`GVF.tested`).
+
+    Args:
+        questions: Of the Horde, in its order; channels by their places.
+        names: Names that policies had before, by identity; they keep them.
+    """
+    by_policy: dict[Hashable, list[int]] = {}
+    for i, question in enumerate(questions):
+        if question.tested and not isinstance(question.target_policy, Behaviour):
+            by_policy.setdefault(identity(question.target_policy), []).append(i)
+    found: list[PolicyUnderTest] = []
+    taken = set((names or {}).values())
+    for key, demons in by_policy.items():
+        asked = [questions[i] for i in demons]
+        name = (names or {}).get(key) or _new_name(asked, taken)
+        taken.add(name)
+        found.append(_under_test(name, demons, asked))
+    return found
+
+
+def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> PolicyUnderTest:
+    """Return one policy with the questions asked about it."""
+    target = asked[0].target_policy
+    is_plain = [is_sum_of_channel(question) for question in asked]
+    return PolicyUnderTest(
+        target.action if isinstance(target, ConstantAction) else NO_ACTION,
+        np.array(demons, dtype=np.int64),
+        np.array([q.cumulant.index if p else NO_CHANNEL for q, p in zip(asked, is_plain, strict=True)], np.int64),  # type: ignore[union-attr]
+        np.array([q.continuation if p else np.nan for q, p in zip(asked, is_plain, strict=True)], np.float64),
+        name,
+        target,
+        tuple((k, q) for k, (q, p) in enumerate(zip(asked, is_plain, strict=True)) if not p),
+    )
+
+
+def is_sum_of_channel(question: GVF) -> bool:
+    """Return whether a question's return is the discounted sum of a channel: constant continuation, no outcome."""
+    z = question.outcome
+    return isinstance(question.cumulant, Channel) and not callable(question.continuation) and not callable(z) and z == 0
+
+
+def name_of_action(action: int) -> str:
+    """Return the name of the policy that always takes an action."""
+    return f"action {action}"
+
+
+def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
+    """Return a name for a policy: its action, else what its questions' names begin with, else that of its class."""
+    target = asked[0].target_policy
+    first, slash, _ = asked[0].name.partition("/")
+    if isinstance(target, ConstantAction):
+        return name_of_action(target.action)
+    is_family = slash and all(q.name.startswith(first + slash) for q in asked)
+    name = first if is_family else type(target).__name__
+    unique, n = name, 1
+    while unique in taken:
+        n += 1
+        unique = f"{name} {n}"
+    return unique
+
+
+# ---- one excursion's return ------------------------------------------------------------------------------------------
+
+
+class TestExcursion:
+    """One excursion: the predictions at its first observation, and the return as it comes in.
+
+    Args:
+        policy: The policy followed, with its demons.
+        predictions: Predictions of all demons of the Horde at the first observation; copied. Shape (n_demons,).
+        step: Step at which the excursion began.
+        horizon: Terms of the return.
+
+    Attributes:
+        demons: Positions in the Horde of those tested, shape (n,).
+        predictions: Of the tested demons, float64, shape (n,).
+        n_terms: Terms so far.
+    """
+
+    __test__ = False
+
+    def __init__(self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int) -> None:
+        self.policy, self.step, self.horizon = policy, step, horizon
+        self.demons = policy.demons
+        self.predictions = predictions[policy.demons].astype(np.float64)
+        self.n_terms = 0
+        self._return = TruncatedReturn(len(policy.demons))
+        self._channel, self._gamma, self._others = policy.channel, policy.gamma, policy.others
+
+    def observe(
+        self,
+        observation: NDArray[Any],
+        tiles: Tiles | None = None,
+        predict_one: PredictOne | None = None,
+        *,
+        terminated: bool = False,
+    ) -> None:
+        """Add the term of the next observation.
+
+        Args:
+            observation: What was reached, in the environment's own units, shape (n_inputs,).
+            tiles: Its active features, for questions that are not plain sums of channels.
+            predict_one: Gives another demon's prediction there, by its name, for questions about predictions.
+            terminated: True where the stream ended there: no further term can come.
+        """
+        terms, gamma = observation[self._channel], self._gamma
+        if self._others:
+            terms, gamma = terms.astype(np.float64), gamma.copy()
+            for k, question in self._others:
+                gamma[k] = 0.0 if terminated else _gamma_of(question, observation, tiles)
+                z = _outcome_of(question, observation, tiles)
+                terms[k] = _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
+        self._return.add(terms, gamma)
+        self.n_terms = self.horizon if terminated else self.n_terms + 1
+
+    @property
+    def returns(self) -> Floats:
+        """The return so far, with c_{t+k+1} + (1 - gamma_{t+k+1}) z_{t+k+1} as its terms, shape (n,).
+
+        In the units of the cumulants; NaN where a question's function gave no number, or a continuation outside [0, 1].
+        """
+        return self._return.value
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every term was seen."""
+        return self.n_terms == self.horizon
+
+    def rearrange(self, place: Integers) -> None:
+        """Go on where demons came or went; those that are gone are not tested any more.
+
+        Args:
+            place: Where each former demon of the Horde is now, -1 where it is gone, shape (n_before,).
+        """
+        stays = np.flatnonzero(place[self.demons] >= 0)
+        self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]
+        self._return.keep(stays)
+        self._channel, self._gamma = self._channel[stays], self._gamma[stays]
+        now = {int(k): i for i, k in enumerate(stays)}
+        self._others = tuple((now[k], question) for k, question in self._others if k in now)
+
+
+def _gamma_of(question: GVF, observation: NDArray[Any], tiles: Any) -> float:
+    """Return a question's continuation in a state, NaN where its function gives none."""
+    gamma = question.continuation
+    value = float(gamma(observation, tiles)) if callable(gamma) else gamma
+    return value if 0.0 <= value <= 1.0 else np.nan
+
+
+def _outcome_of(question: GVF, observation: NDArray[Any], tiles: Any) -> float:
+    """Return what a question pays on ending in a state."""
+    z = question.outcome
+    return float(z(observation, tiles)) if callable(z) else z
+
+
+def _cumulant_of(question: GVF, observation: NDArray[Any], tiles: Any, predict_one: PredictOne | None) -> float:
+    """Return a question's cumulant on reaching a state."""
+    match question.cumulant:
+        case Channel(int(index)):
+            return float(observation[index])
+        case Feature(index):
+            return float(np.count_nonzero(tiles == index))
+        case Prediction(name):
+            assert predict_one is not None, "a question about a prediction needs one"
+            return predict_one(name, tiles)
+        case Channel(name):
+            raise ValueError(f"question {question.name!r}: nobody told which channel is {name!r}")
+    return float(question.cumulant(observation, tiles))  # a function

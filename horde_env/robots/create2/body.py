@@ -1,0 +1,217 @@
+"""The Create 2 as a Backend over its serial line: its dialect, how a connection begins, and what its modes mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from horde_env.backend import Floats, Frame
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware.backend import PhysicalBody
+from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.link import Link
+from horde_env.hardware.opening import pause
+from horde_env.hardware.port import GAP_S, Port
+from horde_env.hardware.readings import Reading
+from horde_env.hardware.safety import Supervising
+from horde_env.hardware.stream import StreamParser
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.commands import FILL, HALT, STREAM_ALL, Op, Wheels, drive, drive_direct
+from horde_env.robots.create2.diagnosis import NOTES, explain_docked, explain_parting, explain_silence
+from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
+from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.safety import CreateSupervisor
+from horde_env.robots.create2.stream import CreateState, FrameParser
+from horde_env.robots.create2.wire import FRAME_SIZE, SAFE
+
+MODE_S, ANSWER_S, TRIES, BOOT_S = 0.03, 0.5, 10, 8.0
+AT_REST_COUNTS = 1.0  # in six ticks
+
+
+class FrameContinuity:
+    """The parser itself knows what lies between two frames; here it hears of silences."""
+
+    def __init__(self, parser: FrameParser) -> None:
+        self._parser = parser
+
+    def forget(self) -> None:
+        """The next frame does not follow from the last one."""
+        self._parser.forget()
+
+    def unwrap(self, state: CreateState) -> None:  # noqa: ARG002
+        """Return nothing: this robot's infrared light is characters."""
+        return None
+
+
+def open_create(
+    connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]
+) -> Generator[None, None, Port]:
+    """Connect, stop the wheels, learn how the robot reports its mode, and leave it in Safe with two readings.
+
+    Zeros complete whatever command an earlier program left half sent. START stops the wheels in any mode and leads to
+    Passive. A robot that stands on its powered dock stays there, charging: Safe would discharge it.
+
+    Raises:
+        BackendUnavailable: If there is no robot, with what is there instead. The port is closed.
+    """
+    parser = dialect.parser()
+    assert isinstance(parser, FrameParser)
+    port = connect(parser)
+    try:
+        for attempt in range(TRIES):
+            port.write(FILL + bytes([Op.START]))
+            yield from pause(MODE_S, monotonic)
+            port.write(STREAM_ALL)
+            if (yield from _frame_comes(port, monotonic)):
+                break
+            if attempt == 1:
+                _pulse(port)
+        else:
+            raise BackendUnavailable(explain_silence(port.config, port.heard, port.counts))
+        parser.learn_offset()
+        newest = port.last_two()[-1].state
+        if not newest.sensors.charging_sources & 2:
+            port.write(bytes([Op.SAFE]))
+            end = monotonic() + ANSWER_S
+            while port.last_two()[-1].state.mode != SAFE and monotonic() < end:
+                yield
+        yield from pause(MODE_S, monotonic)  # a second reading
+        end = monotonic() + ANSWER_S
+        while port.wait(1, 0.0) is None:
+            if monotonic() > end:
+                raise BackendUnavailable(f"{port.config.url} sent one frame and then none for {ANSWER_S:g} s.")
+            yield
+    except PortLost as lost:
+        port.close()
+        raise BackendUnavailable(explain_parting(port.config, lost.reason)) from lost
+    except BaseException:
+        port.close()
+        raise
+    return port
+
+
+def _frame_comes(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, bool]:
+    end = monotonic() + ANSWER_S
+    while monotonic() < end:
+        if port.wait(0, 0.0) is not None:
+            return True
+        yield
+    return False
+
+
+def _pulse(port: Port) -> None:
+    """Pulse BRC, which newer cables wire to RTS; a pseudo terminal has none."""
+    port.pulse_rts()
+
+
+CREATE2 = Dialect(
+    encode=drive_direct,
+    parser=FrameParser,
+    wake=b"",
+    fill=FILL,
+    alone_s=MODE_S,
+    halt=HALT,
+    coast=HALT,
+    last=bytes([Op.START]),
+    ramp_s=0.0,
+    size=FRAME_SIZE,
+    is_free=lambda reading: reading.state.mode == SAFE,
+    continuity=FrameContinuity,  # type: ignore[arg-type]
+    opening=open_create,
+    stops="It has no timeout of its own: if its wheels turn, lift it or press its Clean button.",
+)
+
+
+class CreateBody(PhysicalBody):
+    """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
+
+    `applied` is False while the robot is not in Safe, or tells other speeds than it was sent. The first frame after its
+    return to Safe is a gap.
+
+    Args:
+        swapped_encoders: True for a robot that sends the right encoder first.
+        may_stand_on_dock: Begin where the robot stands on its powered dock, too, and drive it off; else refuse that.
+    """
+
+    dialect = CREATE2
+    notes = NOTES
+    drives = CREATE2_DRIVES
+    may_stand_on_dock = False
+
+    def __init__(
+        self, *args: Any, may_stand_on_dock: bool = False, swapped_encoders: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if swapped_encoders:
+            self.dialect = CREATE2._replace(parser=partial(FrameParser, swapped_encoders=True))
+        self.may_stand_on_dock = may_stand_on_dock
+        self.pilot = Pilot()
+        self._sent: tuple[int, int] = (0, 0)  # connection and newest frame when the last command was sent
+
+    def reset(self, rng: np.random.Generator) -> Frame:
+        """Bring the robot to a stand in Safe, connecting if need be, and return its first frame.
+
+        Raises:
+            BackendUnavailable: If there is no robot, or it stands on its dock, where it is left charging.
+        """
+        self.pilot.reset()
+        frame = super().reset(rng)
+        if frame.values[self.spec.index("docked")] and not self.may_stand_on_dock:
+            self.close()
+            raise BackendUnavailable(explain_docked(self.config))
+        return frame
+
+    def make_spec(self) -> RobotSpec:
+        """Return the Create 2."""
+        return create2()
+
+    def make_supervisor(self) -> Supervising:
+        """Return what stops it for heat, an empty battery, a stall and the charger's faults."""
+        return CreateSupervisor(self.spec)
+
+    def control(self, command: Floats) -> Wheels:
+        """Return the wheel speeds for a request."""
+        return drive(command, self.spec)
+
+    def steer(self, control: Wheels) -> Wheels:
+        """Return what the pilot wants in place of a request, where it wants anything."""
+        self._sent = self._newest_frame()
+        return self.pilot.override or control
+
+    def is_at_rest(self, reading: Reading) -> bool:
+        """Tell whether no encoder counts."""
+        return bool((np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all())
+
+    def attend(self, link: Link) -> None:
+        """Say what the robot's mode calls for."""
+        readings = link.last_two()
+        if readings and (said := self.pilot.attend(readings[-1].state, self._monotonic())):
+            link.send(said)
+
+    def amend(self, frame: Frame, control: Wheels) -> Frame:
+        """Return a frame that tells whether the robot does what it was told."""
+        if frame.stale or self._framing is None:
+            return frame
+        epoch, number = self._newest_frame()
+        n_since = number - self._sent[1] if epoch == self._sent[0] else 0
+        obeys, came_back = self.pilot.judge(self._framing.mark.newest.state, control, n_since)
+        obeys = obeys and frame.sensor_age_s <= GAP_S  # nobody knows what it has done since
+        return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back)
+
+    def objection(self, frame: Frame, reading: Reading) -> str:
+        """Return what the supervisor says."""
+        return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
+        self._charging_wanted = enabled
+        self.pilot.charge(enabled)
+
+    def _newest_frame(self) -> tuple[int, int]:
+        link = self._link
+        readings = () if link is None else link.last_two()
+        return (0 if link is None else link.epoch), (readings[-1].number if readings else 0)

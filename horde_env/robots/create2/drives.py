@@ -1,0 +1,161 @@
+"""What the Create 2 does on its own between episodes: it drives to where there is room; it docks, charges and leaves.
+
+The robot has its own way to the dock (opcode 143), which no host can steer: a stay asks for it, watches, asks again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horde_env.backend import Floats, Frame, Observation
+from horde_env.drives.charging import Chargeable
+from horde_env.drives.kinds import Drives
+from horde_env.robot import RobotSpec
+
+TIME_LIMIT_S = 2.0
+FORWARD, TURN = 0.199, 1.5148936170212766  # m/s, rad/s: the actions' own
+BLOCKED, LAG_S = 0.5, 0.3  # reading of a light bumper some 0.15 m from a light wall; how long a turn goes on
+
+SETTLED_S = 5.0  # docked, in the dock's power and charging for so long counts
+SEEK_S, SEEKS = 300.0, 3  # how long one way to the dock may take, and how many are tried
+MISSED_S = 10.0  # at the dock without charging
+FULL_A, FULL_S = 0.15, 60.0  # less than this into the battery for so long means full
+AWAY_S, TURN_S = 8.0, 2.1  # to be off the dock; to turn by half a turn
+
+
+class ClearingDrive:
+    """A drive of 2 s to where there is room: away from what is near, then ahead.
+
+    Args:
+        spec: The robot.
+        side_m: Side of the pen, metres; not used: the robot cannot tell where in it it is.
+    """
+
+    def __init__(self, spec: RobotSpec, side_m: float = 0.0) -> None:  # noqa: ARG002
+        self._light, self._bump = spec.group("light_bump"), spec.group("bump")
+        self.max_steps, self._lag = round(TIME_LIMIT_S / spec.period_s), round(LAG_S / spec.period_s)
+        self.n_steps = self._turning = 0
+        self._side = 0.0
+
+    def request(self, observation: Observation) -> Floats | None:
+        """Take the newest observation, scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        if self.n_steps >= self.max_steps:
+            return None
+        self.n_steps += 1
+        light, bump = observation[self._light], observation[self._bump]
+        if bump.any() and self.n_steps < 4:
+            return np.array([-FORWARD, 0.0, 0.0])
+        if light.max() > BLOCKED or bump.any():
+            self._turning = self._lag
+            if not self._side:
+                self._side = -1.0 if light[:3].sum() > light[3:].sum() else 1.0
+        if self._turning:
+            self._turning -= 1
+            return np.array([0.0, 0.0, self._side * TURN])
+        return np.array([FORWARD, 0.0, 0.0])
+
+
+class CreateStay:
+    """One stay at the dock: the robot's own way there, the charging, the way off; a function of the frames alone.
+
+    Args:
+        spec: The robot.
+        body: Sends the robot to its dock, and calls it back.
+        charge_s: How long to stay for charging at most.
+
+    Attributes:
+        docked: Whether the dock was reached.
+        is_charging: Whether the robot is at the dock, or on its own way there.
+        outcome: How it ended, for a log.
+    """
+
+    def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
+        self._body, self._period_s, self._charge_s = body, spec.period_s, charge_s
+        self._docked, self._charging = spec.index("docked"), spec.index("charging")
+        self._current, self._blocked = spec.index("battery_current"), spec.index("blocked")
+        self.docked = self.is_charging = False
+        self.outcome = "not docked"
+        self._n_seeks = 0
+        self._seek_s = self._settled_s = self._missed_s = self._charged_s = self._weak_s = 0.0
+        self._leaving_s = self._turned_s = 0.0
+        self._is_leaving = self._is_ended = False
+
+    def request(self, frame: Frame, observation: Observation) -> Floats | None:  # noqa: ARG002
+        """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        if self._is_leaving:
+            return self._leave(frame)
+        if self.docked:
+            return self._charge(frame)
+        return self._seek(frame)
+
+    def end(self) -> None:
+        """Give up the drive, or stop charging and leave."""
+        self._is_ended = True
+
+    def stop_charging(self) -> None:
+        """Call the robot back where it was sent to its dock."""
+        if self.is_charging:
+            self.is_charging = False
+            self._body.enable_charging(False)
+
+    def _seek(self, frame: Frame) -> Floats | None:
+        """Let the robot look for its dock; ask again where it misses the contacts, or takes too long."""
+        if self._is_ended:
+            return self._begin_to_leave(frame, "the way to the dock was given up")
+        is_there = bool(frame.values[self._docked])
+        takes = is_there and frame.values[self._charging] and frame.values[self._current] > 0.0
+        self._seek_s += self._period_s
+        self._settled_s = self._settled_s + self._period_s if takes else 0.0
+        self._missed_s = self._missed_s + self._period_s if is_there and not takes else 0.0
+        if self._settled_s >= SETTLED_S:
+            self.docked = True
+        elif not self._n_seeks or self._seek_s >= SEEK_S:
+            if self._n_seeks >= SEEKS:
+                return self._begin_to_leave(frame, f"the dock was not found in {SEEKS} times {SEEK_S:g} s")
+            self._n_seeks, self._seek_s = self._n_seeks + 1, 0.0
+            self._send()
+        elif self._missed_s >= MISSED_S:
+            self._missed_s = 0.0
+            self._send()
+        return np.zeros(3)
+
+    def _send(self) -> None:
+        self.is_charging = True
+        self._body.enable_charging(True)
+
+    def _charge(self, frame: Frame) -> Floats | None:
+        """Stand until the battery takes no more, or the time is up."""
+        self._charged_s += self._period_s
+        is_there = bool(frame.values[self._docked])
+        self._missed_s = 0.0 if is_there else self._missed_s + self._period_s
+        is_weak = frame.values[self._current] < FULL_A
+        self._weak_s = self._weak_s + self._period_s if is_weak else 0.0
+        if self._missed_s >= MISSED_S:
+            return self._begin_to_leave(frame, "the dock's power went away")
+        if self._weak_s >= FULL_S:
+            return self._begin_to_leave(frame, "charged")
+        if self._is_ended or self._charged_s >= self._charge_s:
+            return self._begin_to_leave(frame, "charging was ended early")
+        return np.zeros(3)
+
+    def _begin_to_leave(self, frame: Frame, outcome: str) -> Floats | None:
+        self.outcome, self._is_leaving = outcome, True
+        self.stop_charging()
+        return self._leave(frame)
+
+    def _leave(self, frame: Frame) -> Floats | None:
+        """Back off until the dock is gone, then turn away from it."""
+        self._leaving_s += self._period_s
+        is_off = not frame.values[self._docked] and not frame.values[self._blocked]
+        if self._turned_s == 0.0 and not (is_off and self._leaving_s >= 1.0):
+            if self._leaving_s >= AWAY_S:
+                self.outcome += ", and the robot is still held at the dock"
+                return None
+            return np.array([-FORWARD, 0.0, 0.0])
+        self._turned_s += self._period_s
+        if self._turned_s > TURN_S:
+            return None
+        return np.array([0.0, 0.0, TURN])
+
+
+CREATE2 = Drives(ClearingDrive, CreateStay)

@@ -1,0 +1,74 @@
+"""EmulatedCreate: the physical body over an emulated Create 2, which it starts by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horde_env.emulation.emulated import EmulatedRobot
+from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.body import CreateBody
+from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
+from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
+from horde_env.robots.create2.room import Room, load_room
+
+
+class EmulatedCreate(EmulatedRobot):
+    """The Create 2's body over an emulated one; see `EmulatedRobot`.
+
+    Args:
+        spec: The robot; the Create 2 when None.
+        room: Where it lives; `assets/room.toml` when None.
+        speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
+        faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
+
+    Raises:
+        ValueError: If an argument makes no sense.
+    """
+
+    batch = 1
+    notes = CreateBody.notes
+    drives = CREATE2_DRIVES
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        room: Room | None = None,
+        speed: float | None = None,
+        faults: str = "",
+        seed: int = 0,
+        battery_scale: float = 1.0,
+        settings: LinkSettings | None = None,
+        latch: EmergencyLatch | None = None,
+    ) -> None:
+        rates = CreateFaultRates.parse(faults)
+        super().__init__(
+            create2() if spec is None else spec,
+            rates,
+            speed=speed,
+            seed=seed,
+            battery_scale=battery_scale,
+            settings=settings,
+            latch=latch,
+        )
+        self.room = load_room() if room is None else room
+
+    def switch_on(self, seed: int) -> CreateEmulator:
+        """Return a new emulated robot."""
+        assert isinstance(self._faults, CreateFaultRates)
+        scale = self._battery_scale
+        return CreateEmulator(seed=seed, spec=self.spec, room=self.room, battery_scale=scale, faults=self._faults)
+
+    def connect(self, url: str, **time_of: Any) -> CreateBody:
+        """Return the host's side."""
+        config = PortConfig(url, parity="none")
+        return CreateBody(
+            config, self.clock, self.spec, settings=self._settings, latch=self._latch, may_stand_on_dock=True, **time_of
+        )
+
+    def pose(self) -> tuple[float, float, float]:
+        """Return where the robot is: metres, and a heading in radians."""
+        pose: tuple[float, float, float] = self.emulator.robot.machine.pose
+        return pose

@@ -1,0 +1,175 @@
+"""The Create 2 without the Create 2: its program over its body in a room, on a line that a host plugs into.
+
+with CreateEmulator(seed=0) as robot:
+    path = robot.open_pty()        # or listen()
+    robot.start()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.faults import FaultRates, LineFaults
+from horde_env.emulation.jitter import slight_delays
+from horde_env.robot import RobotSpec
+from horde_env.robots.create2.firmware import Firmware
+from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.room import Room
+from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
+
+REBOOT_S = 5.0  # of banner and silence
+TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
+SAG_V = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFaultRates(FaultRates):
+    """How often each fault begins, per second of the robot's time.
+
+    Beside those of any line: `low_battery` and `stuck_wheel`, and this robot's own: `lift` (wheels drop), `cliff`,
+    `sleep`, `mode` (it leaves Safe in silence), `text` (in the middle of the stream). `heat` is none of its.
+
+    Raises:
+        ValueError: If a rate is negative or above 100.
+    """
+
+    lift: float = 0.0
+    cliff: float = 0.0
+    sleep: float = 0.0
+    mode: float = 0.0
+    text: float = 0.0
+
+
+class CreateRobot:
+    """The robot's program as an emulator plays it.
+
+    Args:
+        firmware: The program.
+
+    Attributes:
+        n_cycles: Ticks of 1/64 s.
+    """
+
+    def __init__(self, firmware: Firmware) -> None:
+        self.firmware = firmware
+        self.n_cycles = 0
+        self.extra = b""  # text that a fault puts into the stream
+        self._reboot_until = 0
+
+    @property
+    def machine(self) -> Machine:
+        """Its body."""
+        return self.firmware.machine
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether it boots."""
+        return self.n_cycles < self._reboot_until
+
+    def hang(self) -> None:
+        """Let it lose its supply for a moment: off, with the banner."""
+        self._reboot_until = self.n_cycles + round(REBOOT_S / TICK_S)
+        self.firmware.reset()
+
+    def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
+        """Take bytes off the line."""
+        self.firmware.receive(data)
+
+    def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
+        """Let 1/64 s pass and return what the robot puts on its line."""
+        self.n_cycles += 1
+        said, self.extra = self.extra, b""
+        return said + self.firmware.tick()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class CreateFaults(LineFaults):
+    """What goes wrong with the Create 2; see `LineFaults`."""
+
+    tick_s, packet_size = TICK_S, FRAME_SIZE
+    lasting_s = {  # noqa: RUF012
+        "stall": (0.05, 0.8),
+        "unplug": (0.3, 2.0),
+        "low_battery": (1.0, 4.0),
+        "heat": (1.0, 2.0),
+        "stuck_wheel": (0.5, 3.0),
+        "lift": (0.3, 2.0),
+        "cliff": (0.3, 2.0),
+        "sleep": (1.0, 3.0),
+        "mode": (0.1, 0.2),
+        "text": (0.1, 0.2),
+    }
+
+    def begin(self, kind: str) -> None:
+        """Let a lasting fault of the robot itself begin."""
+        robot: CreateRobot = self._robot
+        machine, firmware = robot.machine, robot.firmware
+        if kind == "low_battery":
+            machine.sag_v = SAG_V
+        elif kind == "stuck_wheel":
+            machine.stuck = 1 + int(self._rng.integers(2))
+        elif kind == "lift":
+            machine.lifted_s = 3600.0
+        elif kind == "cliff":
+            machine.cliff_s = 3600.0
+        elif kind == "sleep":
+            firmware.fall_asleep()
+        elif kind == "mode" and firmware.mode == SAFE:
+            firmware.leave(PASSIVE)
+        elif kind == "text" and not firmware.is_asleep:
+            robot.extra = TEXT
+
+    def end(self, kind: str) -> None:
+        """Let it end."""
+        robot: CreateRobot = self._robot
+        machine = robot.machine
+        if kind == "low_battery":
+            machine.sag_v = 0.0
+        elif kind == "stuck_wheel":
+            machine.stuck = 0
+        elif kind == "lift":
+            machine.lifted_s = 0.0
+        elif kind == "cliff":
+            machine.cliff_s = 0.0
+        elif kind == "sleep":
+            robot.firmware.rouse()
+
+
+class CreateEmulator(RobotEmulator):
+    """The Create 2 in its room, with its faults, on any number of lines; it is switched on at a random pose, in Off.
+
+    Args:
+        seed: Of everything random: pose, noise, faults, jitter.
+        spec: The robot; the Create 2 by default.
+        room: Where it is; `assets/room.toml` by default.
+        battery_scale: Factor on the battery's capacity.
+        faults: Rates of the faults that come by themselves; none by default.
+        mode_offset: 1 for a robot that reports each mode one too high.
+
+    Raises:
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        spec: RobotSpec | None = None,
+        room: Room | None = None,
+        battery_scale: float = 1.0,
+        faults: CreateFaultRates | None = None,
+        mode_offset: int = 0,
+    ) -> None:
+        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
+        machine = Machine(spec, room, battery_scale=battery_scale)
+        firmware = Firmware(machine, own, mode_offset=mode_offset)
+        firmware.tick()  # compiles
+        machine.place_freely(own)
+        robot = CreateRobot(firmware)
+        rates = faults or CreateFaultRates()
+        super().__init__(robot, CreateFaults(robot, rates, of_faults), slight_delays(jitter), TICK_S)

@@ -1,0 +1,113 @@
+"""GuardedPort: a port that a guardian process owns, as `Port` takes it in place of pyserial's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+GUARDIAN = Path(__file__).with_name("guardian.py")
+STARTING_S, ENDING_S = 10.0, 2.0
+
+
+class GuardedPort:
+    """The life's end of a guarded port: what `Port` needs of pyserial's.
+
+    Args:
+        url: A device, or "socket://HOST:PORT".
+        baudrate: Bits per second.
+        timeout: How long `read` waits for bytes, in seconds.
+        emergency: The file of the emergency stop, which the guardian watches too; none when "".
+
+    Raises:
+        OSError: If the guardian cannot open the port, with its errno.
+    """
+
+    def __init__(self, url: str, *, baudrate: int, timeout: float, emergency: str = "") -> None:
+        if url.startswith(("rfc2217://", "loop://")):
+            raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT alone, not {url}")
+        self._timeout_s = timeout
+        self._life, theirs = socket.socketpair()
+        words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(GUARDIAN), *words],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        try:
+            self._await_port()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_port(self) -> None:
+        self._life.settimeout(STARTING_S)
+        said = b""
+        while not said.endswith(b"\n"):
+            byte = self._life.recv(1)
+            if not byte:
+                raise OSError(errno.EIO, "the guardian ended before it had opened the port")
+            said += byte
+        if said != b"ok\n":
+            number, _, reason = said.decode(errors="replace").strip().partition(" ")
+            raise OSError(int(number), reason)
+        self._life.settimeout(self._timeout_s)
+
+    @property
+    def in_waiting(self) -> int:
+        """Bytes that can be read at once."""
+        room = fcntl.ioctl(self._life.fileno(), termios.FIONREAD, b"\0\0\0\0")
+        return int(struct.unpack("i", room)[0])
+
+    def read(self, size: int = 1) -> bytes:
+        """Return what is there, `size` bytes at most, or nothing after the timeout.
+
+        Raises:
+            OSError: If the guardian has ended.
+        """
+        if not select.select([self._life], [], [], self._timeout_s)[0]:
+            return b""
+        data = self._life.recv(size)
+        if not data:
+            raise OSError(errno.EIO, "the device went away, or its guardian was killed")
+        return data
+
+    def write(self, data: bytes) -> int:
+        """Hand bytes to the guardian."""
+        self._life.sendall(data)
+        return len(data)
+
+    def close(self) -> None:
+        """End the connection, at which the guardian stops the robot, and wait for it. Closing twice does nothing."""
+        with contextlib.suppress(OSError):
+            self._life.shutdown(socket.SHUT_RDWR)
+        self._life.close()
+        try:
+            self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            os.kill(self.process.pid, 15)
+            self.process.wait(ENDING_S)
+
+
+def connect_guarded(url: str, **settings: Any) -> GuardedPort:
+    """Open a port through a guardian; for `Port(connect=...)`.
+
+    Raises:
+        OSError: If that is not possible.
+    """
+    return GuardedPort(
+        url,
+        baudrate=settings["baudrate"],
+        timeout=settings["timeout"],
+        emergency=settings.get("emergency", ""),
+    )

@@ -1,0 +1,254 @@
+"""The guardian: a small process that owns the robot's port and stops the robot when its program no longer speaks.
+
+    life ── socket ── guardian ── port ── robot          python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
+
+The robot has no command timeout: killed or hung, its program leaves the wheels turning. Everything that the program
+says passes through here, and so does everything that the robot says. The guardian says the stop itself
+
+    after 0.3 s without a byte from the life        two stops, 20 ms apart; the robot stays in Safe, so that a hiccup
+                                                    costs no change of mode; after 5 s also START, which lets go of it
+    at the life's end, however it came              two stops and START; then the guardian ends
+    at any signal that can be caught                likewise
+    while the emergency file is there               and nothing of the life's passes
+
+It stands in a session of its own, so that Ctrl-C does not reach it, and asks for real-time priority where that is
+allowed. What it cannot stop: its own SIGKILL together with the life's, and a cable that is pulled, or a computer that
+loses its power, while the wheels turn. For these a microcontroller belongs between cable and robot
+(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once and starts
+another.
+
+Nothing but the standard library is imported, and nothing of this package: it takes some 10 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+SILENCE_S, LET_GO_S, APART_S, LOOK_S = 0.3, 5.0, 0.02, 0.05
+WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # of a robot that says nothing: BRC, which cables wire to RTS
+STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])
+START = bytes([128])
+CHUNK = 4096
+
+
+class Watch:
+    """When to say what: a pure function of what it was told, and of the time in seconds.
+
+    Attributes:
+        is_stopped: Whether the life was silent for too long, or somebody pressed the emergency stop.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopped = self.is_barred = False
+        self._heard_t: float | None = None
+        self._again_t: float | None = None
+        self._has_let_go = False
+
+    def take(self, data: bytes, t: float) -> bytes:
+        """Take what the life says at `t` and return what passes."""
+        self._heard_t = t
+        self._has_let_go = False
+        if self.is_barred:
+            return b""
+        self.is_stopped, self._again_t = False, None
+        return data
+
+    def bar(self, is_barred: bool, t: float) -> bytes:
+        """Take whether the emergency stop is set, and return what must be said for it."""
+        before, self.is_barred = self.is_barred, is_barred
+        return self._stop(t) if is_barred and not before else b""
+
+    def due(self, t: float) -> bytes:
+        """Return what must be said at `t`, once."""
+        if self._again_t is not None and t >= self._again_t:
+            self._again_t = None
+            return STOP
+        if self._heard_t is None:
+            return b""
+        silent_s = t - self._heard_t
+        if silent_s >= SILENCE_S and not self.is_stopped:
+            return self._stop(t)
+        if silent_s >= LET_GO_S and not self._has_let_go:
+            self._has_let_go = True
+            return STOP + START
+        return b""
+
+    def _stop(self, t: float) -> bytes:
+        self.is_stopped, self._again_t = True, t + APART_S
+        return STOP
+
+
+def is_set(emergency: str) -> bool:
+    """Tell whether the emergency file is there; whatever hinders looking counts as set."""
+    try:
+        os.stat(emergency)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def open_port(url: str, baudrate: int) -> int:
+    """Open a device, or a TCP stream, for itself alone; return its descriptor, which does not block.
+
+    Raises:
+        OSError: If that is not possible.
+    """
+    if url.startswith("socket://"):
+        host, _, port = url.removeprefix("socket://").rpartition(":")
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        return connection.detach()
+    import fcntl
+    import termios
+    import tty
+
+    descriptor = os.open(url, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        tty.setraw(descriptor)
+        speed = getattr(termios, f"B{baudrate}", None)
+        if speed is None:
+            raise OSError(errno.EINVAL, f"no port has {baudrate} baud")
+        settings = termios.tcgetattr(descriptor)
+        settings[4] = settings[5] = speed
+        settings[2] |= termios.CLOCAL | termios.CREAD
+        termios.tcsetattr(descriptor, termios.TCSANOW, settings)
+    except termios.error as error:
+        os.close(descriptor)
+        raise OSError(*error.args) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> bool:
+    """Write all of it; return whether that was possible in time."""
+    end = time.monotonic() + patience_s
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            select.select([], [descriptor], [], 0.01)
+        except OSError:
+            return False
+    return True
+
+
+def pulse(descriptor: int) -> None:
+    """Pull RTS for a moment, where the port has one."""
+    import fcntl
+    import struct
+    import termios
+
+    bits = struct.pack("I", termios.TIOCM_RTS)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(descriptor, termios.TIOCMBIS, bits)
+        time.sleep(PULSE_S)
+        fcntl.ioctl(descriptor, termios.TIOCMBIC, bits)
+
+
+def last_words(port: int) -> None:
+    """Stop the robot and let go of it."""
+    put(port, STOP)
+    time.sleep(APART_S)
+    put(port, STOP + START)
+    time.sleep(APART_S)
+
+
+def guard(life: int, port: int, ended: int, emergency: str) -> None:
+    """Pass bytes on until the life ends, the port goes away, or a signal comes."""
+    watch = Watch()
+    looked_t = robot_t = woken_t = time.monotonic()
+    while True:
+        ready = select.select([life, port, ended], [], [], 0.01)[0]
+        t = time.monotonic()
+        if ended in ready:
+            return
+        if port in ready:
+            data = read(port)
+            if data is None:
+                return
+            robot_t = t
+            if not put(life, data, 0.0) and is_closed(life):
+                return
+        if life in ready:
+            data = read(life)
+            if data is None:
+                return
+            if data and not put(port, watch.take(data, t)):
+                return
+        if emergency and t - looked_t >= LOOK_S:
+            looked_t = t
+            put(port, watch.bar(is_set(emergency), t))
+        if (said := watch.due(t)) and not put(port, said):
+            return
+        if t - robot_t > WAKE_S and t - woken_t > WAKE_AGAIN_S:
+            woken_t = t
+            pulse(port)
+
+
+def read(descriptor: int) -> bytes | None:
+    """Return what has come: b"" where nothing has after all, None at the end of it."""
+    try:
+        return os.read(descriptor, CHUNK) or None
+    except BlockingIOError:
+        return b""
+    except OSError:
+        return None
+
+
+def is_closed(life: int) -> bool:
+    """Tell whether the life has gone: what it leaves unread does not stop its robot."""
+    poll = select.poll()
+    poll.register(life, select.POLLHUP)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+
+
+def take_precedence() -> None:
+    """Ask for real-time priority; without the right to it, for none."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+
+
+def main(words: list[str]) -> int:
+    """Run; say "ok" to the life once the port is open, or why it is not."""
+    url, baudrate, life, emergency = words[0], int(words[1]), int(words[2]), words[3] if len(words) > 3 else ""
+    ended, end = os.pipe()
+    os.set_blocking(end, False)
+    signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+    kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH, signal.SIGURG}
+    for signum in set(signal.Signals) - kept:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(signum, signal.SIG_IGN if signum == signal.SIGPIPE else lambda *_: None)
+    with contextlib.suppress(OSError):
+        os.setsid()
+    take_precedence()
+    os.set_blocking(life, False)
+    try:
+        port = open_port(url, baudrate)
+    except OSError as error:
+        put(life, f"{error.errno or errno.EIO} {error.strerror or error}\n".encode())
+        return 1
+    put(life, b"ok\n")
+    try:
+        guard(life, port, ended, emergency)
+    finally:
+        last_words(port)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""Pilot: what is said to the robot beside the wheels' commands, and whether it obeys; no port, no threads.
+
+    drive     it falls out of Safe in silence: said again (131) when the cause has been gone for 0.5 s, once a second at
+              most. While it is held up, or stands on its dock, nothing helps
+    charge    Passive (128), then its own way to the dock (143); neither 131 nor 132 while it stands there
+    leave     Safe; where the powered dock throws it out of that, Full for 2 s at most, in which it backs off by
+              itself and its wheel-drop and cliff bits end that at once; then Safe
+
+The same for a real robot, an emulated one and a simulated one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, Wheels, drive_direct
+from horde_env.robots.create2.stream import CreateState
+from horde_env.robots.create2.wire import FULL, OFF, SAFE, Sensors
+
+GONE_S, AGAIN_S = 0.5, 1.0
+TRIES_AT_DOCK = 2  # of Safe, before Full
+FULL_S, BACK_M = 2.0, 0.3
+BACKWARDS = Wheels(-199, -199)
+ECHO_FRAMES = 3  # after a command, the robot must have told that it took it
+
+
+class Pilot:
+    """Keeps a robot in the mode that is wanted.
+
+    Attributes:
+        is_charging: Whether it is at its dock, or on its way there.
+        override: What the wheels are told in place of any request; None where nothing is.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a life: drive."""
+        self.is_charging = False
+        self.override: Wheels | None = None
+        self._queued = b""
+        self._clear_since = self._asked_t = -math.inf
+        self._was_clear = False
+        self._tries = 0
+        self._full_t = -math.inf
+        self._was_safe = True
+
+    def charge(self, enabled: bool) -> None:
+        """Send it to its dock, once more if it is on its way already; or let it come away."""
+        self.is_charging = enabled
+        self.override = None
+        self._tries = 0
+        self._was_clear = False
+        self._asked_t = -math.inf
+        # Passive either way: it must not drive on to the dock while it is called back.
+        self._queued = bytes([Op.START, Op.DOCK]) if enabled else bytes([Op.START])
+
+    def attend(self, state: CreateState, t: float) -> bytes:
+        """Return what must be said now, by the newest state and the time in seconds; b"" where nothing must."""
+        said, self._queued = self._queued, b""
+        if said:
+            return said
+        if state.mode == OFF:
+            return bytes([Op.START]) + STREAM_ALL if self._may_ask(t) else b""
+        if self.is_charging:  # a new connection has ended its way there
+            is_docked = state.sensors.charging_sources & 2
+            words = [Op.START] if is_docked else [Op.START, Op.DOCK]
+            return bytes(words) if state.mode in (SAFE, FULL) and self._may_ask(t) else b""
+        if state.mode == FULL:
+            return self._come_off(state.sensors, t)
+        self.override = None
+        if state.mode == SAFE:
+            self._tries, self._was_clear = 0, False
+            return b""
+        return self._recover(state.sensors, t)
+
+    def judge(self, state: CreateState, asked: Wheels, n_since: int) -> tuple[bool, bool]:
+        """Return whether the robot does what was asked, and whether this frame does not follow from the last one.
+
+        Args:
+            state: The newest.
+            asked: The newest command.
+            n_since: Frames since it was sent.
+        """
+        is_safe = state.mode == SAFE
+        came_back, self._was_safe = is_safe and not self._was_safe, is_safe
+        echo = Wheels(state.sensors.requested_right, state.sensors.requested_left)
+        obeys = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
+        return obeys, came_back
+
+    def _may_ask(self, t: float) -> bool:
+        if abs(t - self._asked_t) < AGAIN_S:
+            return False
+        self._asked_t = t
+        return True
+
+    def _recover(self, sensors: Sensors, t: float) -> bytes:
+        if is_held_up(sensors):
+            self._was_clear = False
+            return b""
+        if not self._was_clear:
+            self._was_clear, self._clear_since = True, t
+        if t - self._clear_since < GONE_S or not self._may_ask(t):
+            return b""
+        is_docked = sensors.charging_sources & 2
+        self._tries += 1
+        if is_docked and self._tries > TRIES_AT_DOCK and not is_over_a_cliff(sensors):
+            self._full_t, self.override = t, BACKWARDS
+            return bytes([Op.FULL]) + drive_direct(BACKWARDS)
+        return bytes([Op.SAFE])
+
+    def _come_off(self, sensors: Sensors, t: float) -> bytes:
+        """Say what ends Full; nothing while it may go on."""
+        if is_held_up(sensors) or is_over_a_cliff(sensors):
+            self.override = None
+            return drive_direct(HALT) + bytes([Op.START])
+        if self.override is not None and t - self._full_t < FULL_S:
+            return b""
+        self.override, self._tries = None, 0
+        return drive_direct(HALT) + bytes([Op.SAFE])
+
+
+def is_held_up(sensors: Sensors) -> bool:
+    """Tell whether a wheel has dropped."""
+    return bool(sensors.bumps & 12)
+
+
+def is_over_a_cliff(sensors: Sensors) -> bool:
+    """Tell whether one of the four sees no floor."""
+    s = sensors
+    return bool(s.cliff_left or s.cliff_front_left or s.cliff_front_right or s.cliff_right)

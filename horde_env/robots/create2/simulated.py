@@ -1,0 +1,125 @@
+"""SimulatedCreate: the Create 2 in its room as a Backend. Time is virtual: as fast as it computes.
+
+Its program (`firmware`) is told what the real one would be told, by the same pilot; only the line between is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.backend import Backend, Floats, Frame
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
+from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
+from horde_env.robots.create2.firmware import Firmware
+from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.room import Room, load_room
+from horde_env.robots.create2.safety import CreateSupervisor
+from horde_env.robots.create2.stream import CreateState, FrameParser
+from horde_env.robots.create2.wire import SAFE, TICK_S
+
+SETTLING_TICKS = 4  # after switching on, before the first frame
+
+
+class SimulatedCreate(Backend):
+    """The Create 2 in its room.
+
+    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
+
+    Args:
+        spec: The robot; the Create 2 by default.
+        room: Where it lives; `assets/room.toml` by default.
+        battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
+
+    Raises:
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    drives = CREATE2_DRIVES
+
+    def __init__(self, spec: RobotSpec | None = None, *, room: Room | None = None, battery_scale: float = 1.0) -> None:
+        self.spec = create2() if spec is None else spec
+        self.room = load_room() if room is None else room
+        self.period_s = self.spec.period_s
+        self.machine = Machine(self.spec, self.room, battery_scale=battery_scale)
+        self.pilot = Pilot()
+        self._request = self.spec.group("last_request")
+        self._firmware: Firmware | None = None
+        self._state: CreateState | None = None
+
+    @property
+    def firmware(self) -> Firmware:
+        """The robot's program.
+
+        Raises:
+            BackendUnavailable: Before the first reset and after close.
+        """
+        if self._firmware is None:
+            raise BackendUnavailable("the simulated body is not open: call reset() first.")
+        return self._firmware
+
+    def reset(self, rng: Generator) -> Frame:
+        """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
+        self.machine.place_freely(rng)
+        firmware = self._firmware = Firmware(self.machine, rng)
+        self._parser, self._supervisor, self._objection = FrameParser(), CreateSupervisor(self.spec), ""
+        self.pilot.reset()
+        self._n_steps = 0
+        firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
+        states = [self._tick(firmware) for _ in range(SETTLING_TICKS)]
+        self._begin_tick = firmware.n_ticks
+        return self._frame(states[-1:], np.zeros(self.spec.axes.size), applied=True, gap=True)
+
+    def exchange(self, command: Floats) -> Frame:
+        """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end.
+
+        Raises:
+            ValueError: If `command` is not three finite numbers.
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        wheels, firmware = drive(command, self.spec), self.firmware
+        asked = HALT if self._objection else self.pilot.override or wheels
+        before = self._state
+        firmware.receive(drive_direct(asked))
+        assert before is not None
+        firmware.receive(self.pilot.attend(before, self._t))
+        self._n_steps += 1
+        # 6.4 ticks: the frame is the newest one at the end of its period.
+        due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
+        states = [self._tick(firmware) for _ in range(due - firmware.n_ticks)]
+        obeys, came_back = self.pilot.judge(states[-1], asked, len(states))
+        is_free = before.mode == SAFE and not self._objection
+        frame = self._frame(states, self.spec.shares(command), applied=obeys and is_free, gap=came_back)
+        self._objection = self._supervisor.judge(frame.values, states[-1].sensors.charging_state, frame.t)
+        return frame
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
+        self.pilot.charge(enabled)
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self._firmware = None
+
+    @property
+    def _t(self) -> float:
+        return self.firmware.n_ticks * TICK_S
+
+    def _tick(self, firmware: Firmware) -> CreateState:
+        firmware.advance()
+        state = self._state = self._parser.follow(firmware.sensors())
+        firmware.forget_way()
+        return state
+
+    def _frame(self, states: list[CreateState], share: Floats, *, applied: bool, gap: bool) -> Frame:
+        raw = states[-1].raw.copy()
+        raw[self.spec.is_any] = np.max([state.raw[self.spec.is_any] for state in states], axis=0)
+        values = self.spec.to_si(raw)
+        values[self._request] = share
+        x, y, heading = self.machine.pose
+        extras = {"x_m": x, "y_m": y, "heading_rad": heading}
+        # The frame's own time is that of the period: frames come up to a tick before its end.
+        return Frame(values=values, t=self._n_steps * self.period_s, applied=applied, gap=gap, extras=extras)

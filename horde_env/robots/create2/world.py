@@ -1,0 +1,181 @@
+"""The world of one tick, 1/64 s, in two kernels: how the body moves, and what its eyes meet. Planar; a round body.
+
+The wheels follow their targets at a limited acceleration and the body follows the wheels, until something is in the
+way: then it slides along it, its wheels slip, and their motors draw a current.
+
+Source: figures measured on two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2, light signals
+by distance; the rest is said where it stands.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env._jit import kernel
+from horde_env.robots.create2.wire import TICK_S
+
+Floats = NDArray[np.float64]
+
+RADIUS_M, BASE_M, COUNT_M = 0.174, 0.235, 0.000444565
+SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
+
+# The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A), for how long
+# each wheel has been held (s), direction of the last command of each (+-1).
+X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(13)
+N_STATE = 13
+
+# What `move` finds: bumps left and right (0 or 1), the way gone forward in the tick (m), touching the dock's face.
+BUMP_L, BUMP_R, AHEAD, AT_DOCK = range(4)
+N_FOUND = 4
+
+# Steady speed by encoders against the request, m/s: slow requests are not obeyed, fast ones nearly.
+ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
+REACHED = np.array([0.0, 0.048, 0.066, 0.097, 0.116, 0.141, 0.189, 0.475])
+
+BUMP_SIDE = math.radians(25.0)  # within this of forward both switches close
+IDLE_A, DRIVE_A_S_M, HOLD_A, SLIP_A, GRIP_A, STALL_S, SMOOTHED = 0.03, 0.45, 0.45, 0.25, 0.75, 1.5, 0.3
+
+# Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two central sensors.
+FAR_M = 0.8
+DISTANCES = np.array([0.0, 0.0125, 0.025, 0.035, 0.045, 0.07, 0.09, 0.11, 0.13, 0.15, 0.19, 0.35, FAR_M])
+SIGNALS = np.log1p(np.array([540.0, 1770.0, 1850.0, 1490.0, 1140.0, 560.0, 328.0, 200.0, 132.0, 92.0, 51.0, 10.0, 0.0]))
+LOBE_RAD = np.radians(np.array([-20.0, -10.0, 0.0, 10.0, 20.0]))
+LOBE = np.array([0.45, 0.85, 1.0, 0.85, 0.45]) / 3.6
+
+
+@kernel
+def between(x: float, xs: Floats, ys: Floats) -> float:
+    """Return the value at `x` of the line through (xs, ys), constant beyond its ends; xs increases."""
+    if x <= xs[0]:
+        return float(ys[0])
+    for i in range(1, xs.shape[0]):
+        if x <= xs[i]:
+            return float(ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1]))
+    return float(ys[-1])
+
+
+@kernel
+def nearest(x: float, y: float, row: Floats) -> tuple[float, float]:
+    """Return the point of a segment (x0, y0, x1, y1, ...) that is nearest to (x, y)."""
+    ax, ay = row[2] - row[0], row[3] - row[1]
+    share = ((x - row[0]) * ax + (y - row[1]) * ay) / (ax * ax + ay * ay)
+    share = min(max(share, 0.0), 1.0)
+    return row[0] + share * ax, row[1] + share * ay
+
+
+@kernel
+def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
+    """Return how far a ray (x, y) + t (dx, dy) goes until it meets a segment; inf where it does not."""
+    ax, ay = row[2] - row[0], row[3] - row[1]
+    cross = dx * ay - dy * ax
+    if abs(cross) < 1e-12:
+        return math.inf
+    ox, oy = row[0] - x, row[1] - y
+    t = (ox * ay - oy * ax) / cross
+    u = (ox * dy - oy * dx) / cross
+    return t if t >= 0.0 and 0.0 <= u <= 1.0 else math.inf
+
+
+@kernel
+def move(
+    state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, segments: Floats, found: Floats
+) -> None:
+    """Let one tick pass.
+
+    Args:
+        state: See above; changed in place.
+        left: What the left wheel is asked for, m/s.
+        right: The same of the right one.
+        noise: Two standard normals.
+        drag: Current that the floor costs each wheel, A.
+        stuck: 1 where something holds the left wheel, 2 the right one, 0 neither.
+        segments: What can be hit (`Room.segments`).
+        found: Receives what was met, shape (4,).
+    """
+    asked = (left, right)
+    for i in range(2):
+        goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (1.0 + 0.02 * noise[i])
+        state[LEFT + i] += min(max(goal - state[LEFT + i], -SLEW_M_S), SLEW_M_S)
+        if stuck == 1 + i:
+            state[LEFT + i] = 0.0
+        if asked[i] != 0.0:
+            state[SIGN_L + i] = math.copysign(1.0, asked[i])
+    v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
+    middle = state[HEADING] + 0.5 * yaw_rate * TICK_S
+    before_x, before_y = state[X], state[Y]
+    state[X] += v * TICK_S * math.cos(middle)
+    state[Y] += v * TICK_S * math.sin(middle)
+    # In a spin the encoders say some 1.7 % more than a compass.
+    state[HEADING] += yaw_rate * TICK_S / 1.017
+    found[BUMP_L] = found[BUMP_R] = found[AT_DOCK] = 0.0
+    _push_out(state, segments, found)
+    gone = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
+    found[AHEAD] = gone
+    wanted = abs(v) * TICK_S
+    held = min(max(1.0 - abs(gone) / wanted, 0.0), 1.0) if wanted > 1e-4 else 0.0
+    for i in range(2):
+        held_i = 1.0 if stuck == 1 + i and asked[i] != 0.0 else held
+        state[HELD_L + i] = state[HELD_L + i] + TICK_S if held_i > 0.5 else 0.0
+        speed = state[LEFT + i]
+        amps = (IDLE_A + drag + DRIVE_A_S_M * abs(speed)) if asked[i] != 0.0 or abs(speed) > 0.005 else 0.0
+        most = GRIP_A if drag > 0.0 or stuck == 1 + i else SLIP_A  # on a hard floor wheels slip before they stall
+        amps += held_i * (HOLD_A + most * min(state[HELD_L + i] / STALL_S, 1.0))
+        state[AMP_L + i] += SMOOTHED * (amps - state[AMP_L + i])
+        # One channel: the encoder cannot tell forward from backward, and takes the command's word for it.
+        state[COUNT_L + i] += state[SIGN_L + i] * abs(speed) * TICK_S / COUNT_M
+
+
+@kernel
+def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
+    """Keep the round body out of all that stands there; note where on the bumper it is touched."""
+    for _ in range(3):
+        for k in range(segments.shape[0]):
+            px, py = nearest(state[X], state[Y], segments[k])
+            dx, dy = state[X] - px, state[Y] - py
+            distance = math.hypot(dx, dy)
+            if distance >= RADIUS_M or distance == 0.0:
+                continue
+            state[X] = px + dx / distance * RADIUS_M
+            state[Y] = py + dy / distance * RADIUS_M
+            angle = math.atan2(-dy, -dx) - state[HEADING]
+            angle = math.atan2(math.sin(angle), math.cos(angle))
+            if segments[k, 5] > 0.0:
+                found[AT_DOCK] = 1.0
+            elif abs(angle) < 0.5 * math.pi:
+                found[BUMP_L] = max(found[BUMP_L], 1.0 if angle > -BUMP_SIDE else 0.0)
+                found[BUMP_R] = max(found[BUMP_R], 1.0 if angle < BUMP_SIDE else 0.0)
+
+
+@kernel
+def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, out: Floats) -> None:
+    """Write the light bumpers' signals, without offset and noise, into `out`; `angles` (n,) in the body frame."""
+    for i in range(angles.shape[0]):
+        at = heading + angles[i]
+        from_x, from_y = x + RADIUS_M * math.cos(at), y + RADIUS_M * math.sin(at)
+        total = 0.0
+        for k in range(LOBE.shape[0]):
+            dx, dy = math.cos(at + LOBE_RAD[k]), math.sin(at + LOBE_RAD[k])
+            reach, met = FAR_M, -1
+            for j in range(segments.shape[0]):
+                t = hit(from_x, from_y, dx, dy, segments[j])
+                if t < reach:
+                    reach, met = t, j
+            if met >= 0:
+                ax, ay = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
+                facing = abs(dx * ay - dy * ax) / math.hypot(ax, ay)
+                signal = math.exp(between(reach, DISTANCES, SIGNALS)) - 1.0
+                total += LOBE[k] * signal * segments[met, 4] * (0.3 + 0.7 * facing)
+        out[i] = total
+
+
+@kernel
+def is_hidden(x: float, y: float, to_x: float, to_y: float, segments: Floats) -> bool:
+    """Tell whether anything but the dock stands between two points."""
+    dx, dy = to_x - x, to_y - y
+    for j in range(segments.shape[0] - 3):  # noqa: SIM110  the last three are the dock; a kernel has no any()
+        if hit(x, y, dx, dy, segments[j]) < 1.0:
+            return True
+    return False

@@ -1,0 +1,89 @@
+"""Bodies that are made in a process of their own, by `gymnasium.make("tests.agent.process_bodies:...")`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from tests.agent.doubles import ToyBody
+
+
+class RobotError(Exception):
+    """Root of a robot's errors."""
+
+
+class RobotLost(RobotError, RuntimeError):
+    """Its __init__ takes what no message could tell."""
+
+    def __init__(self, port: str, silent_s: float) -> None:
+        super().__init__(f"no frame from {port} for {silent_s:.1f} s")
+
+
+class Odd(gymnasium.Env[np.ndarray, int]):
+    """Does what the action says: tells an odd info, fails, dies, or only counts."""
+
+    def __init__(self, broken: bool = False, dies: bool = False) -> None:
+        if broken:
+            raise FileNotFoundError("there is no such robot")
+        if dies:
+            os._exit(3)
+        self.observation_space = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
+        self.action_space = spaces.Discrete(9)
+        self.n = 0
+        self._ended = threading.Event()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Wait for an order where the options say so."""
+        super().reset(seed=seed)
+        self.n = 0
+        if options == {"wait": True}:
+            return self._observation(), {"ended": self._ended.wait(20.0)}
+        return self._observation(), {"seed": seed, "options": options}
+
+    def end_manoeuvre(self) -> None:
+        """End the wait."""
+        self._ended.set()
+
+    def _observation(self) -> np.ndarray:
+        return np.full((2, 3), self.n / 1000, np.float32)
+
+    def step(self, action: Any) -> Any:
+        """Do what the action says."""
+        self.n += 1
+        infos: dict[Any, dict[str, Any]] = {
+            0: {"t": 0.1 * self.n, "n": self.n, "odd": bool(self.n % 2)},
+            1: {"t": float("nan"), "n": -(2**62), "more": 1.0},
+            2: {"huge": 2**70},
+            3: {"word": "charging", "array": np.arange(3)},
+            7: {},
+        }
+        match action:
+            case 4:
+                raise RobotLost("/dev/robot", 0.5)
+            case 5:
+                raise gymnasium.error.ResetNeeded("call reset() first")
+            case 6:
+                os._exit(3)
+            case 8:
+                return self._observation().astype(np.float64), np.float64(2.5), False, False, {}
+        if not isinstance(action, int):
+            raise ValueError(f"action must be whole, not {action!r}")
+        return self._observation(), -0.5 * self.n, self.n % 5 == 0, self.n % 3 == 0, infos[action]
+
+
+class DiesInReset(ToyBody):
+    """Never sees the world."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Die."""
+        os._exit(3)
+
+
+gymnasium.register(id="DiesInReset-v0", entry_point=DiesInReset, disable_env_checker=True, order_enforce=False)
+gymnasium.register(id="Odd-v0", entry_point=Odd, disable_env_checker=True, order_enforce=False)
+gymnasium.register(id="Toy-v0", entry_point=ToyBody, disable_env_checker=True, order_enforce=False)

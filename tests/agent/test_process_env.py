@@ -1,0 +1,368 @@
+"""An environment in a process of its own: the same numbers, the same errors, and no process left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life import bodies
+from horde_agent.life import process_env as apart
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, Moment
+from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
+from horde_agent.policies import StickyRandom
+from horde_agent.questions import excursions
+from horde_agent.record import Recorder
+from horde_agent.runs.config import LearnConfig
+from tests.agent.doubles import N_ACTIONS, SpyHorde, toy_questions
+
+ODD, TOY = "tests.agent.process_bodies:Odd-v0", "tests.agent.process_bodies:Toy-v0"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ProcessEnv]:
+    env = ProcessEnv(ODD)
+    yield env
+    env.close()
+
+
+@pytest.fixture
+def odd(shared: ProcessEnv) -> ProcessEnv:
+    shared.reset()
+    return shared
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ends(pid: int, within_s: float = 30.0) -> bool:
+    end = time.monotonic() + within_s
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+# ---- the same numbers ------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_those_of_the_same_environment_here(odd: ProcessEnv) -> None:
+    """Through infos that change their keys and types, numbers too large for a word, texts, and other observations."""
+    here = gymnasium.make(ODD)
+    here.reset()
+    for action in [0, 0, 0, 1, 1, 0, 2, 2, 0, 3, 3, 7, 7, 8, 8, 0, 0]:
+        observation, *mine = odd.step(action)
+        expected, *others = here.step(action)
+        assert (observation.dtype, observation.shape) == (expected.dtype, expected.shape)
+        assert observation.tobytes() == expected.tobytes()
+        assert list(map(type, mine)) == list(map(type, others))
+        assert repr(mine) == repr(others)
+
+
+def test_an_observation_is_the_callers_to_keep(odd: ProcessEnv) -> None:
+    first = [odd.step(0)[0] for _ in range(3)][-1]
+    odd.step(0)
+    assert first[0, 0] == np.float32(0.003)
+
+
+def test_a_reset_hands_on_seed_and_options(odd: ProcessEnv) -> None:
+    _, info = odd.reset(seed=7, options={"manoeuvre": "centre"})
+    assert info == {"seed": 7, "options": {"manoeuvre": "centre"}}
+
+
+def test_spaces_and_metadata_are_the_environments(odd: ProcessEnv) -> None:
+    assert odd.observation_space == gymnasium.spaces.Box(-1.0, 1.0, (2, 3), np.float32)
+    assert odd.action_space == gymnasium.spaces.Discrete(9)
+    assert odd.unwrapped is odd
+    assert not hasattr(odd, "manoeuvre_frames")
+    toy = ProcessEnv(TOY)
+    assert [channel["name"] for channel in toy.metadata["channels"]] == ["age", "saw", "last"]
+    assert toy.manoeuvre_frames == []
+    toy.reset()
+    toy.reset(options={"manoeuvre": "centre"})
+    assert [round(frame.t, 9) for frame in toy.manoeuvre_frames] == [0.1, 0.2, 0.3, 0.4]
+    assert toy.manoeuvre_frames[0].extras["x_m"] == 0.5
+    assert len(toy.manoeuvre_observations) == 4
+    toy.close()
+
+
+def test_an_order_reaches_a_manoeuvre_that_is_under_way(odd: ProcessEnv) -> None:
+    """The order is in the pipe before the reset begins to wait for it; without it the wait would be told as False."""
+    odd.end_manoeuvre()
+    assert odd.reset(options={"wait": True})[1] == {"ended": True}
+
+
+def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: ProcessEnv) -> None:
+    """As after Ctrl-C between `send` and `receive`, with an answer in the block and one over the line."""
+    for action in (0, 3):
+        odd.send(action)
+        _, info = odd.reset(seed=5)
+        assert info["seed"] == 5
+
+
+# ---- the same errors -------------------------------------------------------------------------------------------------
+
+
+def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: ProcessEnv) -> None:
+    with pytest.raises(RuntimeError, match=r"^no frame from /dev/robot for 0\.5 s") as caught:
+        odd.step(4)
+    names = [kind.__name__ for kind in type(caught.value).__mro__]
+    assert names[:3] == ["RobotLost", "RobotError", "RuntimeError"]
+    assert "in step" in caught.value.__notes__[0]
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        odd.step(5)
+    with pytest.raises(ValueError, match="action must be whole, not 'left'"):
+        odd.step("left")
+    assert odd.step(0)[4]["n"] == 4  # and it goes on
+
+
+def test_an_environment_that_cannot_be_made_says_why_here(shared: ProcessEnv) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no such robot"):
+        ProcessEnv(ODD, broken=True)
+    with pytest.raises(gymnasium.error.NameNotFound):
+        ProcessEnv("Nothing-v0")
+
+
+def test_an_environment_whose_process_dies_is_told_from_one_that_fails() -> None:
+    env = ProcessEnv(ODD)
+    env.reset()
+    with pytest.raises(EnvironmentGone, match=r"exit code 3\)") as caught:
+        env.step(6)
+    assert caught.value.exit_code == 3
+    env.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        env.step(0)
+
+
+# ---- no process left behind ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [ProcessEnv.close, None])
+def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None] | None) -> None:
+    """Closed twice, or forgotten without a word."""
+    env: ProcessEnv | None = ProcessEnv(ODD)
+    assert env is not None
+    pid = env._process.pid
+    assert is_alive(pid)
+    if end is not None:
+        end(env)
+        end(env)
+    del env
+    gc.collect()
+    assert ends(pid)
+
+
+SCRIPT = """
+import os, signal, sys, time
+from horde_agent.life.process_env import ProcessEnv
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script it is ignored
+    env = ProcessEnv("tests.agent.process_bodies:Odd-v0")
+    env.reset()
+    try:
+        print(env._process.pid, flush=True)
+        while True:  # a read that began just after the signal would never hear of it
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        print(env.step(0)[4]["n"], flush=True)
+        env.close()
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """An agent in a session of its own, as in a terminal; its environment's process is told on its first line."""
+    script = tmp_path / "agent.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=-1, stdout=-1, text=True, env=environment, start_new_session=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_the_process_ends_when_the_agent_is_killed(agent: subprocess.Popen[str]) -> None:
+    assert agent.stdout is not None
+    pid = int(agent.stdout.readline())
+    agent.kill()
+    assert ends(pid)
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[str]) -> None:
+    """SIGINT goes to the whole foreground group; the environment answers a step after it."""
+    assert agent.stdout is not None
+    pid = int(agent.stdout.readline())
+    os.killpg(agent.pid, signal.SIGINT)
+    assert agent.stdout.readline() == "1\n"
+    assert agent.wait(30) == 0
+    assert ends(pid)
+
+
+# ---- where it is started ------------------------------------------------------------------------------------------
+
+
+STEP = """
+import sys
+from horde_agent.life.process_env import ProcessEnv
+if __name__ == "__main__":
+    env = ProcessEnv("tests.agent.process_bodies:Odd-v0")
+    env.reset()
+    print(env.step(0)[4]["n"])
+    env.close()
+"""
+
+
+def step_from(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Take a step with the agent's script elsewhere, and `folder` the current one."""
+    script = folder.parent / "script"
+    script.mkdir()
+    (script / "agent.py").write_text(STEP)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script / "agent.py")]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
+    """Somebody's random.py, or a checkout of another gymnasium."""
+    here = tmp_path / "here"
+    (here / "gymnasium").mkdir(parents=True)
+    for trap in ("random.py", "gymnasium/__init__.py", "numpy.py"):
+        (here / trap).write_text("raise SystemExit('foreign code runs')")
+    done = step_from(here)
+    assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
+def test_it_is_started_where_standard_files_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """`horde learn <&-`: the block of memory took the number of standard input, which the process then overwrote."""
+    here = tmp_path / "here"
+    here.mkdir()
+    done = step_from(here, preexec_fn=lambda: [os.close(number) for number in closed])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("1\n" if 1 not in closed else "")
+
+
+@pytest.mark.parametrize("when", ["make", "reset"])
+def test_a_process_that_dies_before_the_first_observation_is_told_in_one_sentence(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed for lack of memory, say. Nothing was lived, so nothing is left."""
+    monkeypatch.chdir(tmp_path)
+    name = "tests.agent.process_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
+    settings = {"dies": True} if when == "make" else {}
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ProcessEnv(name, **settings))
+    assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
+    err = capsys.readouterr().err
+    assert f"the process of the environment {name} ended by itself (exit code 3)" in err
+    assert len([line for line in err.splitlines() if line.startswith("horde: ")]) == 1
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- the same life ---------------------------------------------------------------------------------------------------
+
+
+def toy_life(env: gymnasium.Env[Any, Any], horde: SpyHorde, steps: int) -> bytes:
+    recorder = Recorder(3)
+    config = ExcursionConfig(probability=0.1, horizon=5)
+    rng = np.random.default_rng(0)
+    with Life(env, horde, StickyRandom(N_ACTIONS), rng, excursions=config, recorder=recorder) as life:  # type: ignore[arg-type]
+        life.run(steps)
+    return recorder.stream().rows.tobytes()
+
+
+def test_a_life_apart_is_the_life_here() -> None:
+    """The record, and every call of the Horde, with excursions and drives."""
+    env, one, other = ProcessEnv(TOY), SpyHorde(toy_questions()), SpyHorde(toy_questions())
+    rows = toy_life(env, one, 300)
+    env.close()
+    assert rows == toy_life(gymnasium.make(TOY), other, 300)
+    assert one.calls == other.calls
+    assert len([call for call in one.calls if call[0] == "begin"]) > 5
+
+
+def test_learning_happens_while_the_body_moves() -> None:
+    """Every update comes between `send` and `receive`, but those before a drive, which needs no answer first."""
+    env = ProcessEnv(TOY)
+    asked: list[bool] = []
+    horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._is_asked))
+    life = Life(env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0))  # type: ignore[arg-type]
+    life.run(50)
+    assert asked == [True] * 49 + [False]  # the last one is seen when the run is over
+    life.close()
+    env.close()
+
+
+def test_a_life_whose_body_dies_records_each_observation_once() -> None:
+    """Killed after the row of step 5: a further row for that observation would teach that the robot had not moved.
+
+    The observation of step 6 may have been on its way by then.
+    """
+    env, recorder = ProcessEnv(TOY), Recorder(3)
+
+    def kill(moment: Moment) -> None:
+        if moment.row.step == 5:
+            os.kill(env._process.pid, signal.SIGKILL)
+            assert ends(env._process.pid)
+
+    horde: Any = SpyHorde(toy_questions())
+    rng, never = np.random.default_rng(0), ExcursionConfig(0.0)
+    with (
+        pytest.raises(EnvironmentGone, match="exit code -9"),
+        Life(env, horde, StickyRandom(N_ACTIONS), rng, excursions=never, recorder=recorder, observers=[kill]) as life,
+    ):
+        life.run(50)
+    env.close()
+    assert recorder.stream().rows["step"].tolist() in ([*range(6)], [*range(7)])
+
+
+@pytest.mark.sim
+def test_the_simulators_life_apart_is_the_life_here_bit_for_bit() -> None:
+    def live(env: gymnasium.Env[Any, Any]) -> tuple[bytes, str]:
+        face, recorder = Interface.of(env), Recorder(57)
+        horde = Horde(excursions(face, (0.0, 0.8)), n_features=face.coder.n_features, n_active=face.coder.n_active)
+        config = ExcursionConfig(probability=0.05, horizon=10)
+        rng, behaviour = np.random.default_rng(3), StickyRandom(5)
+        with Life(env, horde, behaviour, rng, interface=face, excursions=config, recorder=recorder) as life:
+            life.run(600)
+        env.close()
+        return recorder.stream().rows.tobytes(), horde.weights_sha256()
+
+    name = "horde_env:CritterbotPen-v0"
+    assert live(ProcessEnv(name)) == live(gymnasium.make(name))
+
+
+@pytest.mark.parametrize(
+    ("cores", "realtime", "is_apart"), [({0, 1}, False, True), ({0}, False, False), ({0, 1}, True, False)]
+)
+def test_the_simulator_lives_apart_where_that_gains_something(
+    monkeypatch: pytest.MonkeyPatch, cores: set[int], realtime: bool, is_apart: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
+    monkeypatch.setattr(bodies, "ProcessEnv", lambda name, **_: ("apart", name))
+    monkeypatch.setattr(gymnasium, "make", lambda name, **_: ("here", name))
+    made = cli._make_env(LearnConfig(realtime=realtime))
+    assert made == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")
+    assert apart.is_worthwhile() == (len(cores) > 1)

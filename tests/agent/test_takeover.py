@@ -1,0 +1,167 @@
+"""A life that goes on with the plain engine, where a trace reaches back further than the fast one keeps."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.learning import PlainEngine, SpanEngine
+from horde_agent.learning.span import LARGEST_TAIL
+from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
+
+N, N_ACTIVE, N_ACTIONS = 30, 4, 3
+MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
+
+
+def always(observation: np.ndarray, tiles: np.ndarray) -> float:
+    """Return a continuation of which nobody can know that it is constant."""
+    return 1.0
+
+
+def wild(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return 1e200 if observation[3] == 300 else 0.5
+
+
+def questions(gamma: Any = always, lam: Any = 1.0) -> list[GVF]:
+    """Return one whose trace never fades, and others: off-policy, set aside in mid-life, with an outcome."""
+    off, on = ConstantAction(1, N_ACTIONS), Behaviour()
+    return [
+        GVF("long", on, Channel(0), gamma, 0.0, lam),
+        GVF("off", off, Channel(1), 0.9),
+        GVF("aside", Uniform(N_ACTIONS), wild, 0.8),
+        *(GVF(f"{i}", Uniform(N_ACTIONS), Channel(i % 3), 0.8, float(i)) for i in range(20)),
+        GVF("long too", on, Channel(2), gamma, 0.0, lam),
+    ]
+
+
+class Lives:
+    """The same life of several Hordes."""
+
+    def __init__(self, *hordes: Horde) -> None:
+        self.hordes, self.rng, self.t = hordes, np.random.default_rng(1), 0
+        self.behaviour, self.tiles = StickyRandom(N_ACTIONS), np.arange(N_ACTIVE)
+        self.begin()
+
+    def state(self) -> tuple[np.ndarray, np.ndarray]:
+        stays = self.rng.permutation(self.tiles)[:3]
+        self.tiles = np.r_[stays, self.rng.choice(np.setdiff1d(np.arange(N), stays), N_ACTIVE - 3)]
+        return np.append(self.rng.random(3), self.t), self.tiles
+
+    def begin(self) -> None:
+        state = self.state()
+        for horde in self.hordes:
+            horde.begin(*state)
+
+    def go_on(self, n_steps: int) -> None:
+        for _ in range(n_steps):
+            self.t += 1
+            (action, b), state = self.behaviour.draw(self.rng), self.state()
+            for horde in self.hordes:
+                horde.learn(action, b, *state)
+
+
+def make(asked: list[GVF], mode: Any = "eager", **config: Any) -> Horde:
+    settings = {"dtype": "float64", "step_size": 1e-3, "secondary_ratio": 0.1, "mspbe_tau": 100.0, **config}
+    return Horde(asked, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(**settings), mode=mode)
+
+
+def assert_same(one: Horde, other: Horde) -> None:
+    """Compare all that can be asked but the largest trace, which the fast engine knows a bound of."""
+    pairs = [(h.weights()[0], h.weights()[1], h.predictions, h.td_error, h.mspbe_scalar) for h in (one, other)]
+    if one.config.vector_mspbe:
+        pairs = [(*numbers, h.mspbe_trace(), h.mspbe_vector()) for numbers, h in zip(pairs, (one, other), strict=True)]
+    for got, want in zip(*pairs, strict=True):
+        assert np.isfinite(want).all()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * (1e-6 + np.abs(want).max()))
+    assert one.diverged == other.diverged
+    np.testing.assert_array_equal(one.n_skipped, other.n_skipped)
+    assert (one.max_traces >= other.max_traces * (1 - 1e-12)).all()
+
+
+@MODES
+@pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
+@pytest.mark.parametrize("vector_mspbe", [True, False])
+def test_a_life_goes_on_with_the_plain_engine_as_if_it_had_always_learned(
+    mode: Any, trace_rule: Any, vector_mspbe: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the midst of traces of a thousand steps, somebody set aside before; then a gap, and others come and go."""
+    rules = {"trace_rule": trace_rule, "vector_mspbe": vector_mspbe}
+    horde, plain = make(questions(), mode, **rules), make(questions(), engine="plain", **rules)
+    assert isinstance(horde._engine, SpanEngine)
+    lives = Lives(horde, plain)
+    with caplog.at_level(logging.WARNING):
+        lives.go_on(LARGEST_TAIL - 50)
+        assert_same(horde, plain)
+        assert isinstance(horde._engine, SpanEngine)
+        assert caplog.text == ""
+        lives.go_on(250)
+    assert isinstance(horde._engine, PlainEngine)
+    assert "a trace reaches back more than 1,000 steps, and the fast engine keeps 1000: the plain engine" in caplog.text
+    assert len(caplog.records) == 1
+    assert horde.n_waiting == 0
+    assert horde.diverged == ["aside"]
+    assert_same(horde, plain)
+    lives.go_on(1)
+    assert_same(horde, plain)
+    lives.begin()
+    lives.go_on(20)
+    for each in (horde, plain):
+        each.remove(["3", "long"])
+        each.add([GVF("new", Behaviour(), Channel(1), 0.5)])
+    lives.go_on(40)
+    assert_same(horde, plain)
+    assert len(caplog.records) == 1
+
+
+@MODES
+def test_a_copy_of_a_life_that_went_over_goes_on_too(mode: Any) -> None:
+    horde = make(questions(), mode)
+    lives = Lives(horde)
+    lives.go_on(LARGEST_TAIL + 200)
+    twin = copy.deepcopy(horde)
+    lives.hordes = (horde, twin)
+    lives.go_on(30)
+    assert isinstance(twin._engine, PlainEngine)
+    assert horde.weights_sha256() == twin.weights_sha256()
+
+
+@MODES
+def test_what_is_asked_may_bring_the_change_about(mode: Any) -> None:
+    """Where weights are asked for, or somebody comes, all that is pending is written: that may find the trace."""
+    for ask in (
+        lambda h: h.weights(),
+        lambda h: h.reset_weights(),
+        lambda h: h.add([GVF("x", Behaviour(), Channel(0), 0.5)]),
+    ):
+        horde, plain = make(questions(), mode), make(questions(), engine="plain")
+        lives = Lives(horde, plain)
+        lives.go_on(LARGEST_TAIL + 3)
+        for each in (horde, plain):
+            ask(each)
+        lives.go_on(130)
+        assert isinstance(horde._engine, PlainEngine)
+        assert_same(horde, plain)
+
+
+@MODES
+def test_where_it_is_known_beforehand_the_plain_engine_learns_from_the_start(
+    mode: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible beside 1."""
+    with caplog.at_level(logging.WARNING):
+        horde = make(questions(0.99, 1.0), mode, dtype="float32")
+    assert isinstance(horde._engine, PlainEngine)
+    assert "traces with gamma lambda = 0.99 reach back 2,292 steps, and the fast engine keeps 1000" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        asked_for = make(questions(0.99, 1.0), mode, engine="plain")
+        short = make(questions(0.95, 1.0), mode)
+    assert caplog.text == ""
+    assert isinstance(asked_for._engine, PlainEngine)
+    assert isinstance(short._engine, SpanEngine)

@@ -1,0 +1,293 @@
+"""The Create 2 as a body: one contract for the simulated and the emulated one, and what its modes mean for a life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_env.backend import Backend
+from horde_env.env import PenEnv
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.emulated import EmulatedCreate
+from horde_env.robots.create2.simulated import SimulatedCreate
+from horde_env.robots.create2.wire import SAFE
+from horde_env.testing import BackendContract, PacedBody
+
+SPEC = create2()
+FORWARD = np.array([0.199, 0.0, 0.0])
+STAY = {"manoeuvre": "stay"}
+
+
+class TestSimulatedCreate(BackendContract):
+    """In its room."""
+
+    def make_backend(self) -> Backend:
+        return SimulatedCreate()
+
+    def make_spec(self) -> RobotSpec:
+        return SPEC
+
+
+@pytest.mark.hardware
+class TestEmulatedCreate(BackendContract):
+    """Over its bytes, on a pseudo terminal, in lockstep."""
+
+    def make_backend(self) -> Backend:
+        body = EmulatedCreate()
+        return PacedBody(body, body.clock)
+
+    def make_spec(self) -> RobotSpec:
+        return SPEC
+
+
+@pytest.fixture
+def emulated() -> Iterator[tuple[PenEnv, EmulatedCreate]]:
+    body = EmulatedCreate()
+    env = PenEnv(body, body.clock, spec=SPEC)
+    env.reset(seed=3, options=STAY)
+    body.emulator.robot.machine.place(0.0, -0.3, 1.57, np.random.default_rng(0))
+    env.step(4)
+    yield env, body
+    env.close()
+
+
+def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
+    """750 questions can be asked of it: 50 sensors are marked."""
+    env = gymnasium.make("horde_env:CreatePen-v0")
+    assert sum(channel["sensor"] for channel in env.metadata["channels"]) == 50
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    env.close()
+    assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
+
+
+def test_a_robot_without_an_outline_refuses_to_be_drawn() -> None:
+    with pytest.raises(ValueError, match="the create2 cannot be drawn"):
+        PenEnv(SimulatedCreate(), spec=SPEC, render_mode="rgb_array")
+
+
+def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
+    """The Critterbot does, 0.5 s after its last command; this one drives on."""
+    from horde_env.errors import BackendLost
+    from horde_env.robots.create2.body import CreateBody
+
+    lost = str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7, stops=CreateBody.dialect.stops))
+    assert "no timeout of its own" in lost
+    assert "stops by itself" not in lost
+    assert "stops by itself 0.5 s" in str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7))
+
+
+def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
+    env = PenEnv(SimulatedCreate(), spec=SPEC, action_type="velocity")
+    assert env.action_space.shape == (2,)
+    env.reset(seed=0, options=STAY)
+    env.step(np.array([0.5, -0.5], np.float32))
+    assert env.frame is not None
+    assert env.frame.values[SPEC.group("last_request")] == pytest.approx([0.5, -0.5])
+    with pytest.raises(ValueError, match="two shares"):
+        env.step(np.zeros(3, np.float32))
+    env.close()
+
+
+@pytest.mark.hardware
+def test_a_lifted_robot_is_not_applied_within_two_frames_and_comes_back_as_a_gap(
+    emulated: tuple[PenEnv, EmulatedCreate],
+) -> None:
+    """Nothing of the stay, and nothing across it, is learned from; it is back half a second after the floor."""
+    env, body = emulated
+    machine = body.emulator.robot.machine
+    for _ in range(5):
+        assert env.step(2)[4]["applied"] == 1
+    machine.lifted_s = 1.0
+    told = [env.step(2)[4] for _ in range(30)]
+    applied = [info["applied"] for info in told]
+    assert applied[0] == 0
+    back = applied.index(1)
+    assert 15 <= back <= 21
+    assert told[back - 1]["gap"] == 1  # seen in Safe again; what it does from here on was asked
+    assert all(applied[back:])
+    assert sum(info["gap"] for info in told) == 1
+
+
+@pytest.mark.hardware
+def test_speeds_that_are_not_echoed_are_not_applied(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+    """A robot that takes no drive command and stays in Safe: 41 and 42 keep their last values."""
+    env, body = emulated
+    firmware = body.emulator.robot.firmware
+    env.step(0)
+    firmware._drive = lambda *_: None
+    assert [env.step(a)[4]["applied"] for a in (0, 2, 3, 0)] == [1, 0, 0, 1]
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("state", ["off", "passive", "safe", "full", "driving", "half a command", "one too high"])
+def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
+    """It stands, in Safe, when the first frame comes."""
+    body = EmulatedCreate()
+    switch_on = body.switch_on
+    words = {
+        "off": "", "passive": "80", "safe": "80 83", "full": "80 84", "driving": "80 84 91 00 c7 00 c7",
+        "half a command": "80 83 8c 00 10 20", "one too high": "80 83",
+    }  # fmt: skip
+
+    def left(seed: int):
+        emulator = switch_on(seed)
+        emulator.robot.firmware.mode_offset = int(state == "one too high")
+        emulator.robot.receive(bytes.fromhex(words[state]))
+        return emulator
+
+    body.switch_on = left  # type: ignore[method-assign]
+    env = PenEnv(body, body.clock, spec=SPEC)
+    try:
+        _, info = env.reset(seed=0, options=STAY)
+        assert info["applied"] == 1
+        assert not body.emulator.robot.firmware.is_driven
+        assert env.step(0)[4]["applied"] == 1
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=pytest.mark.hardware)])
+def test_it_docks_charges_and_leaves_by_itself(kind: type[SimulatedCreate] | type[EmulatedCreate]) -> None:
+    """A battery of 1 % is charged within two minutes; then the robot stands on the floor, in Safe, off its dock."""
+    body = kind(battery_scale=0.01)
+    env = PenEnv(body, getattr(body, "clock", None), spec=SPEC)
+    try:
+        env.reset(seed=1, options=STAY)
+        for _ in range(200):
+            env.step(2)
+        _, info = env.reset(options={"manoeuvre": "dock", "charge_s": 200.0})
+        assert (info["docked"], info["applied"], info["gap"]) == (1, 1, 1)
+        assert env.frame is not None
+        assert env.frame.values[SPEC.index("docked")] == 0.0
+        assert max(frame.values[SPEC.index("charging")] for frame in env.manoeuvre_frames) == 1.0
+        assert env.step(0)[4]["applied"] == 1
+    finally:
+        env.close()
+
+
+def test_every_channel_is_alive() -> None:
+    """An hour's wandering with a stay at the dock, people about, and the mat, the sill and the rug within reach."""
+    body = SimulatedCreate(battery_scale=0.2)
+    env = PenEnv(body, spec=SPEC)
+    rng, lowest, highest = np.random.default_rng(0), np.full(55, np.inf), np.full(55, -np.inf)
+
+    def see(values: np.ndarray) -> None:
+        np.minimum(lowest, values, out=lowest)
+        np.maximum(highest, values, out=highest)
+
+    env.reset(seed=0, options=STAY)
+    places = [(-1.1, 0.68, 3.1), (-1.3, -0.9, 0.9), (1.1, -0.2, 0.0), (0.0, 0.0, 0.0), (0.0, -0.9, -1.5)]
+    for k in range(25):
+        x, y, heading = places[k % len(places)]
+        body.machine.place(x, y, heading + float(rng.normal(0.0, 0.2)), rng)
+        env.step(4)
+        for _ in range(60):
+            see(body.exchange(SPEC.requests[0]).values)
+        for _ in range(240):
+            see(body.exchange(SPEC.requests[int(rng.choice(5, p=[0.5, 0.1, 0.15, 0.15, 0.1]))]).values)
+    env.reset(options={"manoeuvre": "dock", "charge_s": 5.0})
+    for frame in env.manoeuvre_frames:
+        see(frame.values)
+    body.machine.lifted_s = 0.5
+    body.machine.press(1)
+    for _ in range(10):
+        see(body.exchange(SPEC.requests[0]).values)
+    dead = [c.name for c, low, high in zip(SPEC.channels, lowest, highest, strict=True) if low == high]
+    assert dead == []
+    env.close()
+
+
+def test_readings_at_rest_are_create2s_typical_values() -> None:
+    """OI users' figures: 14.8 V or more, -190..-250 mA, floor 2870..2915, wheels within 10 mA, brushes at 0."""
+    body = SimulatedCreate()
+    body.reset(np.random.default_rng(0))
+    body.machine.place(0.0, 0.4, 0.0, np.random.default_rng(0))
+    values = np.array([body.exchange(np.zeros(3)).values for _ in range(100)])
+    mean = values.mean(axis=0)
+    assert 14.5 < mean[SPEC.index("battery_voltage")] < 16.5
+    assert -0.25 < mean[SPEC.index("battery_current")] < -0.19
+    assert mean[SPEC.group("cliff_signal")] * 4095 == pytest.approx([2890] * 4, abs=90)
+    assert np.abs(mean[SPEC.group("wheel_current")]).max() < 0.01
+    assert (values[:, SPEC.group("wheel_velocity")] == 0.0).all()
+
+
+def test_steady_speeds_are_the_measured_ones() -> None:
+    """199 mm/s asked, 187..192 reached; 28 asked, 48 reached. Full speed within 0.2 s."""
+    for asked, reached in ((0.199, 0.189), (0.028, 0.048)):
+        body = SimulatedCreate()
+        body.reset(np.random.default_rng(0))
+        body.machine.place(-0.7, -0.5, 0.5, np.random.default_rng(0))
+        frames = [body.exchange(np.array([asked, 0.0, 0.0])) for _ in range(20)]
+        speeds = [frame.values[SPEC.group("wheel_velocity")].mean() for frame in frames]
+        assert np.mean(speeds[5:]) == pytest.approx(reached, rel=0.06)
+
+
+@pytest.mark.hardware
+def test_a_robot_on_its_dock_is_left_charging() -> None:
+    """One sentence with the remedy; START and no more, so that it charges."""
+    from horde_env.emulation.lockstep import LockstepClock
+    from horde_env.hardware.settings import LinkSettings, PortConfig
+    from horde_env.robots.create2.body import CreateBody
+    from horde_env.robots.create2.emulator import CreateEmulator
+    from horde_env.robots.create2.world import RADIUS_M
+
+    with CreateEmulator(seed=0) as emulator:
+        machine = emulator.robot.machine
+        dock = machine.room.dock
+        machine.place(dock.x, dock.y + RADIUS_M, dock.direction + np.pi, np.random.default_rng(0))
+        clock = LockstepClock(emulator, 0.1, batch=1)
+        config = PortConfig(emulator.open_pty(), parity="none")
+        settings = LinkSettings(threaded=False)
+        body = CreateBody(
+            config, clock, settings=settings, monotonic=clock.monotonic, sleep=clock.sleep, connect=clock.connect
+        )
+        with pytest.raises(BackendUnavailable, match=r"stands on its dock.*Put it on the floor"):
+            body.reset(np.random.default_rng(0))
+        for _ in range(10):
+            emulator.advance(speak=False)
+        assert machine.is_charging
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (b"", "asleep or off"),
+        (b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
+        (b"login: ", "is not the robot: it says"),
+        (b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
+    ],
+)
+def test_a_robot_that_sends_no_frames_is_explained(said: bytes, sentence: str) -> None:
+    from horde_env.hardware.readings import Counts
+    from horde_env.hardware.settings import PortConfig
+    from horde_env.robots.create2.diagnosis import explain_silence
+
+    assert sentence in explain_silence(PortConfig("/dev/ttyUSB0", parity="none"), said, Counts(len(said)))
+
+
+@pytest.mark.hardware
+def test_nothing_is_learned_across_a_fault() -> None:
+    """Five minutes with every kind of fault: while the robot is held, away or silent no frame claims to be whole."""
+    body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"
+                          "cliff=0.03,sleep=0.005,mode=0.03,text=0.05,stuck_wheel=0.02")  # fmt: skip
+    env = PenEnv(body, body.clock, spec=SPEC)
+    rng, wrong = np.random.default_rng(0), []
+    env.reset(seed=0, options=STAY)
+    for k in range(3_000):
+        action = int(rng.integers(5))
+        info = env.step(action)[4]
+        firmware = body.emulator.robot.firmware
+        assert not (info["applied"] and not info["stale"] and info["sensor_age_s"] > 0.05)
+        is_whole = info["applied"] and not info["stale"] and not info["gap"] and info["sensor_age_s"] == 0.0
+        if is_whole and firmware.mode != SAFE:
+            wrong.append((k, firmware.mode))
+    counts = body.emulator.fault_counts
+    env.close()
+    assert sum(counts.values()) > 60
+    assert wrong == []

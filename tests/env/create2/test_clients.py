@@ -1,0 +1,124 @@
+"""Programs of other people drive the emulated robot in a square and read its sensors; and the MicroPython watchdog."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.wire import OFF, PASSIVE
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def robot() -> Iterator[CreateEmulator]:
+    with CreateEmulator(seed=2) as emulator:
+        emulator.robot.machine.place(0.0, -0.3, 0.0, emulator.robot.machine._rng)
+        yield emulator
+
+
+PYCREATE2 = """
+import sys, time, pycreate2
+bot = pycreate2.Create2(sys.argv[1])
+bot.start()
+bot.safe()
+for _ in range(4):
+    bot.drive_direct(199, 199)
+    time.sleep(1.6)
+    bot.drive_direct(178, -178)
+    time.sleep(1.1)
+bot.drive_direct(0, 0)
+time.sleep(0.3)
+sensors = bot.get_sensors()
+print("said", sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
+"""
+PYROOMBAADAPTER = """
+import sys, time
+from pyroombaadapter import PyRoombaAdapter
+bot = PyRoombaAdapter(sys.argv[1])
+for _ in range(4):
+    bot.send_drive_direct(199, 199)
+    time.sleep(1.6)
+    bot.send_drive_direct(178, -178)
+    time.sleep(1.1)
+bot.send_drive_direct(0, 0)
+time.sleep(0.3)
+print("said", bot.request_oi_mode(), bot.request_voltage(), bot.request_charge())
+"""
+
+
+def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
+    """Let a program of its own drive the robot in a square; return the words of the last line that it says."""
+    pytest.importorskip(client)
+    url, machine = robot.open_pty(), robot.robot.machine
+    robot.start()
+    start = machine.pose
+    ran = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert math.dist(start[:2], machine.pose[:2]) < 0.25
+    assert machine.n_ticks > 64 * 8
+    return next(line for line in ran.stdout.splitlines() if line.startswith("said ")).split()[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.hardware
+def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) -> None:
+    """Four sides of 0.3 m and four right angles, by its own clock; home to 0.25 m, and let go of in Off (173)."""
+    mode, voltage, cliff = map(float, driven_by(robot, "pycreate2", PYCREATE2))
+    assert mode == 2
+    assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
+    assert abs(cliff - 2890) < 700
+    assert robot.robot.firmware.mode == OFF
+
+
+@pytest.mark.slow
+@pytest.mark.hardware
+def test_pyroombaadapter_drives_a_square_and_reads_its_sensors(robot: CreateEmulator) -> None:
+    """128 and 131 at once; single packets; at the end 128."""
+    mode, voltage, charge = map(float, driven_by(robot, "pyroombaadapter", PYROOMBAADAPTER))
+    assert mode == 2
+    assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
+    assert charge == pytest.approx(1000 * robot.robot.machine.charge_ah, abs=20)
+    assert robot.robot.firmware.mode == PASSIVE
+
+
+def watchdog() -> ModuleType:
+    path = ROOT / "examples" / "microcontroller" / "create2_watchdog.py"
+    spec = importlib.util.spec_from_file_location("create2_watchdog", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_last_byte() -> None:
+    """Five stops 20 ms apart, START with the last, and silence; its clock wraps meanwhile, at 2^30 ms."""
+    module, wraps = watchdog(), 1 << 30
+
+    def apart(later: int, earlier: int) -> int:
+        return (later - earlier + wraps // 2) % wraps - wraps // 2
+
+    begin = wraps - 300
+    dog = module.Watchdog(begin, apart)
+    assert dog.due(begin + 290) == b""  # the computer has not spoken yet
+    dog.hear(begin + 50)
+    said = {ms: words for ms in range(50, 2_000) if (words := dog.due((begin + ms) % wraps))}
+    assert list(said) == [550, 570, 590, 610, 630]
+    assert list(said.values()) == [module.STOP] * 4 + [module.STOP + module.START]
+    dog.hear((begin + 2_000) % wraps)
+    assert dog.due((begin + 2_499) % wraps) == b""
+    assert dog.due((begin + 2_500) % wraps) == module.STOP
+
+
+def test_the_microcontrollers_code_has_at_most_60_lines() -> None:
+    for path in ("microcontroller/create2_watchdog.py", "own_robot.py"):
+        assert len((ROOT / "examples" / path).read_text(encoding="utf-8").splitlines()) <= 60

@@ -1,0 +1,142 @@
+"""horde-robot and `horde learn` with a Create 2, and what they refuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_env.cli import main
+from horde_env.hardware import robot_file
+from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.wire import PASSIVE
+from horde_env.robots.create2.world import RADIUS_M
+
+pytestmark = pytest.mark.usefixtures("own_folders")
+
+
+@pytest.fixture
+def robot() -> Iterator[tuple[CreateEmulator, str]]:
+    with CreateEmulator(seed=3) as emulator:
+        emulator.robot.machine.place(0.0, -0.3, 0.5, np.random.default_rng(0))
+        url = emulator.open_pty()
+        emulator.start()
+        yield emulator, url
+
+
+def test_a_healthy_robot_passes_its_check_in_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--robot", "create2", "--yes", "--seed", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "at rest within" in said
+    assert "FAIL" not in said
+
+
+def test_swapped_encoders_are_found_kept_and_put_right(capsys: pytest.CaptureFixture[str]) -> None:
+    """A turn shows each wheel's speed in the other's place; the kept file swaps them back."""
+    from horde_env.commands.check import Check
+    from horde_env.env import PenEnv
+    from horde_env.robot import create2
+    from horde_env.robots.create2.simulated import SimulatedCreate
+    from horde_env.robots.create2.stream import FrameParser
+
+    class Swapped(SimulatedCreate):
+        def _tick(self, firmware):
+            firmware.advance()
+            s = firmware.sensors()
+            self._state = self._parser.follow(s._replace(encoder_left=s.encoder_right, encoder_right=s.encoder_left))
+            return self._state
+
+    env = PenEnv(Swapped(), spec=create2())
+    env.reset(seed=1, options={"manoeuvre": "stay"})
+    check = Check(env, lambda: "")
+    lines = list(check.lines())
+    env.close()
+    assert check.is_swapped
+    assert any("encoder are swapped" in line.text for line in lines)
+    path = robot_file.default_path("create2")
+    robot_file.save(robot_file.RobotFile("serial", "/dev/ttyUSB0", "none", swapped_encoders=True), path)
+    assert robot_file.known("create2").swapped_encoders
+    right, wrong = FrameParser(swapped_encoders=True), FrameParser()
+    from horde_env.robots.create2.wire import Sensors
+
+    sent = [Sensors(encoder_left=0), Sensors(encoder_left=9)]
+    assert [right.follow(s).raw[5] for s in sent][-1] == [wrong.follow(s).raw[4] for s in sent][-1] == 54.0
+
+
+@pytest.mark.hardware
+def test_monitor_and_stop_speak_to_a_real_port(
+    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through the guardian; at the end the robot is in Passive, at rest."""
+    emulator, url = robot
+    assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 0
+    assert "packets/s" in capsys.readouterr().out
+    emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
+    time.sleep(0.2)
+    assert emulator.robot.firmware.is_driven
+    assert main(["stop", "--robot", "create2", "--port", url]) == 0
+    assert "its wheels are at rest" in capsys.readouterr().out
+    assert emulator.robot.firmware.mode == PASSIVE
+    assert main(["stop", "--robot", "create2", "--clear"]) == 0
+
+
+@pytest.mark.hardware
+def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[CreateEmulator, str]) -> None:
+    """A second at the robot's own pace: applied, no gap, and 64 frames a second; at the close it stands in Passive."""
+    emulator, url = robot
+    env = gymnasium.make("horde_env:CreateSerial-v0", port=url, disable_env_checker=True)
+    env.reset(seed=0, options={"manoeuvre": "stay"})
+    told = [env.step(2)[4] for _ in range(10)]
+    env.close()
+    assert [info["applied"] for info in told] == [1] * 10
+    assert sum(info["packets"] for info in told) == pytest.approx(64, abs=4)
+    assert emulator.robot.firmware.mode == PASSIVE
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("state", ["asleep", "on its dock", "no port"])
+def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
+    state: str, robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator, url = robot
+    machine = emulator.robot.machine
+    if state == "asleep":
+        emulator.robot.firmware.fall_asleep()
+    elif state == "on its dock":
+        dock = machine.room.dock
+        machine.place(dock.x, dock.y + RADIUS_M, dock.direction + np.pi, np.random.default_rng(0))
+        emulator.robot.receive(bytes.fromhex("80 83"))
+    else:
+        url = "/dev/there-is-none"
+    code = main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url])
+    said = capsys.readouterr().err
+    assert code == 2
+    expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
+    assert expected[state] in said
+
+
+def test_what_a_create_2_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--robot", "create2", "--backend", "drops", "--port", "x"]) == 2
+    assert "has no backend 'drops'" in capsys.readouterr().err
+    assert main(["check", "--robot", "create2", "--backend", "serial", "--port", "x", "--parity", "odd"]) == 2
+    assert "without parity" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="no backend 'replay': choose simulator, serial, emulated"):
+        resolve(LearnConfig(robot="create2", backend="replay"))
+    with pytest.raises(BadInput, match=r"unknown robot 'create3'.*did you mean 'create2'"):
+        resolve(LearnConfig(robot="create3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("", "lacks the entry 'dock'"), ("[room", "is no TOML"), ('[dock]\nposition_m = "x"', "lacks the entry")],
+)
+def test_a_wrong_layout_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
+    layout = tmp_path / "room.toml"
+    layout.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=complaint):
+        gymnasium.make("horde_env:CreatePen-v0", layout=layout, disable_env_checker=True)

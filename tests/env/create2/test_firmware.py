@@ -1,0 +1,215 @@
+"""The emulated robot's rules: modes, triggers, answers to the start-up of other people's programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_env.robots.create2 import wire
+from horde_env.robots.create2.commands import STREAM_ALL, Op, Wheels, drive_direct
+from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
+from horde_env.robots.create2.firmware import Firmware
+from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.stream import FrameParser
+from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE
+
+START, SAFE_OP, FULL_OP = bytes([Op.START]), bytes([Op.SAFE]), bytes([Op.FULL])
+FORWARD = drive_direct(Wheels(199, 199))
+
+
+def robot(**settings: int) -> Firmware:
+    firmware = Firmware(Machine(), np.random.default_rng(0), **settings)
+    firmware.machine.place(0.0, 0.3, 0.0, np.random.default_rng(0))
+    return firmware
+
+
+def ticks(firmware: Firmware, n: int) -> bytes:
+    return b"".join(firmware.tick() for _ in range(n))
+
+
+def test_pycreate2s_start_up_is_answered_in_every_mode() -> None:
+    """128, 131, four songs, 142 100: 80 bytes at the next tick, bare; in Off nothing."""
+    for opening, size in ((b"", 0), (START, 80), (START + SAFE_OP, 80), (START + FULL_OP, 80)):
+        firmware = robot()
+        songs = b"".join(bytes([140, n, 1, 70, 0, 141, n]) for n in range(4))
+        firmware.receive(opening + songs + bytes([142, 100]))
+        assert len(ticks(firmware, 1)) == size
+        assert ticks(firmware, 3) == b""
+
+
+def test_pyroombaadapters_stream_begins_and_ends() -> None:
+    firmware = robot()
+    firmware.receive(START + SAFE_OP + bytes([148, 1, 29]))
+    said = ticks(firmware, 2)
+    assert len(said) == 2 * 6
+    assert said[:3] == bytes([19, 3, 29])
+    assert sum(said[:6]) % 256 == 0
+    firmware.receive(bytes([148, 0]))
+    assert ticks(firmware, 5) == b""
+
+
+def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses() -> None:
+    firmware = robot()
+    firmware.receive(START + bytes([149, 3, 35, 22, 7]))
+    said = ticks(firmware, 1)
+    assert (len(said), said[0]) == (4, PASSIVE)
+    firmware.receive(STREAM_ALL + bytes([150, 0]))
+    assert ticks(firmware, 2) == b""
+    firmware.receive(bytes([150, 1]))
+    assert len(ticks(firmware, 2)) == 2 * wire.FRAME_SIZE
+
+
+def test_commands_wait_for_their_operands_across_writes() -> None:
+    firmware = robot()
+    for byte in START + SAFE_OP + FORWARD:
+        firmware.receive(bytes([byte]))
+    assert firmware.requested == (199, 199)
+
+
+def test_a_lost_byte_is_healed_by_the_next_padded_command() -> None:
+    """Whichever byte of the command is lost."""
+    for lost in range(4, 9):
+        firmware = robot()
+        firmware.receive(START + SAFE_OP + FORWARD[:lost] + FORWARD[lost + 1 :])
+        firmware.receive(FORWARD)
+        assert (firmware.mode, firmware.requested) == (SAFE, (199, 199)), lost
+
+
+def test_it_never_stops_by_itself() -> None:
+    firmware = robot()
+    firmware.machine.room = firmware.machine.room
+    firmware.receive(START + SAFE_OP + drive_direct(Wheels(178, -178)))
+    ticks(firmware, 64 * 60)
+    assert firmware.is_driven
+
+
+@pytest.mark.parametrize(("mode", "after"), [(SAFE_OP, PASSIVE), (FULL_OP, FULL)])
+def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int) -> None:
+    firmware = robot()
+    firmware.receive(START + STREAM_ALL + mode + FORWARD)
+    ticks(firmware, 20)
+    firmware.machine.lifted_s = 1.0
+    ticks(firmware, 2)
+    assert firmware.mode == after
+    assert firmware.is_driven == (after == FULL)
+
+
+@pytest.mark.parametrize(
+    ("wheels", "after"),
+    [((199, 199), PASSIVE), ((-199, -199), SAFE), ((178, -178), SAFE), ((-199, -20), PASSIVE), ((0, 0), SAFE)],
+)
+def test_a_cliff_ends_safe_on_the_way_towards_it(wheels: tuple[int, int], after: int) -> None:
+    """Forward, or backward in a curve tighter than the robot's radius; not straight back, and not at rest."""
+    firmware = robot()
+    firmware.receive(START + STREAM_ALL + SAFE_OP + drive_direct(Wheels(*wheels)))
+    firmware.machine.cliff_s = 1.0
+    ticks(firmware, 2)
+    assert firmware.mode == after
+
+
+def test_a_command_is_swallowed_in_passive_with_its_operands() -> None:
+    """Not taken for others: FF 8F would be a way to the dock."""
+    firmware = robot()
+    firmware.receive(START + bytes([145, 0xFF, 0x8F, 0xFF, 0x8F]))
+    ticks(firmware, 10)
+    assert (firmware.mode, firmware.requested, firmware._own) == (PASSIVE, (0, 0), None)
+
+
+def test_a_reset_prints_its_banner_and_is_off() -> None:
+    firmware = robot()
+    firmware.receive(START + STREAM_ALL + bytes([Op.RESET]))
+    said = ticks(firmware, 64 * 5)
+    assert said.startswith(b"Soft reset!\n\xfeRoomba by iRobot!\r\nstm32\r\n")
+    assert b"release-stm32-3.7.1" in said
+    assert firmware.mode == OFF
+    firmware.receive(SAFE_OP)
+    assert firmware.mode == OFF
+
+
+def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
+    firmware = robot()
+    firmware.receive(START)
+    ticks(firmware, 64 * 300 + 2)
+    assert firmware.is_asleep
+    firmware.receive(START)
+    assert firmware.is_asleep
+    firmware.wake()
+    firmware.receive(START + STREAM_ALL)
+    assert len(ticks(firmware, 3)) == 3 * wire.FRAME_SIZE
+
+
+def test_distance_and_angle_are_cleared_by_each_frame() -> None:
+    """199 mm/s for two seconds, in 128 frames: about 0.37 m, whatever each of them says."""
+    firmware = robot()
+    firmware.machine.place(-0.6, -0.4, 0.0, np.random.default_rng(0))
+    firmware.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
+    states = FrameParser().feed(ticks(firmware, 128))
+    assert sum(s.sensors.distance for s in states) == pytest.approx(370, abs=30)
+
+
+def test_encoders_take_the_commands_word_for_the_direction() -> None:
+    """After a reversal the last coasting counts run the wrong way."""
+    firmware = robot()
+    firmware.receive(START + SAFE_OP + FORWARD)
+    ticks(firmware, 32)
+    before = firmware.machine.state[5]
+    firmware.receive(drive_direct(Wheels(-199, -199)))
+    ticks(firmware, 1)
+    assert firmware.machine.state[3] > 0.0
+    assert firmware.machine.state[5] < before
+
+
+def test_speeds_are_echoed_while_a_wheel_is_stuck() -> None:
+    firmware = robot()
+    firmware.machine.stuck = 1
+    firmware.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
+    newest = FrameParser().feed(ticks(firmware, 40))[-1]
+    assert (newest.sensors.requested_right, newest.sensors.requested_left) == (199, 199)
+    assert newest.raw[4] == 0.0
+
+
+def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
+    """143 from the middle of the room; Safe on the dock falls back at once, Full does not, and charges nothing."""
+    firmware = robot()
+    firmware.receive(START + STREAM_ALL + bytes([Op.DOCK]))
+    parser = FrameParser()
+    for _ in range(64 * 120):
+        states = parser.feed(firmware.tick())
+        if firmware.machine.is_docked:
+            break
+    for _ in range(5):
+        states = parser.feed(firmware.tick())
+    assert states[-1].sensors.charging_sources == 2
+    assert states[-1].sensors.charging_state in (2, 3)
+    assert states[-1].sensors.current > 0
+    firmware.receive(SAFE_OP)
+    ticks(firmware, 2)
+    assert firmware.mode == PASSIVE
+    firmware.receive(FULL_OP)
+    newest = parser.feed(ticks(firmware, 3))[-1].sensors
+    assert (newest.mode, newest.charging_state) == (FULL, 0)
+    assert newest.current < 0
+
+
+def test_a_robot_may_report_its_modes_one_too_high() -> None:
+    firmware = robot(mode_offset=1)
+    firmware.receive(START + bytes([142, 35]))
+    assert ticks(firmware, 1) == bytes([2])
+
+
+def test_the_same_seed_is_the_same_robot_bit_for_bit() -> None:
+    def life() -> bytes:
+        emulator = CreateEmulator(seed=4, faults=CreateFaultRates(lift=0.2, cliff=0.2, text=0.2))
+        emulator.robot.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
+        said = b"".join(emulator.robot.cycle() for _ in range(640))
+        emulator.close()
+        return said
+
+    assert life() == life()
+
+
+def test_random_bytes_raise_nothing() -> None:
+    rng, firmware = np.random.default_rng(0), robot()
+    for _ in range(3_000):
+        firmware.receive(rng.bytes(int(rng.integers(0, 40))))
+        firmware.tick()

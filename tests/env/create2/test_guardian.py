@@ -1,0 +1,132 @@
+"""The guardian stops the robot whatever becomes of its life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.guarded import GuardedPort
+from horde_env.robots.create2.guardian import START, STOP, Watch
+from horde_env.robots.create2.wire import PASSIVE, SAFE
+
+pytestmark = pytest.mark.hardware
+FORWARD = bytes.fromhex("80 83 00 00 00 00 91 00 c7 00 c7")
+LIFE = """
+import sys, time
+from horde_env.robots.create2.guarded import GuardedPort
+port = GuardedPort(sys.argv[1], baudrate=115200, timeout=0.05)
+print(port.process.pid, flush=True)
+port.write(bytes([128, 131]))
+while True:
+    port.write(bytes.fromhex("00 00 00 00 91 00 c7 00 c7"))
+    time.sleep(0.05)
+"""
+
+
+def test_a_silent_life_is_stopped_twice_and_let_go_of_after_five_seconds() -> None:
+    """At 0.3 s two stops 20 ms apart, nothing more until 5 s, and passing goes on as soon as the life speaks."""
+    watch = Watch()
+    assert watch.due(100.0) == b""  # a life that has not begun is not silent
+    assert watch.take(b"abc", 0.0) == b"abc"
+    said = [(t, watch.due(t)) for t in (0.29, 0.31, 0.32, 0.34, 0.35, 4.9, 5.0, 9.0)]
+    assert said == [
+        (0.29, b""), (0.31, STOP), (0.32, b""), (0.34, STOP), (0.35, b""), (4.9, b""), (5.0, STOP + START), (9.0, b""),
+    ]  # fmt: skip
+    assert watch.take(b"on", 9.1) == b"on"
+    assert [watch.due(t) for t in (9.3, 9.45)] == [b"", STOP]
+
+
+def test_nothing_of_the_life_passes_an_emergency_stop() -> None:
+    watch = Watch()
+    watch.take(FORWARD, 0.0)
+    assert watch.bar(True, 0.05) == STOP
+    assert watch.take(FORWARD, 0.06) == b""
+    assert watch.due(0.08) == STOP
+    assert (watch.bar(False, 0.2), watch.take(FORWARD, 0.25)) == (b"", FORWARD)
+
+
+@contextmanager
+def robot() -> Iterator[tuple[CreateEmulator, str]]:
+    with CreateEmulator(seed=1) as emulator:
+        url = emulator.open_pty()
+        emulator.start()
+        yield emulator, url
+
+
+def wait_for(what: Callable[[], bool], limit_s: float) -> float:
+    began = time.monotonic()
+    while not what():
+        assert time.monotonic() - began < limit_s, "it did not happen in time"
+        time.sleep(0.002)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("victim", ["life", "life is stopped", "guardian by a signal"])
+def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str) -> None:
+    """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the guardian: 0.3 s of silence and a tick."""
+    with robot() as (emulator, url):
+        life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
+        try:
+            assert life.stdout is not None
+            guardian = int(life.stdout.readline())
+            firmware = emulator.robot.firmware
+            wait_for(lambda: bool(firmware.is_driven), 5.0)
+            if victim == "guardian by a signal":
+                os.kill(guardian, signal.SIGTERM)
+            else:
+                os.kill(life.pid, signal.SIGKILL if victim == "life" else signal.SIGSTOP)
+            assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.6
+            if victim == "life is stopped":  # a hiccup costs no change of mode
+                assert firmware.mode == SAFE
+            else:
+                wait_for(lambda: firmware.mode == PASSIVE, 1.0)
+        finally:
+            life.kill()
+            life.wait()
+            assert life.stdout is not None
+            life.stdout.close()
+        wait_for(lambda: not psutil.pid_exists(guardian) or _is_dead(guardian), 3.0)
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:
+    """Less than 20 MB, whatever the life imports."""
+    with robot() as (_, url):
+        port = GuardedPort(url, baudrate=115200, timeout=0.05)
+        try:
+            assert psutil.Process(port.process.pid).memory_info().rss < 20e6
+            maps = Path(f"/proc/{port.process.pid}/maps")
+            assert not maps.exists() or "numpy" not in maps.read_text()
+        finally:
+            port.close()
+
+
+def test_a_port_that_is_missing_is_told_by_its_errno() -> None:
+    with pytest.raises(FileNotFoundError):
+        GuardedPort("/dev/there-is-none", baudrate=115200, timeout=0.05)
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with robot() as (_, url):
+        port = GuardedPort(url, baudrate=115200, timeout=0.05)
+        try:
+            with pytest.raises(BlockingIOError):
+                GuardedPort(url, baudrate=115200, timeout=0.05)
+        finally:
+            port.close()

@@ -1,0 +1,230 @@
+"""The robot's bytes, in both directions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_agent.tiles import TileCoder
+from horde_env.robot import create2, critterbot
+from horde_env.robots.create2 import commands, wire
+from horde_env.robots.create2.commands import Op, Wheels, drive, drive_direct, harmless, is_harmless
+from horde_env.robots.create2.stream import FrameParser
+from horde_env.robots.create2.wire import Sensors, difference, frame_of
+from tests.env.create2.frames import GOLDEN, SAID
+
+SPEC = create2()
+
+
+def test_the_golden_frame_is_decoded_and_encoded_to_the_bit() -> None:
+    assert wire.is_sound(GOLDEN)
+    assert wire.decode(GOLDEN[3:-1]) == SAID
+    assert frame_of(SAID) == GOLDEN
+
+
+def test_the_checksum_includes_the_header() -> None:
+    """OI600's example, 148 2 29 13: the sum without the 19 would end in 182."""
+    sensors = Sensors(cliff_signal_front_left=537, virtual_wall=0)
+    assert list(frame_of(sensors, (29, 13))) == [19, 5, 29, 2, 25, 13, 0, 163]
+
+
+@pytest.mark.parametrize(("group", "size"), [(0, 26), (1, 10), (2, 6), (3, 10), (4, 14), (5, 12), (6, 52)])
+def test_groups_have_their_sizes(group: int, size: int) -> None:
+    assert len(wire.encode_packet(SAID, group)) == size
+    assert wire.encode(SAID).find(wire.encode_packet(SAID, group)) >= 0
+
+
+@pytest.mark.parametrize(("group", "size"), [(100, 80), (101, 28), (106, 12), (107, 9)])
+def test_later_groups_have_theirs(group: int, size: int) -> None:
+    assert len(wire.encode_packet(SAID, group)) == size
+
+
+def test_every_channel_comes_from_its_own_packet() -> None:
+    """The golden frame in SI units, each reading at its place."""
+    values = SPEC.to_si(wire.channels(SAID, 7, -5, 2))
+    expected = {
+        "battery_voltage": 15.321, "battery_current": -0.251, "battery_temperature": 300.15, "battery_charge": 2.134,
+        "wheel_velocity_left": 7 * 0.000444565 * 64 / 6, "wheel_velocity_right": -5 * 0.000444565 * 64 / 6,
+        "wheel_current_left": 0.312, "wheel_current_right": -0.045,
+        "rotational_velocity": -12 * 0.000444565 * 64 / 6 / 0.235,
+        "light_bump_left": 333 / 1023, "light_bump_centre_right": 0.0, "near_front_left": 1.0, "near_left": 0.0,
+        "near_centre_left": 1.0, "near_front_right": 1.0, "cliff_signal_right": 1200 / 4095, "cliff_front_left": 1.0,
+        "cliff_left": 0.0, "cliff_right": 1.0, "bump_left": 1.0, "bump_right": 0.0, "wheel_drop_left": 0.0,
+        "wheel_drop_right": 1.0, "dock_beam_omni_field": 0.0, "dock_beam_omni_green": 1.0, "dock_beam_omni_red": 0.0,
+        "dock_beam_left_green": 0.0, "dock_beam_left_red": 1.0, "dock_beam_right_green": 1.0,
+        "wheel_overcurrent_left": 0.0, "wheel_overcurrent_right": 1.0, "brush_current_side": 0.001, "stasis": 1.0,
+        "dirt": 7 / 255, "docked": 1.0, "blocked": 0.0, "charging": 1.0, "button": 1.0,
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert values[SPEC.index(name)] == pytest.approx(value, abs=1e-9), name
+
+
+def test_the_robot_has_55_channels_and_348_tilings() -> None:
+    """6136 tiles and a bias; 50 sensors, so that three time scales and five actions make 750 questions."""
+    coder = TileCoder.from_layout(SPEC.tile_layout, [{"name": c.name, "group": c.group} for c in SPEC.channels])
+    assert (SPEC.n_channels, SPEC.n_sensors, len(SPEC.actions)) == (55, 50, 5)
+    assert (coder.n_active, coder.n_features) == (349, 6137)
+    assert (critterbot().n_channels, critterbot().n_sensors) == (57, 53)
+
+
+@pytest.mark.parametrize(
+    ("action", "data"),
+    [
+        ("forward", "91 00 c7 00 c7"),
+        ("reverse", "91 ff 39 ff 39"),
+        ("rotate_counterclockwise", "91 00 b2 ff 4e"),
+        ("rotate_clockwise", "91 ff 4e 00 b2"),
+        ("stop", "91 00 00 00 00"),
+    ],
+)
+def test_actions_are_the_golden_commands(action: str, data: str) -> None:
+    request = next(np.array(a.request) for a in SPEC.actions if a.name == action)
+    assert drive_direct(drive(request, SPEC)) == bytes(4) + bytes.fromhex(data)
+
+
+def test_no_byte_of_a_speed_is_an_opcode() -> None:
+    """Whatever is asked for: neither 7 nor 128..173, in either direction; the list is create2.md's."""
+    free = [range(1, 7), range(8, 83), range(174, 249), range(250, 263), range(264, 339), range(430, 501)]
+    assert [s for s in range(1, 501) if is_harmless(s)] == [s for r in free for s in r]
+    for speed in range(-700, 701):
+        sent = harmless(speed)
+        assert all(b != Op.RESET and not Op.START <= b <= Op.STOP for b in sent.to_bytes(2, "big", signed=True))
+        assert abs(sent - max(-500, min(speed, 500))) <= 46  # half of the widest hole, 338 to 430
+        assert sent * speed >= 0
+
+
+def test_a_request_beyond_the_wheels_keeps_its_shape() -> None:
+    wheels = drive(np.array([0.5, 0.0, 2.1]), SPEC)
+    assert wheels.right == 500
+    assert wheels.left / wheels.right == pytest.approx(0.25325 / 0.74675, abs=0.02)
+
+
+@pytest.mark.parametrize("request_", [(np.nan, 0, 0), (0, 0), (0, 0, np.inf)])
+def test_a_request_that_is_none_is_refused(request_: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="three finite numbers"):
+        drive(np.array(request_), SPEC)
+
+
+@pytest.mark.parametrize(("new", "old", "way"), [(-32768, 32767, 1), (32767, -32768, -1), (5, -5, 10), (-5, 5, -10)])
+def test_encoders_wrap_in_both_directions(new: int, old: int, way: int) -> None:
+    assert difference(new, old) == way
+
+
+def test_speeds_are_differences_over_six_ticks_and_count_the_frames_that_were_lost() -> None:
+    """18 counts a tick; the eighth frame is damaged, and its tick counts all the same."""
+    parser = FrameParser()
+    frames = [frame_of(Sensors(encoder_left=32700 + 18 * i - 65536 * (32700 + 18 * i > 32767))) for i in range(12)]
+    damaged = bytearray(frames[7])
+    damaged[20] ^= 1
+    states = parser.feed(b"".join(frames[:7]) + bytes(damaged) + b"".join(frames[8:]))
+    assert [s.raw[SPEC.index("wheel_velocity_left")] for s in states[1:]] == [108.0] * 10
+    assert parser.breaks == 0
+
+
+def test_a_jump_of_an_encoder_is_a_break() -> None:
+    parser = FrameParser()
+    first, second = parser.feed(frame_of(Sensors()) + frame_of(Sensors(encoder_right=500)))
+    assert (first.breaks, second.breaks) == (0, 1)
+    assert second.raw[SPEC.index("wheel_velocity_right")] == 0.0
+
+
+@pytest.mark.parametrize("text", [b"Roomba by iRobot!\r\nstm32\r\n", b"bl-start\r\nSTR730\r\n"])
+def test_a_banner_is_survived_and_is_a_break(text: bytes) -> None:
+    """In one piece or byte by byte, once."""
+    for pieces in ([text], [bytes([b]) for b in text]):
+        parser = FrameParser()
+        states = parser.feed(GOLDEN)
+        for piece in pieces:
+            states += parser.feed(piece)
+        states += parser.feed(GOLDEN)
+        assert [s.breaks for s in states] == [0, 1]
+
+
+def test_charging_text_in_mid_stream_costs_no_frame() -> None:
+    parser = FrameParser()
+    text = b"bat:   min 807  sec 0  mV 16977  mA 293  deg-C 60\r\n"
+    assert len(parser.feed((GOLDEN + text) * 20)) == 20
+    assert parser.skipped_bytes == 20 * len(text)
+
+
+def test_nineteen_inside_the_data_costs_no_frame() -> None:
+    """The whole header inside the readings: 19, 81, 100."""
+    tricky = frame_of(SAID._replace(charge=19 << 8 | 81, capacity=100 << 8 | 19))
+    parser = FrameParser()
+    assert len(parser.feed(b"\x13" + tricky * 5)) == 5
+
+
+def test_the_mode_offset_of_some_robots_is_learnt_after_start() -> None:
+    parser = FrameParser()
+    parser.feed(frame_of(SAID._replace(mode=2)))
+    parser.learn_offset()
+    (state,) = parser.feed(frame_of(SAID._replace(mode=3)))
+    assert (state.mode, state.raw[SPEC.index("blocked")]) == (wire.SAFE, 0.0)
+
+
+def fuzzed(seed: int, n_frames: int) -> tuple[bytes, set[bytes]]:
+    """A stream whose frames are cut, flipped, filled with noise and text; and what was sent."""
+    rng = np.random.default_rng(seed)
+    stream, sent = bytearray(), set()
+    for _ in range(n_frames):
+        data = bytearray(GOLDEN[3:-1])
+        data[52:56] = rng.bytes(4)
+        data[71:75] = rng.bytes(4)
+        frame = frame_of(wire.decode(bytes(data)))
+        sent.add(frame)
+        damage = rng.random()
+        if damage < 0.1:
+            at = int(rng.integers(len(frame)))
+            frame = frame[:at] + frame[at + 1 :]
+        elif damage < 0.2:
+            at = int(rng.integers(len(frame)))
+            frame = frame[:at] + bytes([frame[at] ^ 1 << int(rng.integers(8))]) + frame[at + 1 :]
+        elif damage < 0.3:
+            frame += rng.bytes(int(rng.integers(1, 300)))
+        stream += frame
+    return bytes(stream), sent
+
+
+def check_fuzzed(seed: int, n_frames: int) -> None:
+    stream, sent = fuzzed(seed, n_frames)
+    parser, rng, at = FrameParser(), np.random.default_rng(seed), 0
+    accepted = []
+    while at < len(stream):
+        n = int(rng.integers(1, 400))
+        accepted += parser.feed(stream[at : at + n])
+        at += n
+    assert all(frame_of(state.sensors) in sent for state in accepted)
+    assert len(accepted) > 0.7 * n_frames
+    assert parser.packets * parser.size + parser.skipped_bytes + parser.n_pending == len(stream)
+
+
+def test_no_frame_is_accepted_that_was_not_sent() -> None:
+    check_fuzzed(0, 1_000)
+
+
+@pytest.mark.slow
+def test_no_frame_of_ten_million_fuzzed_bytes_is_accepted_that_was_not_sent() -> None:
+    check_fuzzed(1, 60_000)
+    parser = FrameParser()
+    rng = np.random.default_rng(2)
+    assert not [s for _ in range(50) for s in parser.feed(rng.bytes(100_000))]
+
+
+def test_the_fastest_parser_agrees_with_a_slow_one() -> None:
+    """Oracle: at every position 84 bytes with the header, the sum and the ranges; then on behind them."""
+    stream, _ = fuzzed(3, 200)
+    found, at = [], 0
+    while at + 84 <= len(stream):
+        candidate = stream[at : at + 84]
+        if list(candidate[:3]) == [19, 81, 100] and sum(candidate) % 256 == 0 and wire.is_sound(candidate):
+            found.append(candidate)
+            at += 84
+        else:
+            at += 1
+    assert [frame_of(s.sensors) for s in FrameParser().feed(stream)] == found
+
+
+def test_fill_completes_the_longest_command() -> None:
+    """A song of 16 notes has 35 bytes."""
+    assert len(commands.FILL) >= 35
+    assert drive_direct(Wheels(0, 0)) == commands.STOP_BYTES

@@ -1,0 +1,77 @@
+"""A docstring says what a signature cannot: the shapes of the arrays that a function takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ARRAYS = {"Bools", "Floats", "Integers", "NDArray", "Observation", "Reals", "Tiles"}
+SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
+NOT_YET = ("learning", "kernels", "horde.py")
+"""What an engine is made of speaks of arrays in its own way: named tuples whose fields say their shapes."""
+
+
+def modules() -> list[Path]:
+    """Return the modules whose public functions are looked at."""
+    package = ROOT / "horde_agent"
+    return [path for path in sorted(package.rglob("*.py")) if path.relative_to(package).parts[0] not in NOT_YET]
+
+
+def public_functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield a module's public functions and methods by their names."""
+    waiting: list[tuple[str, ast.Module | ast.ClassDef]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
+    while waiting:
+        prefix, inside = waiting.pop()
+        for node in inside.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                if isinstance(node, ast.ClassDef):
+                    waiting.append((f"{prefix}{node.name}.", node))
+                else:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno} {prefix}{node.name}", node
+
+
+def takes_arrays(function: ast.FunctionDef) -> bool:
+    """Return whether an argument is annotated as an array."""
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = (node for a in arguments if a.annotation for node in ast.walk(a.annotation))
+    return any(isinstance(node, ast.Name) and node.id in ARRAYS for node in names)
+
+
+def lacking(path: Path) -> list[str]:
+    """Return a module's public functions that take arrays and say nothing of their shapes."""
+    return [
+        name
+        for name, function in public_functions(path)
+        if takes_arrays(function) and not SHAPE.search(ast.get_docstring(function) or "")
+    ]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_who_takes_an_array_says_its_shape(path: Path) -> None:
+    assert lacking(path) == []
+
+
+def test_a_function_that_is_silent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check can fail: of three functions the one whose docstring names no shape, in a class too."""
+    monkeypatch.setattr("tests.test_docstrings.ROOT", tmp_path)
+    text = """
+def silent(x: Floats | None) -> int:
+    '''Return a number (of x).'''
+
+class Some:
+    def said(self, x: NDArray[Any]) -> int:
+        '''Return a number of x, shape (n,).'''
+
+    def a_matrix(self, x: NDArray[Any]) -> int:
+        '''Return a number of x, (n_demons, n_features).'''
+
+    def silent(self, *, x: Tiles) -> int:
+        '''Return a number.'''
+"""
+    (tmp_path / "made.py").write_text(text)
+    assert lacking(tmp_path / "made.py") == ["made.py:2 silent", "made.py:12 Some.silent"]

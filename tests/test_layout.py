@@ -1,0 +1,49 @@
+"""The house: few modules at the top, each folder a package, no module that git would not keep, no circle of imports."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_AT_THE_TOP = 13
+
+
+@pytest.fixture(params=["horde_agent", "horde_env"])
+def package(request: pytest.FixtureRequest) -> Path:
+    return ROOT / str(request.param)
+
+
+def test_few_modules_stand_at_the_top(package: Path) -> None:
+    """What a reader meets first."""
+    assert len(list(package.glob("*.py"))) <= MOST_AT_THE_TOP
+
+
+def test_each_folder_of_modules_is_a_package(package: Path) -> None:
+    """A folder without `__init__.py` can be imported, but neither the layers nor mypy see what is in it."""
+    folders = {path.parent for path in package.rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+@pytest.mark.skipif(not shutil.which("git") or not (ROOT / ".git").exists(), reason="no checkout")
+def test_git_keeps_every_module(package: Path) -> None:
+    """A line of .gitignore that was meant for results ("runs/") also hides a package of that name from the wheel."""
+    modules = "\n".join(str(path) for path in package.rglob("*.py"))
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--stdin"], cwd=ROOT, input=modules, capture_output=True, text=True
+    )
+    assert ignored.stdout == ""
+
+
+def test_no_module_imports_itself_by_way_of_others(package: Path) -> None:
+    """Imports within functions and for types alone count: a reader follows them too."""
+    graph = grimp.build_graph(package.name, cache_dir=None)
+    below = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    while leaves := {module for module, imported in below.items() if not imported & below.keys()}:
+        below = {module: imported for module, imported in below.items() if module not in leaves}
+    upstream = {module for imported in below.values() for module in imported}
+    assert sorted(upstream & below.keys()) == []
