@@ -108,8 +108,12 @@ class Feed:
             self._give_up(error)
 
     def rearrange(self, stays: Integers) -> None:
-        """Go on after demons came or went: what was kept of them is not theirs any more."""
-        self._is_stale = len(stays) >= 0
+        """Go on after demons came or went: what was kept of them is not theirs any more.
+
+        Args:
+            stays: Which demon each of now was, shape (n_demons,); not read here.
+        """
+        self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:
         """Say that the life is over and let go of the files. Closing twice does nothing."""

@@ -112,10 +112,13 @@ class RunReader:
         return {"state": "unknown", "step": 0, **status}
 
     def rows(self, after: int = 0, most: int = 600) -> list[Table]:
-        """Return the newest rows with a number above `after`, oldest first: number, t, step, pose, action, values."""
-        slots = self._slots()
-        if slots is None:
-            if not (self.folder / "log" / "life.rec").is_file():
+        """Return the newest rows with a number above `after`, oldest first: number, t, step, pose, action, values.
+
+        Those of a life that is over come from its record, which has all of them: a fast life left few in the ring.
+        """
+        slots, has_record = self._slots(), (self.folder / "log" / "life.rec").is_file()
+        if slots is None or (has_record and (self.folder / "summary.json").is_file()):
+            if not has_record:
                 return []
             rows = self.record().rows[-most:]
             numbers = 1 + np.arange(len(rows))
@@ -201,6 +204,8 @@ class RunReader:
         i = names.index(name)
         told = {"name": name, **_measures(self.measures()[:, i]), "unit": self._unit(questions[i])}
         slots, path = self._slots(), self.live / "predictions.f32"
+        if (self.folder / "summary.json").is_file() and (traced := self._traced(name))["t"]:
+            return told | traced
         if slots is None or not path.is_file():
             return told | self._traced(name)
         kept = np.memmap(path, dtype=np.float32, mode="r").reshape(-1, len(names))[:, i]

@@ -151,13 +151,22 @@ def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
 
 
 @pytest.mark.parametrize(
-    "words", [["--physics", "planer"], ["--backend", "serial", "--port", "p", "--physics", "planar"]]
+    ("words", "says"),
+    [
+        (["--physics", "planer"], "did you mean 'planar'"),
+        (
+            ["--backend", "serial", "--port", "p", "--physics", "planar"],
+            "critterbot with the backend serial has its own",
+        ),
+        (["--robot", "create2", "--physics", "bullet"], "create2 with the backend simulator has its own"),
+        (["--env", "CartPole-v1", "--physics", "planar"], "the body of CartPole-v1 has its own"),
+        (["--env", "CartPole-v1", "--robot", "create2"], "leave out --robot create2"),
+    ],
 )
 def test_a_physics_that_does_not_exist_or_does_not_belong_is_refused(
-    elsewhere: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(["learn", "--steps", "30", *words], capsys)
-    assert "did you mean 'planar'" in said or "belongs to a simulated body" in said
+    assert says in refused(["learn", "--steps", "30", *words], capsys)
 
 
 def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,17 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     assert reader.demon("a")["why"] == "this run kept no predictions of this question"
 
 
+def test_of_a_life_that_is_over_its_last_minute_is_shown_whole(tmp_path: Path) -> None:
+    """A life of 10 steps a tick of its clock leaves every second row or less in the ring, and all in its record."""
+    folder = tmp_path / "fast"
+    lived(folder, 700, clock=Hand(0.02))
+    assert len(RunReader(folder).rows()) < 300
+    (folder / "summary.json").write_text("{}", encoding="utf-8")
+    steps = [row["step"] for row in RunReader(folder).rows()]
+    assert len(steps) == 600
+    assert np.diff(steps).tolist() == [1] * 599
+
+
 # ---- the server ------------------------------------------------------------------------------------------------------
 
 
