@@ -410,6 +410,68 @@ class Horde:
         self._engine.set_bounds(of.bound)
         self._soundness.rearrange(stays, self.names)
 
+    # ---- several streams --------------------------------------------------------------------------------------------
+
+    def twin(self) -> Horde:
+        """Return a Horde that knows what this one does, for another stream of experience; see `merge`.
+
+        Raises:
+            ValueError: If the plain engine is not what learns.
+        """
+        n, n_active, config = self.n_features, self.n_active, self.config
+        twin = Horde(self.questions, n_features=n, n_active=n_active, config=config, channels=self._channels)
+        own, its = self._plain_engines([self, twin])
+        its.know(own)
+        self._share_what_is_known([twin])
+        return twin
+
+    def merge(self, others: Sequence[Horde]) -> None:
+        """Share with other Hordes what each has learned from a stream of its own since they last shared: the mean.
+
+            theta_{t+1} = theta_t + (1/n) sum_k (theta^k_{t+1} - theta_t)
+
+        where n Hordes began at theta_t; likewise w and the estimates of the MSPBE. Traces stay each stream's own, and
+        who is set aside in one is so in all. Merged after each step, this is one learner that takes a batch of n
+        transitions: their order matters for nothing but rounding, and a step size n times as large makes as much of
+        each transition as one stream would.
+
+        Args:
+            others: `twin`s of this one, whose numbers change too.
+
+        Raises:
+            ValueError: If their questions or features differ, or the plain engine is not what learns: the fast one
+                keeps the history of one stream in the place of traces.
+        """
+        alike = (self, *others)
+        if any((horde.names, horde.n_features) != (self.names, self.n_features) for horde in others):
+            raise ValueError("only Hordes of the same questions and features can be merged: make the others by twin()")
+        first, *rest = self._plain_engines(alike)
+        self._share_what_is_known(others)
+        first.merge(rest)
+
+    @staticmethod
+    def _plain_engines(hordes: Sequence[Horde]) -> list[PlainEngine]:
+        """Return the engines of some Hordes, all of them plain ones."""
+        engines = [horde._engine for horde in hordes if isinstance(horde._engine, PlainEngine)]
+        if len(engines) < len(hordes):
+            raise ValueError(
+                "several streams need traces of their own, which only the plain engine keeps: make the Horde with "
+                'config=LearnerConfig(engine="plain")'
+            )
+        return engines
+
+    def _share_what_is_known(self, others: Sequence[Horde]) -> None:
+        """Let all of these Hordes know who was set aside, and how large weights may be."""
+        alike = (self, *others)
+        reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
+        for horde in alike:
+            for name, why in reasons.items():
+                if horde._soundness.set_aside(demon := self.names.index(name), why):
+                    horde._engine.set_aside(demon)
+        self._maker.share_bounds([horde._maker for horde in others])
+        for horde in alike:
+            horde._engine.set_bounds(horde._maker.bound)
+
     # ---- what goes wrong --------------------------------------------------------------------------------------------
 
     def _prediction_of(self, demon: int, tiles: Tiles) -> float:

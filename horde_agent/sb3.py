@@ -5,6 +5,9 @@ of DQN follows from what it does: with probability epsilon (before `learning_sta
 one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown observations in the
 environment's own units, as in a `Life`, also where the controller is shown normalised ones.
 
+A vector environment is a stream of experience for each of its environments: traces of its own, and weights that all
+share. A step moves them by the mean of what each stream would (`Horde.merge`).
+
 `ControllerPolicy` makes a target policy of what a controller has learned: a question about what it would bring.
 `PredictiveObservation` shows a controller what the Horde predicts.
 """
@@ -39,21 +42,23 @@ class HordeCallback(BaseCallback):
     """Let a Horde learn from every transition of a controller that chooses among discrete actions (PPO, A2C, DQN).
 
     Args:
-        horde: The learner. Its questions' target policies choose among the controller's discrete actions.
+        horde: The learner. Its questions' target policies choose among the controller's discrete actions. Beside
+            several environments it must learn by the plain engine: `config=LearnerConfig(engine="plain")`.
         interface: How an observation becomes features: `Interface.of(env)` of the environment that is trained on.
         verbose: As in stable-baselines3.
 
     Attributes:
-        n_learned: Transitions learned from.
+        n_learned: Transitions learned from, of all environments.
+        streams: A Horde for each environment, `horde` first; they differ in their traces alone.
         n_gaps: Times that the traces were cleared: after a truncated or ended episode, a gap, an old frame, a refused
             command, or a last observation that `VecNormalize` clipped.
-        last_probability: b of the newest action.
+        last_probability: b of the newest action; of the last environment's, where there are several.
 
     Raises:
         ValueError: If the interface feeds predictions back, or the Horde does not fit it. When training starts, if the
             probabilities of the algorithm's actions cannot be known (SAC), if its actions are not discrete, if it runs
-            more than one environment (a Horde has one stream of experience), or if the environment's own observations
-            are not those of the interface or cannot be had.
+            several environments beside a Horde that does not learn by the plain engine, or if the environment's own
+            observations are not those of the interface or cannot be had.
     """
 
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
@@ -63,6 +68,7 @@ class HordeCallback(BaseCallback):
         check_fit(horde, interface)
         self.horde, self.interface, self._encode = horde, interface, encoder(interface)
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
+        self.streams = [horde]
         self.n_learned = self.n_gaps = 0
         self.last_probability = float("nan")
 
@@ -76,31 +82,38 @@ class HordeCallback(BaseCallback):
             raise ValueError(f"the controller's actions must be discrete, not {self.model.action_space}")
         if n_actions != len(self.interface.actions):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
-        if self.model.n_envs != 1:
-            raise ValueError(f"a Horde has one stream of experience, but {self.model.n_envs} environments are running")
+        self.streams = [self.horde, *(self.horde.twin() for _ in range(self.model.n_envs - 1))]
         self._normalizer = _normalizer(self.model.get_env())
         # learn() may be called again and go on: the environment's current observation is where the stream (re)starts.
-        self._begin(self._current(self.model._last_obs))
+        for stream, observation in zip(self.streams, self._current(self.model._last_obs), strict=True):
+            self._begin(stream, observation)
 
     def _on_step(self) -> bool:
-        """Learn from (o_t, a_t, o_{t+1}) with b(a_t | o_t) as the policy gave it."""
-        action = int(self.locals["actions"][0])
-        self.last_probability = self._probability(action)
-        done, info = bool(self.locals["dones"][0]), self.locals["infos"][0]
-        terminated = done and not info.get("TimeLimit.truncated", False)
+        """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t) as the policy gave it."""
         following = self._current(self.locals["new_obs"])  # of the next episode, where one is done
+        for k, observation in enumerate(following):
+            self._learn(k, observation)
+        if len(self.streams) > 1:
+            self.horde.merge(self.streams[1:])
+        return True
+
+    def _learn(self, k: int, following: Observation) -> None:
+        """Learn from the newest transition of environment `k`, whose stream goes on at `following`."""
+        action, stream = int(self.locals["actions"][k]), self.streams[k]
+        self.last_probability = self._probability(k, action)
+        done, info = bool(self.locals["dones"][k]), self.locals["infos"][k]
+        terminated = done and not info.get("TimeLimit.truncated", False)
         reached = self._last_of_episode(info["terminal_observation"]) if done else following
         goes_on = False
         if reached is not None and is_learned(Phase.BEHAVE, flags_of(info)):
-            self.horde.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
+            stream.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
             self.n_learned += 1
             goes_on = not done
         if not goes_on:
-            self._begin(following)
-        return True
+            self._begin(stream, following)
 
-    def _probability(self, action: int) -> float:
-        """Return b of the action just taken, which the controller drew from its last observation.
+    def _probability(self, k: int, action: int) -> float:
+        """Return b of the action just taken in environment `k`, which the controller drew from its last observation.
 
         Raises:
             ValueError: If DQN took an action that it could not take.
@@ -108,13 +121,13 @@ class HordeCallback(BaseCallback):
         model: Any = self.model
         if not isinstance(model, DQN):
             # float32: exp(log 1) may come out one rounding above 1.
-            return min(1.0, float(np.exp(float(self.locals["log_probs"][0]))))
+            return min(1.0, float(np.exp(float(self.locals["log_probs"][k]))))
         n = len(self.interface.actions)
         if model.num_timesteps - model.n_envs < model.learning_starts:
             return 1.0 / n
         shown: Any = model._last_obs
         tensor, _ = model.policy.obs_to_tensor(shown)
-        greedy = int(model.q_net(tensor).argmax(dim=1)[0])
+        greedy = int(model.q_net(tensor).argmax(dim=1)[k])
         epsilon = float(model.exploration_rate)
         probability = epsilon / n + (1.0 - epsilon) * (action == greedy)
         if probability == 0.0:
@@ -124,36 +137,36 @@ class HordeCallback(BaseCallback):
             )
         return probability
 
-    def _begin(self, observation: Observation) -> None:
-        """Start a new stream: nothing is learned across the gap."""
-        self.horde.begin(observation, self._encode(observation))
+    def _begin(self, stream: Horde, observation: Observation) -> None:
+        """Start a stream anew: nothing is learned across the gap."""
+        stream.begin(observation, self._encode(observation))
         self.n_gaps += 1
 
-    def _current(self, shown: Any) -> Observation:
-        """Return the newest observation in the environment's own units, float32 of shape (n_channels,).
+    def _current(self, shown: Any) -> list[Observation]:
+        """Return the newest observation of each environment in its own units, float32 of shape (n_channels,).
 
         Args:
-            shown: What the controller is shown, shape (1, n_channels).
+            shown: What the controller is shown, shape (n_envs, n_channels).
 
         Raises:
-            ValueError: If this is not an observation that the interface describes.
+            ValueError: If these are no observations that the interface describes.
         """
         own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
-        n, n_appended = len(self.interface.channels), self._n_appended()
-        if n_appended and isinstance(own, np.ndarray) and own.shape == (1, n + n_appended):
+        n, n_appended, n_envs = len(self.interface.channels), self._n_appended(), len(self.streams)
+        if n_appended and isinstance(own, np.ndarray) and own.shape == (n_envs, n + n_appended):
             own = own[:, :n]
-        if not isinstance(own, np.ndarray) or own.shape != (1, n):
+        if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
             raise ValueError(
                 f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
                 f"describes {n} channels: take Interface.of(env) of the environment that is trained on, and let "
                 f"VecNormalize be the outermost wrapper"
             )
-        return np.array(own[0], dtype=np.float32)
+        return list(np.array(own, dtype=np.float32))
 
     def _n_appended(self) -> int:
         """Return how many predictions the environment appends to what it senses (`PredictiveObservation`)."""
         found = self.model.get_env()
-        return sum(found.get_attr("n_predictions")) if found is not None and found.has_attr("n_predictions") else 0
+        return int(found.get_attr("n_predictions")[0]) if found is not None and found.has_attr("n_predictions") else 0
 
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None where `VecNormalize` clipped it.

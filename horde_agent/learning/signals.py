@@ -149,6 +149,15 @@ class SignalMaker:
         np.maximum(of.largest, largest, out=of.largest)
         of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.most)
 
+    def share_bounds(self, others: Sequence[SignalMaker]) -> None:
+        """Let each of these know what the others have seen of cumulants and continuations, for the bounds of theta."""
+        of = [maker._arrays for maker in (self, *others)]
+        largest, longest = (np.maximum.reduce([getattr(a, name) for a in of]) for name in ("largest", "longest"))
+        for arrays in of:
+            arrays.largest[:], arrays.longest[:] = largest, longest
+            with np.errstate(over="ignore"):  # the bound is then the most that there is
+                arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.most)
+
     # ---- what is taken from the caller ----------------------------------------------------------------------------
 
     def action(self, action: Any, probability: Any) -> tuple[int, float]:

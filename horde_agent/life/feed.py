@@ -107,7 +107,7 @@ class Feed:
         except OSError as error:
             self._give_up(error)
 
-    def rearrange(self, stays: Integers) -> None:
+    def rearrange(self, stays: Integers) -> None:  # noqa: ARG002  as every observer has it
         """Go on after demons came or went: what was kept of them is not theirs any more.
 
         Args:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig
 from horde_agent.life.flags import flags_of
 from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
@@ -301,11 +301,11 @@ def test_b_of_dqn_is_what_its_greed_and_its_exploration_make_of_an_action() -> N
     callback, asked = HordeCallback(horde, face), list[tuple[float, bool]]()
     original = callback._probability
 
-    def noted(action: int) -> float:
+    def noted(k: int, action: int) -> float:
         model: Any = callback.model
         tensor, _ = model.policy.obs_to_tensor(model._last_obs)
         asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
-        return original(action)
+        return original(k, action)
 
     callback._probability = noted  # type: ignore[method-assign]
     controller = stable_baselines3.DQN(
@@ -383,3 +383,142 @@ def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
     controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
     with pytest.raises(ValueError, match="SAC does not report the probability of its actions; use PPO, A2C or DQN"):
         controller.learn(10, callback=HordeCallback(horde, face))
+
+
+# ---- several environments --------------------------------------------------------------------------------------------
+
+PLAIN = LearnerConfig(engine="plain", dtype="float64")
+
+
+def streams_of(order: list[int], n_steps: int = 200) -> Horde:
+    """Return a Horde that learned from three streams, merged after each step, taken in an order."""
+    questions = [
+        GVF("left", ConstantAction(0, 2), Channel(0), continuation=0.8, lam=0.9),
+        GVF("seen", Behaviour(), Channel(0), continuation=0.5, lam=0.4),
+    ]
+    hordes = [Horde(questions, n_features=12, n_active=3, config=PLAIN)]
+    hordes += [hordes[0].twin(), hordes[0].twin()]
+    rngs = [np.random.default_rng(k) for k in order]
+    for horde, rng in zip(hordes, rngs, strict=True):
+        horde.begin(rng.random(1), rng.permutation(12)[:3])
+    for _ in range(n_steps):
+        for horde, rng in zip(hordes, rngs, strict=True):
+            action = int(rng.random() < 0.7)
+            horde.learn(action, 0.7 if action else 0.3, rng.random(1), rng.permutation(12)[:3])
+        hordes[0].merge(hordes[1:])
+    return hordes[0]
+
+
+def test_the_order_of_the_streams_matters_for_nothing_but_rounding() -> None:
+    ours, theirs = streams_of([0, 1, 2]), streams_of([2, 0, 1])
+    for a, b in zip(ours.weights(), theirs.weights(), strict=True):
+        assert np.abs(a).max() > 1e-4
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(ours.mspbe_scalar, theirs.mspbe_scalar, rtol=1e-9)
+
+
+def test_a_step_of_several_streams_is_the_mean_of_what_each_alone_would_learn_of_it() -> None:
+    """From the same weights, by hand: one learner for each stream, then theta + mean of the changes."""
+    merged = streams_of([0, 1, 2], 1).weights()
+    alone = [streams_of([k, k, k], 1).weights() for k in range(3)]
+    for which in (0, 1):
+        np.testing.assert_allclose(merged[which], np.mean([one[which] for one in alone], axis=0), atol=1e-15)
+
+
+def test_streams_that_live_the_same_learn_what_one_does() -> None:
+    """The mean of three like changes is the change: no step is three times as large."""
+    horde = Horde(streams_of([1, 1, 1], 1).questions, n_features=12, n_active=3, config=PLAIN)
+    rng = np.random.default_rng(1)
+    horde.begin(rng.random(1), rng.permutation(12)[:3])
+    for _ in range(200):
+        action = int(rng.random() < 0.7)
+        horde.learn(action, 0.7 if action else 0.3, rng.random(1), rng.permutation(12)[:3])
+    for a, b in zip(horde.weights(), streams_of([1, 1, 1]).weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
+
+
+def test_who_is_set_aside_in_one_stream_is_so_in_all() -> None:
+    questions = streams_of([0, 1, 2], 1).questions
+    first = Horde(questions, n_features=12, n_active=3, config=LearnerConfig(engine="plain"))
+    second = first.twin()
+    state = np.array([0.5]), np.array([0, 1, 2])
+    first.begin(*state)
+    second.begin(*state)
+    first.learn(0, 0.5, np.array([1e39]), state[1])  # float32 cannot hold it
+    second.learn(0, 0.5, *state)
+    first.merge([second])
+    assert "left" in first.diverged
+    assert first.diverged == second.diverged
+    assert np.isfinite(first.weights()[0]).all()
+    assert not first.weights()[0][0].any()
+    assert first.twin().diverged == first.diverged
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+def test_beside_several_environments_each_is_a_stream_and_all_share_weights(algorithm: str) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+
+    env = make_vec_env(Corridor, n_envs=3, env_kwargs={"length": 7})
+    face = Interface.of(Corridor())
+    n, n_active = face.coder.n_features, face.coder.n_active
+    horde = Horde([PLACE], n_features=n, n_active=n_active, config=LearnerConfig(engine="plain"))
+    callback = HordeCallback(horde, face)
+    settings = {"n_steps": 16, "batch_size": 16} if algorithm == "PPO" else {}
+    controller = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=0, device="cpu", **settings)
+    for _ in range(2):  # a second time it goes on from what it knows
+        controller.learn(96, callback=callback, reset_num_timesteps=False)
+        weights = [stream.weights()[0] for stream in callback.streams]
+        assert len(weights) == 3
+        assert weights[0].any()
+        assert all((one == weights[0]).all() for one in weights)
+    assert callback.n_learned == controller.num_timesteps
+    assert callback.n_gaps >= 3 * (callback.n_learned // 3 // 7)
+
+
+def test_beside_several_environments_the_fast_engine_is_refused() -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+
+    with pytest.raises(ValueError, match="only the plain engine keeps"):
+        train(make_vec_env(Corridor, n_envs=2), face=Interface.of(Corridor()))
+
+
+def test_a_trace_is_each_streams_own() -> None:
+    """Lambda = gamma = 1 - 1/5; one stream takes the target's action (rho = 2), the other does not (rho = 0)."""
+    first = Horde([GVF("left", ConstantAction(0, 2), Channel(0), 0.8)], n_features=12, n_active=3, config=PLAIN)
+    second = first.twin()
+    for horde, action in ((first, 0), (second, 1)):
+        horde.begin(np.zeros(1), np.array([0, 1, 2]))
+        horde.learn(action, 0.5, np.ones(1), np.array([3, 4, 5]))
+    first.merge([second])
+    traces = [horde._engine.traces()[0] for horde in (first, second)]  # type: ignore[union-attr]
+    np.testing.assert_array_equal(traces[0], [2.0] * 3 + [0.0] * 9)
+    assert not traces[1].any()
+    for a, b in zip(first.twin().weights(), second.weights(), strict=True):
+        assert a.any()
+        np.testing.assert_array_equal(a, b)
+
+
+def test_b_of_each_environment_is_that_of_its_own_action() -> None:
+    """In one rollout the policy does not change, so it can be asked again."""
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Asked(HordeCallback):
+        def _probability(self, k: int, action: int) -> float:
+            import torch
+
+            given, policy = super()._probability(k, action), self.model.policy
+            with torch.no_grad():
+                seen = torch.as_tensor(self.model._last_obs)[k : k + 1]
+                b = float(policy.get_distribution(seen).log_prob(torch.as_tensor([action])).exp())
+            assert given == pytest.approx(b, rel=1e-5)
+            asked.add((k, round(given, 6)))
+            return given
+
+    asked: set[tuple[int, float]] = set()
+    face, env = Interface.of(Corridor()), make_vec_env(Corridor, n_envs=3)
+    n, n_active = face.coder.n_features, face.coder.n_active
+    horde = Horde([PLACE], n_features=n, n_active=n_active, config=LearnerConfig(engine="plain"))
+    controller = stable_baselines3.PPO("MlpPolicy", env, seed=0, device="cpu", n_steps=8, batch_size=8)
+    controller.learn(24, callback=Asked(horde, face))
+    assert len({b for _, b in asked}) > 3
+    assert {k for k, _ in asked} == {0, 1, 2}
