@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +59,9 @@ class Horde:
             is learned, and every answer, is the same but for rounding; only the return values of `learn` are late. A
             demon that diverges is noticed at the end of its batch. The plain engine is always eager.
         channels: Names of the observation's channels, for questions that name theirs: `interface.names`.
+        real_valued: Learn of feature vectors phi in full, as those of a network's layer, instead of tiles: wherever a
+            method takes `tiles`, give phi, floats of shape (n_features,). `n_active` is then the squared length of phi
+            that the step size is divided by. The plain engine learns.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
@@ -80,7 +84,10 @@ class Horde:
         config: LearnerConfig = PAPER_CONFIG,
         mode: Mode = "eager",
         channels: Sequence[str] = (),
+        real_valued: bool = False,
     ) -> None:
+        config = replace(config, engine="plain") if real_valued else config
+        self._real_valued = real_valued
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         if not 1 <= n_active <= n_features:
@@ -96,7 +103,8 @@ class Horde:
 
     def _ask(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Take on the questions; where they do not fit, do nothing. `cohort` is as in `SignalMaker`."""
-        self._maker = SignalMaker(questions, cohort, self.n_features, self.n_active, np.dtype(self.config.dtype))
+        dtype, is_real = np.dtype(self.config.dtype), self._real_valued
+        self._maker = SignalMaker(questions, cohort, self.n_features, self.n_active, dtype, real_valued=is_real)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
 
     def _new_engine(self) -> Engine:
@@ -418,8 +426,14 @@ class Horde:
         Raises:
             ValueError: If the plain engine is not what learns.
         """
-        n, n_active, config = self.n_features, self.n_active, self.config
-        twin = Horde(self.questions, n_features=n, n_active=n_active, config=config, channels=self._channels)
+        twin = Horde(
+            self.questions,
+            n_features=self.n_features,
+            n_active=self.n_active,
+            config=self.config,
+            channels=self._channels,
+            real_valued=self._real_valued,
+        )
         own, its = self._plain_engines([self, twin])
         its.know(own)
         self._share_what_is_known([twin])

@@ -271,8 +271,7 @@ def test_environments_side_by_side_live_what_each_would_alone(mode: Any) -> None
     vector = gym.make_vec("horde_env:CritterbotPen-v0", num_envs=2, vectorization_mode=mode, physics="planar")
     try:
         seen = [vector.reset(seed=3)[0]]
-        for actions in ([0, 2], [0, 2], [1, 3]):
-            seen.append(vector.step(np.array(actions))[0].copy())
+        seen += [vector.step(np.array(actions))[0].copy() for actions in ([0, 2], [0, 2], [1, 3])]
         assert vector.single_action_space == gym.spaces.Discrete(5)
     finally:
         vector.close()
