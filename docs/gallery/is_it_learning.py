@@ -1,4 +1,4 @@
-"""Is it learning? RUPEE and the MSPBE of one question, whose sensor is swapped for another in mid-life."""
+"""Is it learning: RUPEE and the MSPBE of one question, whose sensor is swapped for another in mid-life."""
 
 from pathlib import Path
 

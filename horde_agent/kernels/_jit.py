@@ -148,7 +148,10 @@ kernel = _njit()
 parallel_kernel = _njit(parallel=True)
 # For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
 # so that no references need counting: numba would count one for each array of a tuple that is passed on.
-inner_kernel = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+inner_kernel = _njit(**_INNER)
+# For kernels that are made around another: in each process another, as far as a cache can tell.
+made_kernel: Any = numba.njit(**_INNER, **OPTIONS)
 # For one that returns part of an array, whose references must be counted or, as here, be written into its callers.
 inlined = _njit(inline="always")
 

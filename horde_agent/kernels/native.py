@@ -2,11 +2,12 @@
 
 Kernels are ordinary numba functions. Three things that numba does not offer stand here, on its extension API:
 
-**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16 or 64 numbers: `load(array, i,
-zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied like one. Numba's
-own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three to four times as
-slow. LLVM cuts the vectors into what a processor has. It relies on numba's types for what has no Python object
-(`register_model`, `type_callable`, `lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
+**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16, 64, 80 or 128 numbers:
+`load(array, i, zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied
+like one. Numba's own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three
+to four times as slow. A vector is an array of LLVM's vectors of 16, cut into what a processor has; one of 80
+it would widen to 128. It relies on numba's types for what has no Python object (`register_model`, `type_callable`,
+`lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
 
 **Held arrays.** Numba looks at each array that a kernel is given, for 0.3 us, and hands a tuple of them from kernel to
 kernel by value, which takes most of the time of compiling. `Held` writes their addresses and shapes into a table once;
@@ -23,6 +24,7 @@ Tried with numba 0.62.1 to 0.68.1 (tests/kernels). Should it fail with another, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from collections.abc import Callable
@@ -50,11 +52,11 @@ from numba.np.arrayobj import populate_array
 
 from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, kernel, notice_sources, parallel_kernel
 
-NARROW, WIDE = 16, 64  # lanes
-ROW_BYTES = 512  # of a vector that sums rows: eight of a processor's widest registers
+PART = 16  # lanes of what LLVM sees as one vector
 
 _INT32, _INT64, _BYTES, _VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
 _LINE = 64  # bytes of a cache's line
+_BOOLS = ir.VectorType(ir.IntType(1), PART)
 
 # Numba's decorators and models have no hints.
 _intrinsic: Any = intrinsic
@@ -72,14 +74,19 @@ class Vector(types.Type):
         super().__init__(f"Vector({dtype}, {n})")
 
     @property
+    def part(self) -> Any:
+        """The type of a part in LLVM."""
+        return ir.VectorType(ir.FloatType() if self.dtype == types.float32 else ir.DoubleType(), PART)
+
+    @property
     def llvm(self) -> Any:
         """The type in LLVM."""
-        return ir.VectorType(ir.FloatType() if self.dtype == types.float32 else ir.DoubleType(), self.n)
+        return ir.ArrayType(self.part, self.n // PART)
 
     @property
     def suffix(self) -> str:
-        """How LLVM's generic functions name the type."""
-        return f"v{self.n}f{self.dtype.bitwidth}"
+        """How LLVM's generic functions name the type of a part."""
+        return f"v{PART}f{self.dtype.bitwidth}"
 
 
 class Mask(types.Type):
@@ -99,16 +106,30 @@ class _VectorModel(models.PrimitiveModel):
 @register_model(Mask)
 class _MaskModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of_type: Any) -> None:
-        super().__init__(manager, of_type, ir.VectorType(ir.IntType(1), of_type.n))  # type: ignore[no-untyped-call]
+        super().__init__(manager, of_type, ir.ArrayType(_BOOLS, of_type.n // PART))  # type: ignore[no-untyped-call]
 
 
-def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) -> Any:
-    """Return a number in all lanes; a vector as it is."""
+def _apart(builder: Any, value: Any) -> list[Any]:
+    """Return the parts of a vector or mask."""
+    return [builder.extract_value(value, i) for i in range(value.type.count)]
+
+
+def _together(builder: Any, parts: list[Any]) -> Any:
+    """Return the vector or mask of these parts."""
+    whole = ir.Constant(ir.ArrayType(parts[0].type, len(parts)), ir.Undefined)
+    for i, part in enumerate(parts):
+        whole = builder.insert_value(whole, part, i)
+    return whole
+
+
+def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) -> list[Any]:
+    """Return a vector's parts; a number in all lanes of as many."""
     if isinstance(of_type, Vector):
-        return value
+        return _apart(builder, value)
     number = context.cast(builder, value, of_type, to.dtype)
-    undefined, first = ir.Constant(to.llvm, ir.Undefined), ir.Constant(ir.VectorType(_INT32, to.n), [0] * to.n)
-    return builder.shuffle_vector(builder.insert_element(undefined, number, _INT32(0)), undefined, first)
+    undefined, first = ir.Constant(to.part, ir.Undefined), ir.Constant(ir.VectorType(_INT32, PART), [0] * PART)
+    part = builder.shuffle_vector(builder.insert_element(undefined, number, _INT32(0)), undefined, first)
+    return [part] * (to.n // PART)
 
 
 def _vector_of(*given: Any) -> Any:
@@ -132,14 +153,15 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to = _vector_of(*signature.args)
-        return write(builder, *_spread_all(context, builder, arguments, signature.args, to))
+        pairs = zip(*_spread_all(context, builder, arguments, signature.args, to), strict=True)
+        return _together(builder, [write(builder, a, b) for a, b in pairs])
 
     for pair in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
         lower_builtin(operation, *pair)(generate)  # type: ignore[no-untyped-call]
 
 
-def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[Any]:
-    """Return vectors and numbers as vectors."""
+def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[list[Any]]:
+    """Return vectors and numbers as the parts of vectors."""
     return [_spread(context, builder, v, t, to) for v, t in zip(values, of_types, strict=True)]
 
 
@@ -152,19 +174,18 @@ _operation(operator.le, lambda builder, a, b: builder.fcmp_ordered("<=", a, b), 
 _operation(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), compares=True)
 
 
-def _zeros(lanes: Callable[[Any], int]) -> Any:
+def _zeros(lanes: int) -> Any:
     """Return a function of an array that returns zeros of its type, in so many lanes."""
 
     @_intrinsic
     def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
-        to = Vector(array.dtype, lanes(array.dtype))
+        to = Vector(array.dtype, lanes)
         return to(array), lambda *_: ir.Constant(to.llvm, None)
 
     return zeros
 
 
-narrow_zeros, wide_zeros = _zeros(lambda _: NARROW), _zeros(lambda _: WIDE)
-row_zeros = _zeros(lambda dtype: 8 * ROW_BYTES // dtype.bitwidth)
+narrow_zeros, wide_zeros, wider_zeros, row_zeros = _zeros(16), _zeros(64), _zeros(80), _zeros(128)
 
 
 @_intrinsic
@@ -181,8 +202,9 @@ def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 @_intrinsic
 def load(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), zero.llvm.as_pointer())
-        return builder.load(place, align=zero.dtype.bitwidth // 8)
+        first = builder.bitcast(_place(context, builder, signature, arguments), zero.part.as_pointer())
+        places = [builder.gep(first, [_INT32(i)]) for i in range(zero.n // PART)]
+        return _together(builder, [builder.load(place, align=zero.dtype.bitwidth // 8) for place in places])
 
     return (zero(array, i, zero), generate) if array.dtype == zero.dtype else None
 
@@ -190,8 +212,9 @@ def load(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: AR
 @_intrinsic
 def store(typing_context: Any, array: Any, i: Any, x: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), x.llvm.as_pointer())
-        builder.store(arguments[2], place, align=x.dtype.bitwidth // 8)
+        first = builder.bitcast(_place(context, builder, signature, arguments), x.part.as_pointer())
+        for i, part in enumerate(_apart(builder, arguments[2])):
+            builder.store(part, builder.gep(first, [_INT32(i)]), align=x.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return (types.void(array, i, x), generate) if array.dtype == x.dtype else None
@@ -237,8 +260,9 @@ def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: A
         if not isinstance(to, Vector):
             given = zip(arguments, signature.args, strict=True)
             return builder.fma(*(context.cast(builder, value, of_type, to) for value, of_type in given))
-        fuse = _function(builder.module, ir.FunctionType(to.llvm, [to.llvm] * 3), f"llvm.fma.{to.suffix}")
-        return builder.call(fuse, _spread_all(context, builder, arguments, signature.args, to))
+        fuse = _function(builder.module, ir.FunctionType(to.part, [to.part] * 3), f"llvm.fma.{to.suffix}")
+        triples = zip(*_spread_all(context, builder, arguments, signature.args, to), strict=True)
+        return _together(builder, [builder.call(fuse, triple) for triple in triples])
 
     return to(a, b, c), generate
 
@@ -248,7 +272,9 @@ def choose(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:  # noqa: ARG0
     to = _vector_of(a, b)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.select(arguments[0], *_spread_all(context, builder, arguments[1:], signature.args[1:], to))
+        pairs = _spread_all(context, builder, arguments[1:], signature.args[1:], to)
+        triples = zip(_apart(builder, arguments[0]), *pairs, strict=True)
+        return _together(builder, [builder.select(*triple) for triple in triples])
 
     return (to(mask, a, b), generate) if to else None
 
@@ -256,8 +282,8 @@ def choose(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:  # noqa: ARG0
 @_intrinsic
 def absolute(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        strip = _function(builder.module, ir.FunctionType(x.llvm, [x.llvm]), f"llvm.fabs.{x.suffix}")
-        return builder.call(strip, arguments)
+        strip = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.fabs.{x.suffix}")
+        return _together(builder, [builder.call(strip, [part]) for part in _apart(builder, arguments[0])])
 
     return x(x), generate
 
@@ -265,8 +291,9 @@ def absolute(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
 @_intrinsic
 def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        bits = ir.IntType(mask.n)
-        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), bits(0))
+        bits = ir.IntType(PART)
+        some = functools.reduce(builder.or_, _apart(builder, arguments[0]))
+        return builder.icmp_unsigned("!=", builder.bitcast(some, bits), bits(0))
 
     return types.boolean(mask), generate
 
@@ -324,6 +351,14 @@ class Held:
 def hold(parts: Any) -> Any:
     """Return what a kernel is given so that it can read a named tuple of arrays and numbers."""
     return Held(parts)
+
+
+def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return a kernel whose first arguments are given, and whose others have the types of `like`.
+
+    Numba looks at the type of each argument of each call, for 1.5 us where it is held: here, only once.
+    """
+    return functools.partial(function.compile(tuple(numba.typeof(x) for x in (*given, *like))), *given)  # type: ignore[no-untyped-call]
 
 
 @typeof_impl.register(Held)

@@ -8,6 +8,7 @@ with a numba that it does not know. It learns the same but for rounding: `multip
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ def hold(parts: Any) -> Any:
     return parts
 
 
+def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:  # noqa: ARG001
+    """Return a kernel whose first arguments are given, and whose others have the types of `like`."""
+    return functools.partial(function, *given)
+
+
 @inner_kernel
 def narrow_zeros(array: NDArray[Any]) -> Any:
     """Return a narrow vector of zeros, of an array's type."""
@@ -31,6 +37,12 @@ def narrow_zeros(array: NDArray[Any]) -> Any:
 @inner_kernel
 def wide_zeros(array: NDArray[Any]) -> Any:
     """Return a wide vector of zeros."""
+    return array.dtype.type(0)
+
+
+@inner_kernel
+def wider_zeros(array: NDArray[Any]) -> Any:
+    """Return a vector of zeros that is wider by a narrow one."""
     return array.dtype.type(0)
 
 

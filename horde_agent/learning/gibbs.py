@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
 from horde_agent.kernels._jit import threads_here
-from horde_agent.kernels.vectors import entry_of, hold
+from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.policies import Gibbs
 from horde_agent.types import Floats, Tiles
 
@@ -71,6 +71,7 @@ class GibbsTable:
             **self._tiles(0),
         )
         self._held: Any = None
+        self._write: Any = None
 
     def _tiles(self, n_active: int) -> dict[str, Any]:
         """Return places for so many tiles, all number n_features: one at which no policy looks."""
@@ -79,7 +80,7 @@ class GibbsTable:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but addresses."""
-        return vars(self) | {"_held": None}
+        return vars(self) | {"_held": None, "_write": None}
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`.
@@ -98,8 +99,9 @@ class GibbsTable:
             self._arrays, self._held = self._arrays._replace(**self._tiles(tiles.size)), None
         if self._held is None:
             self._held = hold(self._arrays)
-            self._entry = entry_of(kernels.do_task, self._held)
-        kernels.gibbs_ratios(self._held, self._entry, tiles, action, probability, int(self.in_floats))
+            given = self._held, entry_of(kernels.do_task, self._held)
+            self._write = bind(kernels.gibbs_ratios, *given, like=(tiles, 0, 1.0, 0))
+        self._write(tiles, action, probability, int(self.in_floats))
 
 
 def largest_logit(policies: Sequence[Gibbs]) -> float:

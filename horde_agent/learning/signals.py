@@ -18,7 +18,7 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.policies import LARGEST
-from horde_agent.kernels.vectors import hold
+from horde_agent.kernels.vectors import bind, hold
 from horde_agent.learning.engine import most
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.learning.layout import NEWCOMER
@@ -94,7 +94,7 @@ class SignalMaker:
         self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
         self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, is_fixed=not self._asks_functions)
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
-        self._held: Any = None
+        self._complete: Any = None
 
     def _allocate(self, n_demons: int, most: float) -> checks.SignalArrays:
         """Return the arrays of demons that were told nothing yet."""
@@ -122,7 +122,7 @@ class SignalMaker:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but addresses."""
-        return vars(self) | {"_held": None}
+        return vars(self) | {"_complete": None}
 
     def succeed(self, before: SignalMaker, stays: Integers) -> None:
         """Take over what is remembered of the demons that stay; `stays` is as in `layout.Roster`."""
@@ -258,10 +258,10 @@ class SignalMaker:
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
-        if self._held is None:
-            self._held = hold(self._arrays)
-        observation, tiles = after
-        found = checks.complete(self._held, observation, _NO_TILES if self.real_valued else tiles, action, probability)
+        state = (after[0], _NO_TILES) if self.real_valued else after
+        if self._complete is None:
+            self._complete = bind(checks.complete, hold(self._arrays), like=(*state, action, probability))
+        found = self._complete(*state, action, probability)
         if found & checks.STATE_WRONG:
             self.refuse_state(*after)
         return int(found)
@@ -319,6 +319,8 @@ class SignalMaker:
 
 def _the_one(value: Any) -> float:
     """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
+    if type(value) is int or type(value) is float:  # what it nearly always is: a robot's step looks here twice
+        return value if math.isfinite(value) else math.nan
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     is_finite = isinstance(value, numbers.Real) and math.isfinite(value)

@@ -21,7 +21,7 @@ from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import CHUNK, DECAYS, IS_KNOWN, LEARNS, N_CLOCKS, N_ROWS, NOW, SpanArrays
-from horde_agent.kernels.vectors import entry_of, hold
+from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -45,8 +45,8 @@ _WIDEST, _MANY, _WIDEST_OF_MANY = (
 )  # lanes; of many demons, whose weights come from memory, rows are long
 _FIRST_ROWS = 4 * CHUNK  # behind which there is memory before the first step
 _WAIT = 3  # periods after which little is written too
-_VECTOR = 64  # lanes of scratch paper
-_OF_PROCESS = ("_held", "_entry", "_signals", "_held_signals", "_touching")  # addresses, and a thread
+_VECTOR = 80  # lanes of scratch paper
+_OF_PROCESS = ("_held", "_entry", "_signals", "_step", "_touching")  # addresses, and a thread
 _OF_LANES = [
     "prediction",
     "td_error",
@@ -191,7 +191,7 @@ class SpanEngine:
         """Begin without the addresses of another process, or of what this one is a copy of."""
         self._held: Any = None
         self._entry: Any = None
-        self._held_signals: Any = None
+        self._step: Any = None
         self._signals: Signals | None = None
         self._touching: Thread | None = None
 
@@ -335,7 +335,7 @@ class SpanEngine:
 
     def _look_ahead(self, n_active: int) -> None:
         """Have memory put behind rows in good time, beside the steps; a step waits for it only where it may need it."""
-        if self._n_ready >= self.n_features:
+        if self._n_ready >= min(self.n_features, int(self._clock[N_ROWS]) + n_active + CHUNK):
             return
         needed, thread = min(self.n_features, int(self._clock[N_ROWS]) + n_active), self._touching
         if thread is not None and (needed > self._n_ready or not thread.is_alive()):
@@ -397,14 +397,18 @@ class SpanEngine:
         """
         if signals is not self._signals:
             self._check(signals)
-            self._signals, self._held_signals = signals, hold(signals)
+            self._signals, self._step = signals, None
             self._clock[IS_KNOWN] = 0
         self._look_ahead(tiles.size)
         self._m_scale *= self._m_decay
         self.n_waiting += 1
         n_steps = self.n_waiting if self.n_waiting >= self.batch else 0
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
-        found = transition.step(self._native, self._entry, self._held_signals, tiles, m_step, is_last, n_steps)
+        how = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
+        native = self._native
+        if self._step is None:
+            self._step = bind(transition.step, native, self._entry, hold(signals), like=how)
+        found = self._step(*how)
         if n_steps:
             self._taken(found)
         return self.latest
@@ -444,7 +448,7 @@ class SpanEngine:
         if self._held is None or n_threads != self._span.n_threads:
             self._span = self._span._replace(n_threads=n_threads)
             self._held = hold(self._span)
-            self._entry = entry_of(transition.do_task, self._held)
+            self._entry, self._step = entry_of(transition.do_task, self._held), None
         return self._held
 
     @property

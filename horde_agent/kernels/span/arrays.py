@@ -9,12 +9,13 @@ Time is counted in feature vectors, phi_0, phi_1, ...; what belongs to one lies 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inner_kernel, made_kernel
+from horde_agent.kernels.vectors import lanes_of, narrow_zeros, wide_zeros, wider_zeros
 from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
@@ -145,10 +146,38 @@ class SpanArrays(NamedTuple):
 NOW, N_ROWS, OLDEST = 0, 1, 2
 IS_KNOWN = 3  # 1: gamma and lambda are those of the latest step, and no outcome differs from 0
 FLUSHED = 4  # time up to which the group is flushed that is being flushed
-N_CLOCKS = 5
+N_PLACES = 5  # places in the tables of the group that is being flushed
+N_CLOCKS = 6
 
 
 @inner_kernel
 def row_at(r: int, first: int, width: int, stride: int) -> int:
     """Return where row `r` begins of a block of `width` lanes, its rows beginning at `first`, chunks `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width
+
+
+def over_block(work: Any, longest: Any = wide_zeros) -> Any:
+    """Return a kernel (span, b, how) that does `work(span, b, lane, how, zero)` for all lanes of block b.
+
+    `zero` says how many lanes from `lane` on: 64, or as many as `longest` has, but 80 where else 16 would be left over.
+    """
+
+    @made_kernel
+    def each(span: SpanArrays, b: int, how: Any) -> None:
+        row, wider, wide = longest(span.theta), wider_zeros(span.theta), wide_zeros(span.theta)
+        lane, end, narrow = span.start[b], span.start[b + 1], narrow_zeros(span.theta)
+        while lane < end:
+            if end - lane >= lanes_of(wider) and (end - lane) % lanes_of(wide) != 0:
+                work(span, b, lane, how, wider)
+                lane += lanes_of(wider)
+            elif end - lane >= lanes_of(row):
+                work(span, b, lane, how, row)
+                lane += lanes_of(row)
+            elif end - lane >= lanes_of(wide):
+                work(span, b, lane, how, wide)
+                lane += lanes_of(wide)
+            else:
+                work(span, b, lane, how, narrow)
+                lane += lanes_of(narrow)
+
+    return each

@@ -18,6 +18,7 @@ from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.span.arrays import (
     FLUSH,
     LEARNS,
+    N_PLACES,
     N_ROWS,
     NOW,
     OLDEST,
@@ -102,7 +103,7 @@ def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
             span.run_time[FLUSH, n] = time
             n += 1
         has_learned = not is_tail and time < last and kind == LEARNS
-    span.run_place[last + 1 - first] = n
+    span.run_place[last + 1 - first], span.clock[N_PLACES] = n, n
     return n
 
 

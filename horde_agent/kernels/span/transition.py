@@ -25,11 +25,12 @@ from horde_agent.kernels.span.arrays import (
     OLDEST,
     RESTS,
     SpanArrays,
+    over_block,
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
 from horde_agent.kernels.span.step import end_trace, hear, learn, predict_lanes, rest, scan
-from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_runs
-from horde_agent.kernels.vectors import lanes_of, load, multiply_add, narrow_zeros, on_threads, store, wide_zeros
+from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_lanes
+from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
 BEGIN = 1 << 30  # a task of a thread
@@ -141,56 +142,19 @@ def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
 
 
 @inner_kernel
-def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
-    """Let a block take the last `n_steps` steps."""
-    now, wide, narrow = span.clock[NOW] - n_steps, wide_zeros(span.theta), narrow_zeros(span.theta)
-    lane, end = span.start[b], span.start[b + 1]
-    if n_steps == 1:
-        move_bases(span, b, now)
-    elif span.w_at[b] != now:
-        sum_base(span, span.w, b, span.active[now % span.active.shape[0]], span.base_w)
-    while lane + lanes_of(wide) <= end:
-        advance_lanes(span, b, lane, n_steps, thread, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        advance_lanes(span, b, lane, n_steps, thread, narrow)
-        lane += lanes_of(narrow)
-    if n_steps > 1:
-        span.w_at[b] = now + n_steps
-    hand_out(span, b)
-
-
-@inner_kernel
-def hand_out(span: SpanArrays, b: int) -> None:
-    """Give out a block's predictions."""
-    for i in range(span.start[b], span.start[b + 1]):
-        if span.demon[i] >= 0:
-            span.predictions[span.demon[i]] = span.prediction[i]
-
-
-@inner_kernel
-def move_bases(span: SpanArrays, b: int, now: int) -> None:
-    """Move a block's base to `now` + 1, and that of w, where the step needs it, to `now`."""
-    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if kind != RESTS and span.w_at[b] != now:
-        if span.w_at[b] == now - 1:
-            move_base(span, span.w, b, now, span.base_w)
-        else:
-            sum_base(span, span.w, b, span.active[now % span.active.shape[0]], span.base_w)
-        span.w_at[b] = now
-    move_base(span, span.theta, b, now + 1, span.base)
-
-
-@inner_kernel
-def advance_lanes(span: SpanArrays, b: int, lane: int, n_steps: int, thread: int, zero: Any) -> None:
-    """Let lanes of a block take the last `n_steps` steps.
+def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
+    """Let lanes of a block take the last steps; `how`: how many, and whose scratch paper.
 
     Where nobody asks and nothing is learned, predictions are not made.
     """
+    n_steps, thread = how
     mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
     of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
     if n_steps > 1:
-        foresee(span, b, lane, n_steps, of_theta, of_w, zero)
+        store(of_theta, 0, load(span.base, lane, zero))
+        store(of_w, 0, load(span.base_w, lane, zero))
+        foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
+        foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         hear(span, lane, lane + n, (now + k + 1) % span.told_rho.shape[0])
         if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
@@ -209,20 +173,60 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, n_steps: int, thread: int
         store(span.base_w, lane, load(of_w, n_steps * n, zero))
 
 
+advance_all_lanes = over_block(advance_lanes)
+
+
+@inner_kernel
+def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
+    """Let a block take the last `n_steps` steps."""
+    now = span.clock[NOW] - n_steps
+    if n_steps == 1:
+        move_bases(span, b, now)
+    elif span.w_at[b] != now:
+        sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
+    advance_all_lanes(span, b, (n_steps, thread))
+    if n_steps > 1:
+        span.w_at[b] = now + n_steps
+    hand_out(span, b)
+
+
+@inner_kernel
+def move_bases(span: SpanArrays, b: int, now: int) -> None:
+    """Move a block's base to `now` + 1, and that of w, where the step needs it, to `now`."""
+    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
+    if kind != RESTS and span.w_at[b] != now:
+        if span.w_at[b] == now - 1:
+            move_base(span, b, (span.w, now, span.base_w))
+        else:
+            sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
+        span.w_at[b] = now
+    move_base(span, b, (span.theta, now + 1, span.base))
+
+
+@inner_kernel
+def hand_out(span: SpanArrays, b: int) -> None:
+    """Give out a block's predictions."""
+    for i in range(span.start[b], span.start[b + 1]):
+        if span.demon[i] >= 0:
+            span.predictions[span.demon[i]] = span.prediction[i]
+
+
+@inner_kernel
+def begin_lanes(span: SpanArrays, b: int, lane: int, now: int, zero: Any) -> None:
+    """Let lanes go on at the present with every trace at zero."""
+    predict_lanes(span, b, lane, now, span.overlap[1], zero)
+    end_trace(span, lane, zero)
+
+
+begin_all_lanes = over_block(begin_lanes)
+
+
 @inner_kernel
 def begin_block(span: SpanArrays, b: int) -> None:
     """Let a block go on at the present with every trace at zero: its predictions there."""
-    now, wide, narrow = span.clock[NOW], wide_zeros(span.theta), narrow_zeros(span.theta)
-    move_base(span, span.theta, b, now, span.base)
-    lane, end = span.start[b], span.start[b + 1]
-    while lane + lanes_of(wide) <= end:
-        predict_lanes(span, b, lane, now, span.overlap[1], wide)
-        end_trace(span, lane, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        predict_lanes(span, b, lane, now, span.overlap[1], narrow)
-        end_trace(span, lane, narrow)
-        lane += lanes_of(narrow)
+    now = span.clock[NOW]
+    move_base(span, b, (span.theta, now, span.base))
+    begin_all_lanes(span, b, now)
     hand_out(span, b)
 
 
@@ -329,12 +333,23 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 def sum_bases(span: SpanArrays, active: Integers) -> None:
     """Write theta.phi and w.phi at the present, by the weights as written."""
     for b in range(span.flush_group.shape[0]):
-        sum_base(span, span.theta, b, active, span.base)
-        sum_base(span, span.w, b, active, span.base_w)
+        sum_base(span, b, (span.theta, active, span.base))
+        sum_base(span, b, (span.w, active, span.base_w))
         span.w_at[b] = span.clock[NOW]
 
 
 # ---- what is read, without a change ---------------------------------------------------------------------------------
+
+
+@inner_kernel
+def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
+    """Add what is pending to predictions by the weights as written; `how`: overlaps, and predictions."""
+    overlap, out = how
+    _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
+
+
+add_all_pending = over_block(add_pending)
 
 
 @kernel
@@ -350,22 +365,8 @@ def predict(span: SpanArrays, tiles: Integers, blocks: Integers, scratch: Scratc
     find_oldest(span, now)
     write_overlaps(span, now, scratch.bits, scratch.overlap)
     for b in range(blocks[0], blocks[1]):
-        sum_base(span, span.theta, b, scratch.rows[:n], out)
-        wide, narrow = wide_zeros(out), narrow_zeros(out)
-        lane, end = span.start[b], span.start[b + 1]
-        while lane + lanes_of(wide) <= end:
-            add_pending(span, b, lane, scratch.overlap, out, wide)
-            lane += lanes_of(wide)
-        while lane < end:
-            add_pending(span, b, lane, scratch.overlap, out, narrow)
-            lane += lanes_of(narrow)
-
-
-@inner_kernel
-def add_pending(span: SpanArrays, b: int, lane: int, overlap: Reals, out: Reals, zero: Any) -> None:
-    """Add what is pending to predictions by the weights as written."""
-    _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
-    store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
+        sum_base(span, b, (span.theta, scratch.rows[:n], out))
+        add_all_pending(span, b, (scratch.overlap, out))
 
 
 @kernel
@@ -375,17 +376,18 @@ def list_group(span: SpanArrays, g: int) -> None:
     list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
 
 
+@inner_kernel
+def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
+    """Add what lanes have pending to copies of their block's rows."""
+    start, table = span.start[b], span.table[0]
+    tabulate(span, b, lane, span.clock[NOW], table, zero)
+    write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
+
+
+read_all_lanes = over_block(read_lanes)
+
+
 @kernel
 def read_block(span: SpanArrays, b: int, theta: Reals, w: Reals, m: Reals) -> None:
     """Add what a block has pending to copies of its rows, which lie one after another; see `list_group`."""
-    now, table, start = span.clock[NOW], span.table[0], span.start[b]
-    wide, narrow = wide_zeros(theta), narrow_zeros(theta)
-    lane, end, width = start, span.start[b + 1], span.start[b + 1] - start
-    while lane + lanes_of(wide) <= end:
-        tabulate(span, b, lane, now, table, wide)
-        write_runs(span, b, lane, table, (theta, w, m), 0, CHUNK * width, wide)
-        lane += lanes_of(wide)
-    while lane < end:
-        tabulate(span, b, lane, now, table, narrow)
-        write_runs(span, b, lane, table, (theta, w, m), 0, CHUNK * width, narrow)
-        lane += lanes_of(narrow)
+    read_all_lanes(span, b, (theta, w, m))
