@@ -2,8 +2,9 @@
 
 The controller's policy is the behaviour policy. PPO and A2C know the probability of every action that they drew; that
 of DQN follows from what it does: with probability epsilon (before `learning_starts` always) any action, else the greedy
-one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown observations in the
-environment's own units, as in a `Life`, also where the controller is shown normalised ones.
+one. SAC draws a real number, which `ChoiceByNumber` makes a choice of: b is the share of its squashed Gaussian that
+makes the same one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown
+observations in the environment's own units, as in a `Life`, also where the controller is shown normalised ones.
 
 A vector environment is a stream of experience for each of its environments: traces of its own, and weights that all
 share. A step moves them by the mean of what each stream would (`Horde.merge`).
@@ -15,6 +16,7 @@ share. A step moves them by the mean of what each stream would (`Horde.merge`).
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,12 +36,15 @@ try:
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
     from stable_baselines3.dqn import DQN
+    from stable_baselines3.sac import SAC
 except ImportError as missing:  # pragma: no cover - depends on what is installed
     raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
 
 
 class HordeCallback(BaseCallback):
-    """Let a Horde learn from every transition of a controller that chooses among discrete actions (PPO, A2C, DQN).
+    """Let a Horde learn from every transition of a controller that chooses among discrete actions.
+
+    That is PPO, A2C, DQN, or SAC whose environment is a `ChoiceByNumber`.
 
     Args:
         horde: The learner. Its questions' target policies choose among the controller's discrete actions. Beside
@@ -56,7 +61,7 @@ class HordeCallback(BaseCallback):
 
     Raises:
         ValueError: If the interface feeds predictions back, or the Horde does not fit it. When training starts, if the
-            probabilities of the algorithm's actions cannot be known (SAC), if its actions are not discrete, if it runs
+            probabilities of the algorithm's actions cannot be known, if its actions are not discrete, if it runs
             several environments beside a Horde that does not learn by the plain engine, or if the environment's own
             observations are not those of the interface or cannot be had.
     """
@@ -73,13 +78,7 @@ class HordeCallback(BaseCallback):
         self.last_probability = float("nan")
 
     def _on_training_start(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm | DQN):
-            raise ValueError(
-                f"{type(self.model).__name__} does not report the probability of its actions; use PPO, A2C or DQN"
-            )
-        n_actions = getattr(self.model.action_space, "n", None)
-        if n_actions is None:
-            raise ValueError(f"the controller's actions must be discrete, not {self.model.action_space}")
+        n_actions = self._n_choices() if isinstance(self.model, SAC) else self._n_discrete()
         if n_actions != len(self.interface.actions):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
         self.streams = [self.horde, *(self.horde.twin() for _ in range(self.model.n_envs - 1))]
@@ -99,7 +98,8 @@ class HordeCallback(BaseCallback):
 
     def _learn(self, k: int, following: Observation) -> None:
         """Learn from the newest transition of environment `k`, whose stream goes on at `following`."""
-        action, stream = int(self.locals["actions"][k]), self.streams[k]
+        chosen, stream = self.locals["actions"][k], self.streams[k]
+        action = choice(float(chosen[0]), len(self.interface.actions)) if isinstance(self.model, SAC) else int(chosen)
         self.last_probability = self._probability(k, action)
         done, info = bool(self.locals["dones"][k]), self.locals["infos"][k]
         terminated = done and not info.get("TimeLimit.truncated", False)
@@ -112,6 +112,39 @@ class HordeCallback(BaseCallback):
         if not goes_on:
             self._begin(stream, following)
 
+    def _n_discrete(self) -> int:
+        """Return how many actions there are.
+
+        Raises:
+            ValueError: If the probabilities of the algorithm's actions cannot be known, or they are not discrete.
+        """
+        if not isinstance(self.model, OnPolicyAlgorithm | DQN):
+            name = type(self.model).__name__
+            raise ValueError(f"{name} does not report the probability of its actions; use PPO, A2C, DQN or SAC")
+        if not isinstance(self.model.action_space, spaces.Discrete):
+            raise ValueError(
+                f"the controller's actions must be discrete, not {self.model.action_space}; wrap the environment: "
+                f"gymnasium.wrappers.DiscretizeAction(env, bins=3)"
+            )
+        return int(self.model.action_space.n)
+
+    def _n_choices(self) -> int:
+        """Return among how many actions SAC's number chooses.
+
+        Raises:
+            ValueError: If it chooses among none, or not by its Gaussian alone.
+        """
+        model: Any = self.model
+        env = model.get_env()
+        if env is None or not env.has_attr("n_choices"):
+            raise ValueError(
+                "SAC draws real numbers, which have no probability: give it an environment of discrete actions, "
+                "wrapped in horde_agent.sb3.ChoiceByNumber(env)"
+            )
+        if model.action_noise is not None or model.use_sde:
+            raise ValueError("SAC's probabilities are known of its Gaussian alone: leave out action_noise and use_sde")
+        return int(env.get_attr("n_choices")[0])
+
     def _probability(self, k: int, action: int) -> float:
         """Return b of the action just taken in environment `k`, which the controller drew from its last observation.
 
@@ -119,7 +152,7 @@ class HordeCallback(BaseCallback):
             ValueError: If DQN took an action that it could not take.
         """
         model: Any = self.model
-        if not isinstance(model, DQN):
+        if isinstance(model, OnPolicyAlgorithm):
             # float32: exp(log 1) may come out one rounding above 1.
             return min(1.0, float(np.exp(float(self.locals["log_probs"][k]))))
         n = len(self.interface.actions)
@@ -127,6 +160,9 @@ class HordeCallback(BaseCallback):
             return 1.0 / n
         shown: Any = model._last_obs
         tensor, _ = model.policy.obs_to_tensor(shown)
+        if isinstance(model, SAC):
+            mean, log_std, _ = model.actor.get_action_dist_params(tensor)
+            return squashed_share(mean[k, 0].item(), log_std[k, 0].exp().item(), action, n)
         greedy = int(model.q_net(tensor).argmax(dim=1)[k])
         epsilon = float(model.exploration_rate)
         probability = epsilon / n + (1.0 - epsilon) * (action == greedy)
@@ -182,6 +218,56 @@ class HordeCallback(BaseCallback):
         own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
         box = self.interface.scaler  # rounding may have led out of it
         return np.clip(own, box.low.astype(np.float32), box.high.astype(np.float32))
+
+
+def choice(number: float, n: int) -> int:
+    """Return which of `n` actions a number in [-1, 1] stands for: as many intervals of one width, from -1 on.
+
+    >>> [choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0)]
+    [0, 1, 2, 3]
+    """
+    return min(int(0.5 * (number + 1.0) * n), n - 1)
+
+
+def squashed_share(mean: float, std: float, action: int, n: int) -> float:
+    """Return the probability that tanh of a normal number stands for one of `n` actions (`choice`).
+
+    Of four intervals the first ends at -1/2 = tanh(-0.549), and a standard normal number is below that in 29.14 %.
+
+    >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
+    (0.2914, 1.0)
+    """
+    edges = (
+        math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5) for k in (action, action + 1)
+    )
+    low, high = ((edge - mean) / (std * math.sqrt(2.0)) for edge in edges)
+    # Of two numbers near 1 the difference is rounding: the tails are subtracted, where both edges lie above the mean.
+    return 0.5 * (math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low))
+
+
+class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
+    """An environment of discrete actions for a controller of real numbers, as SAC: one in [-1, 1] chooses (`choice`).
+
+    Args:
+        env: Has Discrete actions from 0; `Interface.of(env)` of this one is the Horde's.
+
+    Attributes:
+        n_choices: How many actions there are.
+
+    Raises:
+        ValueError: If the actions are not Discrete from 0.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, spaces.Discrete) or env.action_space.start != 0:
+            raise ValueError(f"the action space must be Discrete from 0, not {env.action_space}")
+        self.n_choices = int(env.action_space.n)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def action(self, action: Any) -> int:
+        """Return the action that a number stands for; `action` of shape (1,)."""
+        return choice(float(action[0]), self.n_choices)
 
 
 class ControllerPolicy:

@@ -16,7 +16,7 @@ from horde_agent.record import NO_ACTION, Flag, Phase
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
-from horde_agent.sb3 import ControllerPolicy, HordeCallback, PredictiveObservation  # noqa: E402 - only where stable-baselines3 is
+from horde_agent.sb3 import ChoiceByNumber, ControllerPolicy, HordeCallback, PredictiveObservation, squashed_share  # noqa: E402 - only where stable-baselines3 is
 
 
 class Corridor(gym.Env[np.ndarray, int]):
@@ -381,8 +381,49 @@ def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
     face = Interface.of(Corridor())
     horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
     controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
-    with pytest.raises(ValueError, match="SAC does not report the probability of its actions; use PPO, A2C or DQN"):
+    with pytest.raises(ValueError, match=r"wrapped in horde_agent\.sb3\.ChoiceByNumber"):
         controller.learn(10, callback=HordeCallback(horde, face))
+    other = stable_baselines3.TD3("MlpPolicy", Continuous(), device="cpu")
+    with pytest.raises(ValueError, match="TD3 does not report the probability of its actions"):
+        other.learn(10, callback=HordeCallback(horde, face))
+
+
+def test_b_of_sac_is_the_share_of_its_draws_that_make_the_same_choice() -> None:
+    """Before `learning_starts` a half each; then against 20,000 draws of the same actor at the same observation."""
+    import torch
+
+    class Asked(HordeCallback):
+        def _probability(self, k: int, action: int) -> float:
+            given = super()._probability(k, action)
+            if len(horde.seen) % 20 == 19:
+                seen = torch.as_tensor(self.model._last_obs).repeat(20_000, 1)
+                with torch.no_grad():
+                    drawn = self.model.actor(seen).numpy()[:, 0]
+                asked.append((given, float(np.mean((drawn >= 0.0) == (action == 1)))))
+            return given
+
+    asked: list[tuple[float, float]] = []
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    settings = {"learning_starts": 20, "learning_rate": 0.01, "batch_size": 32}
+    controller = stable_baselines3.SAC("MlpPolicy", ChoiceByNumber(Corridor()), seed=0, device="cpu", **settings)
+    controller.learn(100, callback=Asked(horde, face))
+    given = [b for _, b in horde.seen]
+    assert given[:20] == [0.5] * 20
+    assert len(set(given[20:])) > 20
+    assert {action for action, _ in horde.seen} == {0, 1}
+    assert len(asked) == 5
+    for b, share in asked[1:]:
+        assert b == pytest.approx(share, abs=0.015)
+
+
+def test_shares_of_a_squashed_gaussian_add_up_to_one_however_far_its_mean_lies() -> None:
+    for mean, std in ((0.3, 0.7), (-4.0, 0.5), (9.0, 1.0)):
+        shares = [squashed_share(mean, std, action, 5) for action in range(5)]
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) > 0.0
+    with pytest.raises(ValueError, match="Discrete from 0"):
+        ChoiceByNumber(ChoiceByNumber(Corridor()))
 
 
 # ---- several environments --------------------------------------------------------------------------------------------
