@@ -114,7 +114,10 @@ def timed(step: Step, t: int) -> float:
 
 @inner_kernel  # type: ignore[untyped-decorator]
 def add_rows(data: NDArray[Any], first: int, width: int, order: NDArray[np.int64], soon: int, total: Any) -> Any:
-    """Return the sum of some lanes of a block's rows, from `first` on, and ask for those that lie `soon` further."""
+    """Return the sum of some lanes of a block's rows, from `first` on, and ask for those that lie `soon` further.
+
+    `data` is flat; `order` has shape (rows that are added,).
+    """
     for k in range(order.shape[0]):
         at = first + order[k] * width
         prefetch_far(data, at + soon, total)
@@ -127,6 +130,7 @@ def read_rows(data: NDArray[Any], width: int, order: NDArray[np.int64], sums: ND
     """Add up all rows, block by block, in an order within each, as the engine reads weights.
 
     As the engine does, a thread asks for rows of the block that it takes next while it adds up those of this one.
+    `data` is flat, `order` has shape (parts of the sweep, rows of each), `sums` (threads, width).
     """
     n_threads, block = sums.shape[0], order.size * width
     n_blocks = data.shape[0] // block
