@@ -223,8 +223,9 @@ class HordeCallback(BaseCallback):
 def choice(number: float, n: int) -> int:
     """Return which of `n` actions a number in [-1, 1] stands for: as many intervals of one width, from -1 on.
 
-    >>> [choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0)]
-    [0, 1, 2, 3]
+    Example:
+        >>> [choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0)]
+        [0, 1, 2, 3]
     """
     return min(int(0.5 * (number + 1.0) * n), n - 1)
 
@@ -234,8 +235,9 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
 
     Of four intervals the first ends at -1/2 = tanh(-0.549), and a standard normal number is below that in 29.14 %.
 
-    >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
-    (0.2914, 1.0)
+    Example:
+        >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
+        (0.2914, 1.0)
     """
     edges = (
         math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5) for k in (action, action + 1)
