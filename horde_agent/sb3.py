@@ -224,8 +224,8 @@ def choice(number: float, n: int) -> int:
     """Return which of `n` actions a number in [-1, 1] stands for: as many intervals of one width, from -1 on.
 
     Example:
-        >>> [choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0)]
-        [0, 1, 2, 3]
+        >>> tuple(choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0))
+        (0, 1, 2, 3)
     """
     return min(int(0.5 * (number + 1.0) * n), n - 1)
 
