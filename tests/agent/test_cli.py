@@ -441,3 +441,13 @@ def test_an_environment_that_cannot_be_had_is_refused(
     elsewhere: Path, words: list[str], sentence: str, capsys: Any
 ) -> None:
     assert sentence in refused(["learn", "--steps", "20", *words], capsys)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_is_told_how_to_complete_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--tyro-print-completion", shell])
+    assert not end.value.code
+    said = capsys.readouterr().out
+    assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", said))
+    assert "--physics" in said
