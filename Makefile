@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # A warm cache defeats numba's bounds check: a fresh one per mode.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
 
-.PHONY: demo test test-compiled test-checked test-interpreted test-all check mutants bench clean
+.PHONY: demo test test-compiled test-checked test-interpreted test-all check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -62,6 +62,14 @@ bench: $(VENV)/.dev  ## The figures of the README, measured here and now, and pa
 	$(BIN)/horde bench --full --out runs/bench
 	$(BIN)/horde bench --stream simulator --skip max,env --out runs/bench-simulator
 	$(BIN)/python -m tests.bench
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs,dash]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## The documentation site in .build/site: every script of the gallery is run, warnings are errors
+	for script in docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build

@@ -34,7 +34,16 @@ from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs import compiling
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, is_life, read_config, resolve, run_of
+from horde_agent.runs.config import (
+    WHOLE,
+    BadInput,
+    LearnConfig,
+    default_physics,
+    is_life,
+    read_config,
+    resolve,
+    run_of,
+)
 from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
@@ -44,6 +53,7 @@ from horde_agent.runs.resuming import Resumption, refuse_over, resumption, setti
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
+from horde_agent.watch.command import WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 
@@ -52,11 +62,15 @@ FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 class ReportConfig:
     """Draw the report of a run again from the files in its folder; where its tables are missing, from its log.
 
+    Of two runs and more, draw a page that compares them: comparison-N.html in this folder.
+
     Attributes:
         run: The run's folder.
+        others: Further runs, to be compared with the first.
     """
 
     run: tyro.conf.Positional[Path]
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +162,7 @@ def _do(words: list[str], signals: Signals) -> None:
         return
     match command := _parse(words):
         case ReportConfig():
-            print(write_report(command.run))
+            print(_compared([command.run, *command.others]) if command.others else write_report(command.run))
         case BenchConfig():
             _bench(command)
         case ReproduceConfig():
@@ -164,6 +178,8 @@ def _do(words: list[str], signals: Signals) -> None:
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = as_lived(replace(command, log=run_of(command.log)))
             _relive(resolve(asked), lived)
+        case WatchConfig():
+            watch(command)
         case _:
             _learn(resolve(command), signals)
 
@@ -184,6 +200,13 @@ def _export(command: ExportConfig) -> None:
 
     with answered():
         print(export(command.run, command.to, command.out))
+
+
+def _compared(runs: Sequence[Path]) -> Path:
+    """Compare runs; what does it is imported for this alone."""
+    from horde_agent.runs.compare import write_comparison
+
+    return write_comparison(runs)
 
 
 def _bench(config: BenchConfig) -> None:
@@ -220,13 +243,19 @@ def _warm() -> None:
 
 
 Command = (
-    LearnConfig | ResumeConfig | ReportConfig | DoctorConfig | ExportConfig | BenchConfig | ReproduceConfig | WarmConfig
+    LearnConfig
+    | ResumeConfig
+    | ReportConfig
+    | DoctorConfig
+    | ExportConfig
+    | BenchConfig
+    | ReproduceConfig
+    | WarmConfig
+    | WatchConfig
 )
 
 
-def _parse(
-    words: list[str],
-) -> Command:
+def _parse(words: list[str]) -> Command:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
@@ -240,10 +269,11 @@ def _parse(
     bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
     reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
     warm = Annotated[WarmConfig, tyro.conf.subcommand("warm")]
+    page = Annotated[WatchConfig, tyro.conf.subcommand("watch")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | resume | doctor | export | bench | reproduce | warm,
+                learn | report | resume | doctor | export | bench | reproduce | warm | page,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
@@ -277,6 +307,8 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 def _learn(config: LearnConfig, signals: Signals) -> None:
     """Check everything, then do the job in a folder of its own, and say what came of it."""
+    if config.watch:
+        need_extras()
     folder = RunFolder.create(config)
     with folder.locked():
         try:
@@ -306,12 +338,18 @@ def _relive(config: LearnConfig, lived: LearnConfig) -> None:
 
 
 def _finished(job: Job) -> dict[str, Any]:
-    """Do a job, stop its body whatever happens, and return its summary."""
+    """Do a job, stop its body whatever happens, and return its summary; its page, if any, goes with it."""
+    is_watched, folder = job.run.config.watch, job.run.folder.path
+    page = open_beside(folder, lambda line: job.console.print(line, highlight=False)) if is_watched else None
     try:
         return _done(job)
     finally:
-        job.stop_body()
-        job.obey_second_ctrl_c()
+        try:
+            job.stop_body()
+            job.obey_second_ctrl_c()
+        finally:
+            if page is not None:
+                page.terminate()
 
 
 def _resume(command: ResumeConfig, signals: Signals) -> None:
@@ -353,6 +391,8 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed:
         except BaseException:
             job.abandon()
             raise
+    if config.physics is not None:
+        console.print(_physics_line(config.physics), highlight=False)
     return job
 
 
@@ -411,8 +451,21 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         assert config.log is not None, "it was checked"
         return TableBody(config.log, config.columns)
     return make_body(
-        config.backend, config.port, robot=config.robot, log=config.log, realtime=config.realtime, in_process=True
+        config.backend,
+        config.port,
+        env_id=config.env,
+        robot=config.robot,
+        log=config.log,
+        realtime=config.realtime,
+        physics=config.physics,
+        in_process=True,
     )
+
+
+def _physics_line(physics: str) -> str:
+    """Return a line that says what moves the simulated body, and why, where that was not asked for."""
+    why = "" if physics == "bullet" or default_physics() == "bullet" else ": PyBullet is not installed, nor needed"
+    return f"physics {physics}{why}"
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

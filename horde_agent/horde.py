@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,9 @@ class Horde:
             is learned, and every answer, is the same but for rounding; only the return values of `learn` are late. A
             demon that diverges is noticed at the end of its batch. The plain engine is always eager.
         channels: Names of the observation's channels, for questions that name theirs: `interface.names`.
+        real_valued: Learn of feature vectors phi in full, as those of a network's layer, instead of tiles: wherever a
+            method takes `tiles`, give phi, floats of shape (n_features,). `n_active` is then the squared length of phi
+            that the step size is divided by. The plain engine learns.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
@@ -81,7 +85,10 @@ class Horde:
         config: LearnerConfig = PAPER_CONFIG,
         mode: Mode = "eager",
         channels: Sequence[str] = (),
+        real_valued: bool = False,
     ) -> None:
+        config = replace(config, engine="plain") if real_valued else config
+        self._real_valued = real_valued
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         if not 1 <= n_active <= n_features:
@@ -97,7 +104,8 @@ class Horde:
 
     def _ask(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Take on the questions; where they do not fit, do nothing. `cohort` is as in `SignalMaker`."""
-        self._maker = SignalMaker(questions, cohort, self.n_features, self.n_active, np.dtype(self.config.dtype))
+        dtype, is_real = np.dtype(self.config.dtype), self._real_valued
+        self._maker = SignalMaker(questions, cohort, self.n_features, self.n_active, dtype, real_valued=is_real)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
 
     def _new_engine(self) -> Engine:
@@ -442,6 +450,74 @@ class Horde:
         self._engine.rearrange(Roster(stays, of.group, of.policy, *self._step_sizes, of.cumulant))
         self._engine.set_bounds(of.bound)
         self._soundness.rearrange(stays, self.names)
+
+    # ---- several streams --------------------------------------------------------------------------------------------
+
+    def twin(self) -> Horde:
+        """Return a Horde that knows what this one does, for another stream of experience; see `merge`.
+
+        Raises:
+            ValueError: If the plain engine is not what learns.
+        """
+        twin = Horde(
+            self.questions,
+            n_features=self.n_features,
+            n_active=self.n_active,
+            config=self.config,
+            channels=self._channels,
+            real_valued=self._real_valued,
+        )
+        own, its = self._plain_engines([self, twin])
+        its.know(own)
+        self._share_what_is_known([twin])
+        return twin
+
+    def merge(self, others: Sequence[Horde]) -> None:
+        """Share with other Hordes what each has learned from a stream of its own since they last shared: the mean.
+
+            theta_{t+1} = theta_t + (1/n) sum_k (theta^k_{t+1} - theta_t)
+
+        where n Hordes began at theta_t; likewise w and the estimates of the MSPBE. Traces stay each stream's own, and
+        who is set aside in one is so in all. Merged after each step, this is one learner that takes a batch of n
+        transitions: their order matters for nothing but rounding, and a step size n times as large makes as much of
+        each transition as one stream would.
+
+        Args:
+            others: `twin`s of this one, whose numbers change too.
+
+        Raises:
+            ValueError: If their questions or features differ, or the plain engine is not what learns: the fast one
+                keeps the history of one stream in the place of traces.
+        """
+        alike = (self, *others)
+        if any((horde.names, horde.n_features) != (self.names, self.n_features) for horde in others):
+            raise ValueError("only Hordes of the same questions and features can be merged: make the others by twin()")
+        first, *rest = self._plain_engines(alike)
+        self._share_what_is_known(others)
+        first.merge(rest)
+
+    @staticmethod
+    def _plain_engines(hordes: Sequence[Horde]) -> list[PlainEngine]:
+        """Return the engines of some Hordes, all of them plain ones."""
+        engines = [horde._engine for horde in hordes if isinstance(horde._engine, PlainEngine)]
+        if len(engines) < len(hordes):
+            raise ValueError(
+                "several streams need traces of their own, which only the plain engine keeps: make the Horde with "
+                'config=LearnerConfig(engine="plain")'
+            )
+        return engines
+
+    def _share_what_is_known(self, others: Sequence[Horde]) -> None:
+        """Let all of these Hordes know who was set aside, and how large weights may be."""
+        alike = (self, *others)
+        reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
+        for horde in alike:
+            for name, why in reasons.items():
+                if horde._soundness.set_aside(demon := self.names.index(name), why):
+                    horde._engine.set_aside(demon)
+        self._maker.share_bounds([horde._maker for horde in others])
+        for horde in alike:
+            horde._engine.set_bounds(horde._maker.bound)
 
     # ---- what goes wrong --------------------------------------------------------------------------------------------
 

@@ -41,7 +41,8 @@ class Scaler:
     """Brings each channel into [0, 1]: a bounded one linearly, an unbounded one through 0.5 + atan(x / s) / pi.
 
     Args:
-        low, high: Bounds of the observation space, shape (n_inputs,).
+        low: Lower bounds of the observation space, shape (n_inputs,).
+        high: Upper bounds, likewise.
         spread: s, the size of reading of an unbounded channel that is mapped to 0.75; one number for all.
     """
 

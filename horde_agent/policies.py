@@ -207,7 +207,8 @@ class Gibbs:
     """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few parameters that are not zero.
 
     Args:
-        n_actions, n_features: Shape of the parameters; psi_a holds a copy of phi at offset a * n_features.
+        n_actions: Number of actions; psi_a holds a copy of phi at offset a * n_features.
+        n_features: Length of phi.
         index: Positions of the parameters that are not zero, in 0..n_actions * n_features - 1, shape (k,).
         value: The parameters there, shape (k,).
 

@@ -1,15 +1,28 @@
 """A Horde beside stable-baselines3: it learns off-policy from what a controller does while the controller learns.
 
-The controller's policy is the behaviour policy, and stable-baselines3 knows the probability of every action that it
-drew. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown observations in the
-environment's own units, as in a `Life`, also where the controller is shown normalised ones.
+The controller's policy is the behaviour policy. PPO and A2C know the probability of every action that they drew; that
+of DQN follows from what it does: with probability epsilon (before `learning_starts` always) any action, else the greedy
+one. SAC draws a real number, which `ChoiceByNumber` makes a choice of: b is the share of its squashed Gaussian that
+makes the same one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown
+observations in the environment's own units, as in a `Life`, also where the controller is shown normalised ones.
+
+A vector environment is a stream of experience for each of its environments: traces of its own, and weights that all
+share. A step moves them by the mean of what each stream would (`Horde.merge`).
+
+`ControllerPolicy` makes a target policy of what a controller has learned: a question about what it would bring.
+`PredictiveObservation` shows a controller what the Horde predicts.
 """
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
@@ -22,29 +35,35 @@ try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+    from stable_baselines3.dqn import DQN
+    from stable_baselines3.sac import SAC
 except ImportError as missing:  # pragma: no cover - depends on what is installed
     raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
 
 
 class HordeCallback(BaseCallback):
-    """Let a Horde learn from every transition of an on-policy controller (PPO, A2C).
+    """Let a Horde learn from every transition of a controller that chooses among discrete actions.
+
+    That is PPO, A2C, DQN, or SAC whose environment is a `ChoiceByNumber`.
 
     Args:
-        horde: The learner. Its questions' target policies choose among the controller's discrete actions.
+        horde: The learner. Its questions' target policies choose among the controller's discrete actions. Beside
+            several environments it must learn by the plain engine: `config=LearnerConfig(engine="plain")`.
         interface: How an observation becomes features: `Interface.of(env)` of the environment that is trained on.
         verbose: As in stable-baselines3.
 
     Attributes:
-        n_learned: Transitions learned from.
+        n_learned: Transitions learned from, of all environments.
+        streams: A Horde for each environment, `horde` first; they differ in their traces alone.
         n_gaps: Times that the traces were cleared: after a truncated or ended episode, a gap, an old frame, a refused
             command, or a last observation that `VecNormalize` clipped.
-        last_probability: b of the newest action.
+        last_probability: b of the newest action; of the last environment's, where there are several.
 
     Raises:
         ValueError: If the interface feeds predictions back, or the Horde does not fit it. When training starts, if the
-            algorithm does not report its actions' probabilities (DQN, SAC), if its actions are not discrete, if it runs
-            more than one environment (a Horde has one stream of experience), or if the environment's own observations
-            are not those of the interface or cannot be had.
+            probabilities of the algorithm's actions cannot be known, if its actions are not discrete, if it runs
+            several environments beside a Horde that does not learn by the plain engine, or if the environment's own
+            observations are not those of the interface or cannot be had.
     """
 
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
@@ -54,66 +73,136 @@ class HordeCallback(BaseCallback):
         check_fit(horde, interface)
         self.horde, self.interface, self._encode = horde, interface, encoder(interface)
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
+        self.streams = [horde]
         self.n_learned = self.n_gaps = 0
         self.last_probability = float("nan")
 
     def _on_training_start(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
-            raise ValueError(
-                f"{type(self.model).__name__} does not report the probability of its actions; use PPO or A2C"
-            )
-        n_actions = getattr(self.model.action_space, "n", None)
-        if n_actions is None:
-            raise ValueError(f"the controller's actions must be discrete, not {self.model.action_space}")
+        n_actions = self._n_choices() if isinstance(self.model, SAC) else self._n_discrete()
         if n_actions != len(self.interface.actions):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
-        if self.model.n_envs != 1:
-            raise ValueError(f"a Horde has one stream of experience, but {self.model.n_envs} environments are running")
+        self.streams = [self.horde, *(self.horde.twin() for _ in range(self.model.n_envs - 1))]
         self._normalizer = _normalizer(self.model.get_env())
         # learn() may be called again and go on: the environment's current observation is where the stream (re)starts.
-        self._begin(self._current(self.model._last_obs))
+        for stream, observation in zip(self.streams, self._current(self.model._last_obs), strict=True):
+            self._begin(stream, observation)
 
     def _on_step(self) -> bool:
-        """Learn from (o_t, a_t, o_{t+1}) with b(a_t | o_t) as the policy gave it."""
-        action = int(self.locals["actions"][0])
-        # float32: exp(log 1) may come out one rounding above 1.
-        self.last_probability = min(1.0, float(np.exp(float(self.locals["log_probs"][0]))))
-        done, info = bool(self.locals["dones"][0]), self.locals["infos"][0]
-        terminated = done and not info.get("TimeLimit.truncated", False)
+        """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t) as the policy gave it."""
         following = self._current(self.locals["new_obs"])  # of the next episode, where one is done
+        for k, observation in enumerate(following):
+            self._learn(k, observation)
+        if len(self.streams) > 1:
+            self.horde.merge(self.streams[1:])
+        return True
+
+    def _learn(self, k: int, following: Observation) -> None:
+        """Learn from the newest transition of environment `k`, whose stream goes on at `following`."""
+        chosen, stream = self.locals["actions"][k], self.streams[k]
+        action = choice(float(chosen[0]), len(self.interface.actions)) if isinstance(self.model, SAC) else int(chosen)
+        self.last_probability = self._probability(k, action)
+        done, info = bool(self.locals["dones"][k]), self.locals["infos"][k]
+        terminated = done and not info.get("TimeLimit.truncated", False)
         reached = self._last_of_episode(info["terminal_observation"]) if done else following
         goes_on = False
         if reached is not None and is_learned(Phase.BEHAVE, flags_of(info)):
-            self.horde.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
+            stream.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
             self.n_learned += 1
             goes_on = not done
         if not goes_on:
-            self._begin(following)
-        return True
+            self._begin(stream, following)
 
-    def _begin(self, observation: Observation) -> None:
-        """Start a new stream: nothing is learned across the gap."""
-        self.horde.begin(observation, self._encode(observation))
-        self.n_gaps += 1
-
-    def _current(self, shown: Any) -> Observation:
-        """Return the newest observation in the environment's own units, float32 of shape (n_channels,).
-
-        Args:
-            shown: What the controller is shown, shape (1, n_channels).
+    def _n_discrete(self) -> int:
+        """Return how many actions there are.
 
         Raises:
-            ValueError: If this is not an observation that the interface describes.
+            ValueError: If the probabilities of the algorithm's actions cannot be known, or they are not discrete.
+        """
+        if not isinstance(self.model, OnPolicyAlgorithm | DQN):
+            name = type(self.model).__name__
+            raise ValueError(f"{name} does not report the probability of its actions; use PPO, A2C, DQN or SAC")
+        if not isinstance(self.model.action_space, spaces.Discrete):
+            raise ValueError(
+                f"the controller's actions must be discrete, not {self.model.action_space}; wrap the environment: "
+                f"gymnasium.wrappers.DiscretizeAction(env, bins=3)"
+            )
+        return int(self.model.action_space.n)
+
+    def _n_choices(self) -> int:
+        """Return among how many actions SAC's number chooses.
+
+        Raises:
+            ValueError: If it chooses among none, or not by its Gaussian alone.
+        """
+        model: Any = self.model
+        env = model.get_env()
+        if env is None or not env.has_attr("n_choices"):
+            raise ValueError(
+                "SAC draws real numbers, which have no probability: give it an environment of discrete actions, "
+                "wrapped in horde_agent.sb3.ChoiceByNumber(env)"
+            )
+        if model.action_noise is not None or model.use_sde:
+            raise ValueError("SAC's probabilities are known of its Gaussian alone: leave out action_noise and use_sde")
+        return int(env.get_attr("n_choices")[0])
+
+    def _probability(self, k: int, action: int) -> float:
+        """Return b of the action just taken in environment `k`, which the controller drew from its last observation.
+
+        Raises:
+            ValueError: If DQN took an action that it could not take.
+        """
+        model: Any = self.model
+        if isinstance(model, OnPolicyAlgorithm):
+            # float32: exp(log 1) may come out one rounding above 1.
+            return min(1.0, float(np.exp(float(self.locals["log_probs"][k]))))
+        n = len(self.interface.actions)
+        if model.num_timesteps - model.n_envs < model.learning_starts:
+            return 1.0 / n
+        shown: Any = model._last_obs
+        tensor, _ = model.policy.obs_to_tensor(shown)
+        if isinstance(model, SAC):
+            mean, log_std, _ = model.actor.get_action_dist_params(tensor)
+            return squashed_share(mean[k, 0].item(), log_std[k, 0].exp().item(), action, n)
+        greedy = int(model.q_net(tensor).argmax(dim=1)[k])
+        epsilon = float(model.exploration_rate)
+        probability = epsilon / n + (1.0 - epsilon) * (action == greedy)
+        if probability == 0.0:
+            raise ValueError(
+                f"DQN took action {action} where its greedy one is {greedy} and it explores with probability 0: is it "
+                f"trained between the step and this callback?"
+            )
+        return probability
+
+    def _begin(self, stream: Horde, observation: Observation) -> None:
+        """Start a stream anew: nothing is learned across the gap."""
+        stream.begin(observation, self._encode(observation))
+        self.n_gaps += 1
+
+    def _current(self, shown: Any) -> list[Observation]:
+        """Return the newest observation of each environment in its own units, float32 of shape (n_channels,).
+
+        Args:
+            shown: What the controller is shown, shape (n_envs, n_channels).
+
+        Raises:
+            ValueError: If these are no observations that the interface describes.
         """
         own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
-        n = len(self.interface.channels)
-        if not isinstance(own, np.ndarray) or own.shape != (1, n):
+        n, n_appended, n_envs = len(self.interface.channels), self._n_appended(), len(self.streams)
+        if n_appended and isinstance(own, np.ndarray) and own.shape == (n_envs, n + n_appended):
+            own = own[:, :n]
+        if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
             raise ValueError(
                 f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
                 f"describes {n} channels: take Interface.of(env) of the environment that is trained on, and let "
                 f"VecNormalize be the outermost wrapper"
             )
-        return np.array(own[0], dtype=np.float32)
+        return list(np.array(own, dtype=np.float32))
+
+    def _n_appended(self) -> int:
+        """Return how many predictions the environment appends to what it senses (`PredictiveObservation`)."""
+        found = self.model.get_env()
+        return int(found.get_attr("n_predictions")[0]) if found is not None and found.has_attr("n_predictions") else 0
 
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None where `VecNormalize` clipped it.
@@ -121,14 +210,147 @@ class HordeCallback(BaseCallback):
         That wrapper keeps the newest observation alone, which is already the next episode's: this one is reckoned back
         from what the controller is shown.
         """
-        wrapper = self._normalizer
+        wrapper, n = self._normalizer, len(self.interface.channels)
         if wrapper is None or not wrapper.norm_obs:
-            return np.array(shown, dtype=np.float32)
+            return np.array(shown[:n], dtype=np.float32)
         if not (np.abs(shown) < wrapper.clip_obs).all():
             return None
-        own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)
+        own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
         box = self.interface.scaler  # rounding may have led out of it
         return np.clip(own, box.low.astype(np.float32), box.high.astype(np.float32))
+
+
+def choice(number: float, n: int) -> int:
+    """Return which of `n` actions a number in [-1, 1] stands for: as many intervals of one width, from -1 on.
+
+    Example:
+        >>> tuple(choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0))
+        (0, 1, 2, 3)
+    """
+    return min(int(0.5 * (number + 1.0) * n), n - 1)
+
+
+def squashed_share(mean: float, std: float, action: int, n: int) -> float:
+    """Return the probability that tanh of a normal number stands for one of `n` actions (`choice`).
+
+    Of four intervals the first ends at -1/2 = tanh(-0.549), and a standard normal number is below that in 29.14 %.
+
+    Example:
+        >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
+        (0.2914, 1.0)
+    """
+    edges = (
+        math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5) for k in (action, action + 1)
+    )
+    low, high = ((edge - mean) / (std * math.sqrt(2.0)) for edge in edges)
+    # Of two numbers near 1 the difference is rounding: the tails are subtracted, where both edges lie above the mean.
+    return 0.5 * (math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low))
+
+
+class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
+    """An environment of discrete actions for a controller of real numbers, as SAC: one in [-1, 1] chooses (`choice`).
+
+    Args:
+        env: Has Discrete actions from 0; `Interface.of(env)` of this one is the Horde's.
+
+    Attributes:
+        n_choices: How many actions there are.
+
+    Raises:
+        ValueError: If the actions are not Discrete from 0.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, spaces.Discrete) or env.action_space.start != 0:
+            raise ValueError(f"the action space must be Discrete from 0, not {env.action_space}")
+        self.n_choices = int(env.action_space.n)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def action(self, action: Any) -> int:
+        """Return the action that a number stands for; `action` of shape (1,)."""
+        return choice(float(action[0]), self.n_choices)
+
+
+class ControllerPolicy:
+    """What a controller has learned, as a target policy: what would follow if the robot did what it does?
+
+    Args:
+        model: PPO or A2C, whose distribution over actions is taken, or DQN, whose greedy action is.
+        frozen: Keep the policy as it is now; otherwise the question changes with the controller, and what was learned
+            about it is of the past.
+
+    Attributes:
+        n_actions: Number of actions.
+
+    Raises:
+        ValueError: If the controller's actions are not discrete, or it is none of these.
+    """
+
+    def __init__(self, model: Any, *, frozen: bool = True) -> None:
+        if not isinstance(model, OnPolicyAlgorithm | DQN):
+            raise ValueError(f"{type(model).__name__} has no probabilities of discrete actions; use PPO, A2C or DQN")
+        if not isinstance(model.action_space, spaces.Discrete):
+            raise ValueError(f"the controller's actions must be discrete, not {model.action_space}")
+        self.n_actions = int(model.action_space.n)
+        self._policy: Any = copy.deepcopy(model.policy) if frozen else model.policy
+        self._is_greedy = isinstance(model, DQN)
+
+    def probabilities(self, observation: NDArray[Any], tiles: NDArray[np.int64]) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the probability of each action, shape (n_actions,)."""
+        import torch
+
+        with torch.no_grad():
+            tensor, _ = self._policy.obs_to_tensor(np.asarray(observation, dtype=np.float32))
+            if self._is_greedy:
+                chosen = int(self._policy.q_net(tensor).argmax(dim=1)[0])
+                return np.asarray(np.eye(self.n_actions)[chosen])
+            given = self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
+        return np.asarray(given / given.sum())
+
+
+class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Append what a Horde predicts to what the environment senses: predictions as features of a controller.
+
+    The Horde learns elsewhere, by a `HordeCallback` with the interface of the environment within.
+
+    Args:
+        env: Senses.
+        horde: Predicts, at each observation, by its weights of then.
+        interface: `Interface.of(env)`.
+        names: Which questions, in the order in which they are appended.
+
+    Attributes:
+        n_predictions: How many are appended.
+
+    Raises:
+        ValueError: If a question is unknown, none is named, or the Horde does not fit the interface.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], horde: Horde, interface: Interface, names: Sequence[str]) -> None:
+        super().__init__(env)
+        check_fit(horde, interface)
+        known = list(horde.names)
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"the Horde has no question {unknown[0]!r}; there are {', '.join(known[:5])}, ...")
+        if not names:
+            raise ValueError("name at least one question whose prediction is to be appended")
+        self._horde, self._encode = horde, encoder(interface)
+        self._places = [known.index(name) for name in names]
+        self.n_predictions = len(names)
+        box: Any = env.observation_space
+        beyond = np.full(self.n_predictions, np.inf, dtype=np.float32)
+        low, high = np.concatenate([box.low, -beyond]), np.concatenate([box.high, beyond])
+        self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        appended = [{"name": f"predicted {n}", "group": "predictions", "unit": "1", "sensor": False} for n in names]
+        own = [{**channel._asdict(), "sensor": channel.is_sensor} for channel in interface.channels]
+        self.metadata = {**env.metadata, "channels": [*own, *appended], "tile_layout": None}
+
+    def observation(self, observation: Any) -> NDArray[np.float32]:
+        """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
+        seen = np.asarray(observation, dtype=np.float32)
+        predicted = self._horde.predict(self._encode(seen))[self._places]
+        return np.concatenate([seen, predicted.astype(np.float32)])
 
 
 def _normalizer(env: Any) -> Any:

@@ -26,6 +26,7 @@ from horde_env.spaces import (
     ActionType,
     action_space,
     discrete_request,
+    picture,
     reset_options,
     robot_metadata,
     velocity_request,
@@ -126,6 +127,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
         facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         facts["restorable"] = isinstance(backend, Restorable)
+        if physics := getattr(backend, "physics", None):
+            facts["physics"] = physics
+        facts["picture"] = picture(self.robot, self.pen)
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []

@@ -22,6 +22,7 @@ def make_simulator_env(
     *,
     realtime: bool = False,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     lamp_moves: Sequence[tuple[float, str, tuple[float, float, float]]] = (),
     **kwargs: Any,
 ) -> PenEnv:
@@ -30,12 +31,14 @@ def make_simulator_env(
     Args:
         realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
         battery_scale: Capacity of the batteries, a share of the robot's own (12 h); smaller ones show charging sooner.
+        physics: What moves the body: "bullet" (PyBullet) or "planar" (numba, the same poses, faster); PyBullet where it
+            is installed when None.
         lamp_moves: Changes of the pen during each life (`horde_env.sim.changes.LampMove`): robot time in seconds, name
             of a lamp in `assets/pen.toml`, its new place (x, y, z in metres). Pictures show the pen before them.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is not installed here.
+        BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.sim.backend import SimulatedBody
@@ -44,7 +47,7 @@ def make_simulator_env(
 
     spec, pen = critterbot(), load_pen()
     senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if lamp_moves else None
-    body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, senses=senses)
+    body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, physics=physics, senses=senses)
     return PenEnv(body, _clock(spec, realtime), spec=spec, pen=body.pen, **kwargs)
 
 
@@ -144,6 +147,7 @@ def make_emulated_env(
     faults: str = "",
     seed: int = 0,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     latch: EmergencyLatch | None = None,
     settings: LinkSettings | None = None,
     **kwargs: Any,
@@ -159,12 +163,13 @@ def make_emulated_env(
         faults: Rates per second of faults, as "loss=0.5,unplug=0.01".
         seed: Of the faults and of the noise, beside the seed of `reset`.
         battery_scale: Capacity of the batteries, a share of the robot's own.
+        physics: As for `make_simulator_env`.
         latch: An emergency stop; none when None.
         settings: How long commands are held and reconnection is tried.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is not installed here.
+        BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.emulation.emulated import EmulatedBody
@@ -175,6 +180,7 @@ def make_emulated_env(
         faults=faults,
         seed=seed,
         battery_scale=battery_scale,
+        physics=physics,
         settings=settings,
         latch=latch,
     )

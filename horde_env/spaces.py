@@ -12,6 +12,7 @@ from gymnasium import spaces
 from horde_env.backend import Floats
 from horde_env.drives.charging import CHARGE_LIMIT_S
 from horde_env.robot import RobotSpec
+from horde_env.sim.pen import Pen
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
@@ -97,6 +98,22 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
         raise ValueError(f"charge_s must be a finite number of seconds from 0 on, not {charge_s!r}")
     return manoeuvre, float(charge_s)
+
+
+def picture(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
+    """Return what a page needs to draw robot and pen from above, as plain lists; metres and radians.
+
+    "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) of the
+    sensors of reflectance: where each sits, where it looks, and which channel of the observation it is; "ranges" what
+    0 and 1 of each channel stand for, in its unit.
+    """
+    rays = []
+    if "ir_distance" in spec.groups:
+        places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
+        first = spec.group("ir_distance").start
+        rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
+    ranges = np.column_stack([spec.low, spec.high]).tolist()
+    return {"walls": pen.segments().tolist(), "outline": spec.body.get("outline_m", []), "rays": rays, "ranges": ranges}
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ over all features of each demon that learns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -287,6 +288,31 @@ class PlainEngine:
             check_weights(theta, self._demons.theta.shape, self.dtype)
             self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
         self._arrive(self._phi)
+
+    # ---- several streams ----------------------------------------------------------------------------------------
+
+    def merge(self, others: Sequence[PlainEngine]) -> None:
+        """Set theta, the rule's other weights and the MSPBE estimates of all of these engines to their mean.
+
+        Traces, and what decays them, stay each one's own.
+        """
+        engines = (self, *others)
+        for alike in zip(*(engine._learned() for engine in engines), strict=True):
+            mean = np.add.reduce(alike) / len(engines)
+            for array in alike:
+                array[:] = mean
+        for engine in engines:
+            engine._arrive(engine._phi)
+
+    def know(self, other: PlainEngine) -> None:
+        """Know what another engine of the same demons does; traces stay."""
+        for own, learned in zip(self._learned(), other._learned(), strict=True):
+            own[:] = learned
+
+    def _learned(self) -> list[NDArray[Any]]:
+        """Return the arrays of what was learned, which are all but traces and what was last seen."""
+        of, names = self._demons, self._rule.VECTORS
+        return [of.theta, of.m, of.mspbe, *(of.vectors[k] for k in range(len(names)) if names[k] != "e")]
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ _CHECKED_EVERY = 64  # steps after which all that a policy gives is looked at, b
 _ROUNDING = 1e-4  # by which probabilities may miss 1, all added: those of a float32 softmax do by 1e-7
 # Of `checks.SignalArrays`, what outlives a step.
 _REMEMBERED = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
+_NO_TILES = np.zeros(0, dtype=np.int64)
 _RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
 
 
@@ -47,6 +48,7 @@ class SignalMaker:
         cohort: When each demon came, shape (n_demons,): those that did not come together share no trace.
         n_features, n_active: Of the states.
         dtype: The engine's type, which must hold what is told.
+        real_valued: Whether a state's features are all their values, instead of the tiles that are active.
 
     Attributes:
         group: Of each demon, shape (n_demons,).
@@ -61,10 +63,21 @@ class SignalMaker:
     """
 
     def __init__(
-        self, questions: Sequence[GVF], cohort: Integers, n_features: int, n_active: int, dtype: np.dtype[Any]
+        self,
+        questions: Sequence[GVF],
+        cohort: Integers,
+        n_features: int,
+        n_active: int,
+        dtype: np.dtype[Any],
+        *,
+        real_valued: bool = False,
     ) -> None:
         _check_names(questions)
-        self.cohort, self.n_active, self.n_features = cohort, n_active, n_features
+        if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
+            raise ValueError(
+                "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
+            )
+        self.real_valued, self.cohort, self.n_active, self.n_features = real_valued, cohort, n_active, n_features
         keys = [
             (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
             for q, k in zip(questions, cohort, strict=True)
@@ -164,6 +177,15 @@ class SignalMaker:
         np.maximum(of.largest, largest, out=of.largest)
         of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.most)
 
+    def share_bounds(self, others: Sequence[SignalMaker]) -> None:
+        """Let each of these know what the others have seen of cumulants and continuations, for the bounds of theta."""
+        of = [maker._arrays for maker in (self, *others)]
+        largest, longest = (np.maximum.reduce([getattr(a, name) for a in of]) for name in ("largest", "longest"))
+        for arrays in of:
+            arrays.largest[:], arrays.longest[:] = largest, longest
+            with np.errstate(over="ignore"):  # the bound is then the most that there is
+                arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.most)
+
     # ---- what is taken from the caller ----------------------------------------------------------------------------
 
     def action(self, action: Any, probability: Any) -> tuple[int, float]:
@@ -196,14 +218,22 @@ class SignalMaker:
         return tiles
 
     def _copied_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64, not yet known to be in range."""
+        """Return a copy of the tiles as int64, not yet known to be in range; of real-valued features as float64."""
         tiles = np.asarray(tiles)
+        if self.real_valued:
+            if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
+                raise ValueError(f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}")
+            return np.array(tiles, dtype=np.float64)
         if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
         return np.array(tiles, dtype=np.int64)
 
     def refuse_state(self, observation: Observation, tiles: Tiles) -> None:
         """Raise ValueError where a state is not sound."""
+        if self.real_valued:
+            if not np.isfinite(tiles).all():
+                raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
+            tiles = _NO_TILES
         wrong = checks.first_wrong(observation, tiles, self._arrays.seen)
         if wrong >= 0:
             raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
@@ -238,13 +268,15 @@ class SignalMaker:
         Raises:
             ValueError: If the state reached is not sound; nothing has changed.
         """
-        if self._asks_functions:
+        if self._asks_functions or self.real_valued:
             self.refuse_state(*after)
+        if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
+        state = (after[0], _NO_TILES) if self.real_valued else after
         if self._complete is None:
-            self._complete = bind(checks.complete, hold(self._arrays), like=(*after, action, probability))
-        found = self._complete(*after, action, probability)
+            self._complete = bind(checks.complete, hold(self._arrays), like=(*state, action, probability))
+        found = self._complete(*state, action, probability)
         if found & checks.STATE_WRONG:
             self.refuse_state(*after)
         return int(found)
@@ -547,7 +579,7 @@ class Cumulants:
             out: Changed in place.
         """
         for i, feature in self._features:
-            out[i] = np.count_nonzero(tiles == feature)
+            out[i] = np.count_nonzero(tiles == feature) if tiles.dtype.kind in "iu" else tiles[feature]
         for i, source in self._predictions:
             out[i] = predict_one(source, tiles)
         for i, function in self._functions:

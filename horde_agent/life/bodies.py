@@ -32,9 +32,11 @@ def make_body(
     backend: str,
     port: str | None = None,
     *,
+    env_id: str | None = None,
     robot: str = "critterbot",
     log: Path | None = None,
     realtime: bool = False,
+    physics: str | None = None,
     lamp_moves: Sequence[LampMove] = (),
     in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
@@ -43,9 +45,11 @@ def make_body(
     Args:
         backend: As in `horde learn --backend`.
         port: Of a real robot.
+        env_id: Of the backend "gymnasium": the environment.
         robot: As in `horde learn --robot`.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
+        physics: What moves the simulated Critterbot; what is installed decides when None.
         lamp_moves: Changes of the pen during the life.
         in_process: Let the simulator move in a process of its own, where that gains something.
 
@@ -54,6 +58,8 @@ def make_body(
     """
     if lamp_moves and (robot, backend) != ("critterbot", "simulator"):
         raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r} of {robot}")
+    if backend == "gymnasium":
+        return gymnasium.make(str(env_id), disable_env_checker=True)
     if (robot, backend) not in _NAMES:
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
     name = f"horde_env:{_NAMES[robot, backend]}-v0"
@@ -63,6 +69,8 @@ def make_body(
     settings["realtime"] = realtime
     if backend == "replay":
         return gymnasium.make(name, log=str(log), **settings)
+    if physics is not None:
+        settings["physics"] = physics
     if lamp_moves:
         return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
     if backend == "simulator" and in_process and not realtime and is_worthwhile():

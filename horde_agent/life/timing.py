@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 
-from horde_agent.types import Integers
+from horde_agent.types import Floats, Integers
 
 LATE_S = 0.05
 """A deadline is missed by more than this; smaller lateness is jitter (design: timing)."""
@@ -43,6 +43,10 @@ class Durations:
 
     def __len__(self) -> int:
         return self._n_in_bins + len(self._values)
+
+    def latest(self, n: int) -> Floats:
+        """Return the last `n` of them in seconds, fewer where there are fewer; a copy."""
+        return np.array(self._values[-n:], dtype=np.float64)
 
     def summary_ms(self) -> dict[str, float] | None:
         """Return p50, p99 and max in milliseconds; None where nothing was measured."""

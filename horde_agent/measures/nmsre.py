@@ -358,7 +358,13 @@ class ReturnErrors:
         tested[list(diverged)] = False
         if not tested.any():
             return float("nan")
-        return float(normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested]).mean())
+        return float(self.online()[tested].mean())
+
+    def online(self) -> Floats:
+        """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,); nan before 2 tests."""
+        nmsre, tested = np.full(self.n_demons, np.nan), self.n_tests >= 2
+        nmsre[tested] = normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested])
+        return nmsre
 
     def outcomes(self) -> Iterator[Outcomes]:
         """Yield each policy's complete excursions; a policy without one is left out."""

@@ -11,6 +11,7 @@ import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -21,7 +22,10 @@ ROBOTS = {
     "create2": ("simulator", "serial", "emulated"),
 }
 """Robots by name, and the backends that each has."""
-BACKENDS = ("simulator", "serial", "drops", "replay", "emulated")
+BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
+PHYSICS = ("planar", "bullet")
+SIMULATED = (("critterbot", "simulator"), ("critterbot", "emulated"))
+"""The robots and backends among whose physics there is a choice."""
 WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
@@ -96,7 +100,10 @@ class LearnConfig:
     Attributes:
         robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
-            on-board driver), `emulated` (the simulator behind the robot's own bytes) or `replay` (a recorded log).
+            on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log) or
+            `gymnasium` (any environment, named by `--env`).
+        env: Id of a Gymnasium environment to live in instead of a robot, as CartPole-v1 or package:Id-v0; it must have
+            a flat Box for observations and Discrete actions.
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
@@ -119,6 +126,9 @@ class LearnConfig:
             `never` keeps the one in the end alone. Learning waits for none of them.
         on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
             `deadline`, `disk`, `silent` (docs/LONG_LIVES.md).
+        physics: What moves the simulated Critterbot: `planar` (runs everywhere, many times faster) or `bullet`
+            (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
+        watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -126,6 +136,7 @@ class LearnConfig:
 
     robot: Annotated[str, _shown("NAME")] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
+    env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
@@ -142,6 +153,8 @@ class LearnConfig:
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
+    physics: Annotated[str | None, _shown("NAME", "(default: bullet where PyBullet is installed, else planar)")] = None
+    watch: bool = False
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -154,17 +167,28 @@ def resolve(config: LearnConfig) -> LearnConfig:
         BadInput: With one sentence, if something cannot be done.
     """
     _check_text(config)
+    if config.env is not None and config.backend == LearnConfig.backend:
+        config = replace(config, backend="gymnasium")
     _check_body(config)
     _check_numbers(config)
     seconds(config.snapshot_every)
     _check_alarm(config.on_alarm)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
-    questions = config.questions or ("nexting" if config.backend == "replay" else "excursions")
+    questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
     _check_questions(questions, "a life" if is_life(config.log) else config.backend)
     _check_folder(config.out)
+    physics = config.physics or (default_physics() if (config.robot, config.backend) in SIMULATED else None)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
-    return replace(config, questions=questions, steps=steps)
+    return replace(config, questions=questions, steps=steps, physics=physics)
+
+
+def default_physics() -> str:
+    """Return what moves a simulated body here when nothing is said: PyBullet where it is installed."""
+    try:
+        return "bullet" if find_spec("pybullet") is not None else "planar"
+    except ValueError:  # a module of this name without a specification
+        return "planar"
 
 
 def read_config(path: Path) -> LearnConfig:
@@ -260,11 +284,25 @@ def _check_text(config: LearnConfig) -> None:
 def _check_body(config: LearnConfig) -> None:
     _one_of("robot", config.robot, tuple(ROBOTS))
     _one_of("backend", config.backend, BACKENDS)
-    if config.backend not in ROBOTS[config.robot]:
+    if (config.backend == "gymnasium") != (config.env is not None):
+        wrong = (
+            f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
+        )
+        raise BadInput(f"{wrong}; name the environment by --env alone")
+    if config.env is not None and config.realtime:
+        raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
+    if config.env is not None and config.robot != LearnConfig.robot:
+        raise BadInput(f"--env {config.env} stands in the robot's place; leave out --robot {config.robot}")
+    if config.env is None and config.backend not in ROBOTS[config.robot]:
         has = ", ".join(ROBOTS[config.robot])
         raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    if config.physics is not None:
+        _one_of("physics", config.physics, PHYSICS)
+        if (config.robot, config.backend) not in SIMULATED:
+            body = config.env or f"{config.robot} with the backend {config.backend}"
+            raise BadInput(f"--physics belongs to the simulated Critterbot; the body of {body} has its own")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

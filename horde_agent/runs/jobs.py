@@ -23,6 +23,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, Sampler
 from horde_agent.life.student import Student, encoder
@@ -118,6 +119,7 @@ class Job:
         every_s = seconds(config.snapshot_every)
         changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
         self.keeper = Keeper(run, self.recorder, self.sampler, every_s, changes, lived_s)
+        self.feed = self._feed()
 
     def _recorder(self) -> Recorder:
         """Open the record of the stream, its header describing the body, in a folder with room for it.
@@ -180,6 +182,12 @@ class Job:
         self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
         self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
 
+    def _feed(self) -> Feed:
+        """Open what the live page reads."""
+        run, picture = self.run, self.env.unwrapped.metadata.get("picture")
+        stop, total = self._stop_for_the_page, self.run.config.steps
+        return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
+
     def begin(self) -> None:
         """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
 
@@ -226,6 +234,7 @@ class Job:
         """Let go of everything, for nothing is going to be lived."""
         self._body.close()
         self.life.close()
+        self.feed.close()
         self.recorder.close()
 
     def stop(self) -> None:
@@ -243,6 +252,14 @@ class Job:
         self.obey_second_ctrl_c()
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
+
+    def _stop_for_the_page(self) -> None:
+        """Do what a person asked for on the live page: set the emergency stop, where the body has one, and end."""
+        if not self.is_stopped:
+            stop = getattr(self.env.unwrapped, "emergency_stop", None)
+            if stop is not None:
+                stop("asked on the live page")
+            self.stop()
 
     def obey_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
@@ -272,7 +289,7 @@ def live(job: Job) -> dict[str, Any]:
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
     progress.watch = run.watch
-    life.observers.append(progress)
+    life.observers += [progress, job.feed]
     life.keeper, life.at_end = job.keeper, job.keeper.at_end
     progress.start()
     job.keeper.start()
@@ -312,7 +329,7 @@ def _lived(job: Job, steps: int) -> BaseException | None:
     except BaseException as error:
         fault = error
         job.stop_body()  # again, for a signal that came before the first word of it
-    for end in (job.keeper.finish, job.life.close):
+    for end in (job.keeper.finish, lambda: job.feed.close(job.life), job.life.close):
         try:
             end()
         except BaseException as error:
@@ -360,6 +377,7 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         Unwritten: If the tables could not be written.
     """
     run = job.run
+    job.feed.close()  # a reading is no life
     began = time.perf_counter()
     try:
         with job.recorder as recorder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -226,6 +227,28 @@ def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> N
     axes.set_ylabel("mean MSPBE estimate\n(squared scaled units)")
     _plain(axes)
     _save(figure, path)
+
+
+def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
+    """Return a PNG of the same curve of several runs, over the steps lived; on a log scale where all are positive.
+
+    Args:
+        curves: Steps and values of each run, by its name.
+        title: What is drawn.
+    """
+    figure = _figure(8.0, 3.2)
+    axes = figure.add_subplot()
+    for k, (name, (steps, values)) in enumerate(curves.items()):
+        axes.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.5, label=name)
+    if all(value > 0.0 for _, values in curves.values() for value in values):
+        axes.set_yscale("log")
+    axes.set_xlabel("step")
+    axes.set_ylabel(title)
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    return picture.getvalue()
 
 
 def _limits(parts: Sequence[Floats]) -> tuple[float, float]:

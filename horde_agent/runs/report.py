@@ -174,7 +174,7 @@ def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: Bools) -> st
     from horde_agent.runs.pictures import nmsre_picture
 
     nmsre_picture(tests, sound, folder.path / "nmsre.png")
-    return _figure(
+    return figure(
         "Return error of the predictions",
         "nmsre.png",
         "A thin line per question, a colour per tested policy; bold is the mean over all questions, dashed their "
@@ -196,7 +196,7 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     first = int(stream.rows["step"][0])
     since = f" From step {first:,} on." if first else ""
     pen_picture(x[known], y[known], folder.path / "pen.png")
-    return _figure(
+    return figure(
         "The robot in its pen",
         "pen.png",
         "Path and visits of the body's centre, seen from above. Within reach means: no nearer to a wall than the "
@@ -213,7 +213,7 @@ def _scatter_section(folder: RunFolder, tests: list[Outcomes], details: dict[str
     from horde_agent.runs.pictures import scatter_picture
 
     scatter_picture(groups, folder.path / "predictions.png")
-    return _figure(
+    return figure(
         "Predicted, and what then happened",
         "predictions.png",
         "A dot per test excursion of the second half of the life: the prediction at its start against the discounted "
@@ -249,7 +249,7 @@ def _trace_section(folder: RunFolder) -> str:
 
     columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
     trace_picture(columns, folder.path / "traces.png")
-    return _figure(
+    return figure(
         "Predictions over time",
         "traces.png",
         "What the robot predicts at each moment at the end of its life (orange) and the discounted sum of the scaled "
@@ -266,7 +266,7 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
     period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
     mspbe_picture(step, mspbe, period_s, folder.path / "mspbe.png")
-    return _figure(
+    return figure(
         "Online measure of learning",
         "mspbe.png",
         "The scalar estimate of the mean squared projected Bellman error, mean over all questions that are not set "
@@ -292,7 +292,7 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     """Return what a reader must know first of a run that did not come to its end: a word, then a sentence."""
     if not summary.get("stopped_early"):
         return []
-    asked, steps = config.get("steps"), _number(summary.get("steps"), ",")
+    asked, steps = config.get("steps"), number(summary.get("steps"), ",")
     of = f" of {asked:,}" if isinstance(asked, int) else ""
     if details.get("unfinished"):
         return [
@@ -307,14 +307,14 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
 def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
     known, diverged = summary.get, summary.get("diverged") or []
     tiles = [
-        ("questions", _number(known("n_questions"), ",")),
+        ("questions", number(known("n_questions"), ",")),
         ("robot time", _time(known("robot_time_s"))),
-        ("learning steps", _number(known("learning_steps"), ",")),
-        ("test excursions", _number(known("n_excursions"), ",")),
-        ("mean NMSRE", _number(known("mean_nmsre"), ".3f")),
-        ("median NMSRE", _number(known("median_nmsre"), ".3f")),
-        ("NMSRE below 1", _number(known("share_nmsre_below_1"), ".1%")),
-        ("diverged", _number(len(diverged), ",")),
+        ("learning steps", number(known("learning_steps"), ",")),
+        ("test excursions", number(known("n_excursions"), ",")),
+        ("mean NMSRE", number(known("mean_nmsre"), ".3f")),
+        ("median NMSRE", number(known("median_nmsre"), ".3f")),
+        ("NMSRE below 1", number(known("share_nmsre_below_1"), ".1%")),
+        ("diverged", number(len(diverged), ",")),
     ]
     boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
     said = "".join(f'<p class="note">{escape(note)}</p>' for note in details.get("notes", []))
@@ -338,7 +338,7 @@ def _means_section(questions: list[dict[str, str]]) -> str:
         for (policy, gamma), v in cells.items()
     ]
     head = ["policy", "gamma", "questions", "mean NMSRE", "median NMSRE", "below 1"]
-    return f"<section><h2>By policy and time scale</h2>{_table(head, rows)}</section>"
+    return f"<section><h2>By policy and time scale</h2>{html_table(head, rows)}</section>"
 
 
 def _below(values: Sequence[float]) -> float:
@@ -357,33 +357,33 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         "A reading that hardly changes has a tiny variance, so that its NMSRE is large until its value is learned to "
         "the last digit; such questions can dominate the mean."
     )
-    table = _table(["question", "NMSRE", "variance of its returns (scaled units squared)", "tests"], rows)
+    table = html_table(["question", "NMSRE", "variance of its returns (scaled units squared)", "tests"], rows)
     return f"<section><h2>The worst questions</h2><p>{text}</p>{table}</section>"
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
     known = summary.get
     rows = [
-        ["steps of 100 ms lived", _number(known("steps"), ",")],
+        ["steps of 100 ms lived", number(known("steps"), ",")],
         ["wall time", _time(known("wall_s"))],
-        ["steps per second", _number(known("steps_per_s"), ",.0f")],
-        ["compiling the kernels", _number(details.get("compile_s"), ".1f", " s")],
+        ["steps per second", number(known("steps_per_s"), ",.0f")],
+        ["compiling the kernels", number(details.get("compile_s"), ".1f", " s")],
         ["one update, or its share of a batch, p50 / p99 / max", _percentiles(known("learn_ms"))],
         ["one cycle, p50 / p99 / max", _percentiles(known("cycle_ms"))],
         ["age of the newest packet when used, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
         ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],
-        ["steps in which the body was held (charging, safety)", _number(details.get("n_not_applied"), ",")],
-        ["demons updated per learning step (rho > 0)", _number(known("n_updated_per_step"), ".1f")],
-        ["largest trace", _number(known("max_trace"), ".3g")],
+        ["steps in which the body was held (charging, safety)", number(details.get("n_not_applied"), ",")],
+        ["demons updated per learning step (rho > 0)", number(known("n_updated_per_step"), ".1f")],
+        ["largest trace", number(known("max_trace"), ".3g")],
         ["deadlines missed · gaps · checksum errors", _faults(summary)],
-        ["excursions discarded because of a gap", _number(details.get("n_discarded"), ",")],
+        ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
-    return f"<section><h2>Time and health</h2>{_table(['', ''], rows)}</section>"
+    return f"<section><h2>Time and health</h2>{html_table(['', ''], rows)}</section>"
 
 
 def _faults(summary: dict[str, Any]) -> str:
-    return " · ".join(_number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
+    return " · ".join(number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
 
 
 def _percentiles(ms: dict[str, float] | None) -> str:
@@ -397,10 +397,11 @@ def _settings_section(config: dict[str, Any]) -> str:
     rows = [[key, str(value)] for table in tables for key, value in table.items() if not isinstance(value, dict)]
     if not rows:
         return ""
-    return f"<section><h2>Settings</h2>{_table(['setting', 'value'], rows)}</section>"
+    return f"<section><h2>Settings</h2>{html_table(['setting', 'value'], rows)}</section>"
 
 
-def _number(value: float | None, form: str, unit: str = "") -> str:
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """Return a number in a form, with its unit; a dash where it is not known."""
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
@@ -408,7 +409,8 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else duration(seconds)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def html_table(head: list[str], rows: list[list[str]]) -> str:
+    """Return an HTML table; whatever is in its cells is text."""
     top = _row("th", head) if any(head) else ""
     return f"<table>{top}{''.join(_row('td', row) for row in rows)}</table>"
 
@@ -417,13 +419,14 @@ def _row(tag: str, cells: list[str]) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def _figure(title: str, picture: str, text: str) -> str:
+def figure(title: str, picture: str, text: str) -> str:
+    """Return a section with a picture, its title above and a text below."""
     return (
         f'<section><h2>{escape(title)}</h2><img src="{picture}" alt="{escape(title)}"><p>{escape(text)}</p></section>'
     )
 
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
@@ -445,6 +448,6 @@ def _page(name: str, marks: Sequence[str], said: Sequence[str], sections: Sequen
     parts = [f"<section>{first}</section>", *sections] if first else sections
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · horde</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
         f"<body><main><h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</main></body></html>\n"
     )

@@ -28,6 +28,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -194,6 +195,7 @@ class RunFolder:
         """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
         for file in (*parts(self.life), self.excursions, self.question_file, self.config, self.events, self.lock):
             file.unlink(missing_ok=True)
+        shutil.rmtree(self.path / "live", ignore_errors=True)
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)

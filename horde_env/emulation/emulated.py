@@ -19,6 +19,7 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 
 LinkKind = Literal["serial", "drops"]
 BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
@@ -221,6 +222,7 @@ class EmulatedBody(EmulatedRobot):
         link: "serial", on a pseudo terminal, or "drops", over TCP.
         speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
         faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        physics: What moves the body; see `horde_env.sim.physics`.
 
     Raises:
         ValueError: If an argument makes no sense.
@@ -236,6 +238,7 @@ class EmulatedBody(EmulatedRobot):
         faults: str = "",
         seed: int = 0,
         battery_scale: float = 1.0,
+        physics: str | None = None,
         settings: LinkSettings | None = None,
         latch: EmergencyLatch | None = None,
     ) -> None:
@@ -253,11 +256,18 @@ class EmulatedBody(EmulatedRobot):
         self.pen = load_pen() if pen is None else pen
         self.notes = BODIES[link].notes
         self._link = link
+        self.physics = chosen(physics)
 
     def switch_on(self, seed: int) -> Emulator:
         """Return a new emulated robot."""
-        scale = self._battery_scale
-        return Emulator(seed=seed, spec=self.spec, pen=self.pen, battery_scale=scale, faults=self._faults)
+        return Emulator(
+            seed=seed,
+            spec=self.spec,
+            pen=self.pen,
+            battery_scale=self._battery_scale,
+            physics=self.physics,
+            faults=self._faults,
+        )
 
     def open_line(self, emulator: RobotEmulator) -> str:
         """Open a line and return its url."""

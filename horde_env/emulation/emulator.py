@@ -239,6 +239,7 @@ class Emulator(RobotEmulator):
         spec: The robot; the Critterbot by default.
         pen: Where it lives; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity.
+        physics: What moves the body; see `horde_env.sim.physics`.
         faults: Rates of the faults that come by themselves; none by default.
         awake: Begin with state packets rather than at the console.
         wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
@@ -250,7 +251,7 @@ class Emulator(RobotEmulator):
         n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing.
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
 
@@ -261,12 +262,13 @@ class Emulator(RobotEmulator):
         spec: RobotSpec | None = None,
         pen: Pen | None = None,
         battery_scale: float = 1.0,
+        physics: str | None = None,
         faults: FaultRates | None = None,
         awake: bool = False,
         wall_clock: Callable[[], float] | None = None,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, awake=awake)
+        robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
         _compile(robot)
         x, y = own.uniform(-START_M, START_M, 2)
         robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))

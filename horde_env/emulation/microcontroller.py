@@ -26,6 +26,7 @@ from horde_env.sim import motors
 from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import N_RAW, Machine
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
 
@@ -263,14 +264,15 @@ def build_robot(
     spec: RobotSpec | None = None,
     pen: Pen | None = None,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     awake: bool = False,
 ) -> Microcontroller:
     """Return a robot in its pen, at the middle of it: `boot` places it elsewhere.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing.
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
     spec, pen = spec or critterbot(), pen or load_pen()
-    machine = Machine(spec, pen, battery_scale=battery_scale)
+    machine = Machine(spec, pen, battery_scale=battery_scale, physics=chosen(physics))
     return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)

@@ -11,9 +11,11 @@ from numpy.random import Generator
 from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim import bullet, firmware, motors
+from horde_env.sim import firmware, motors
+from horde_env.sim.engine import Motion
 from horde_env.sim.machine import N_RAW, Machine, look_back
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.physics import chosen
 from horde_env.sim.saving import inner, nested
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState
@@ -51,12 +53,13 @@ class SimulatedBody(Backend):
         spec: The robot; the Critterbot by default.
         pen: Where it lives; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
+        physics: What moves the body, "planar" or "bullet"; PyBullet where it is installed when None (`engine`).
         window: Whether to show PyBullet's own window.
         senses: What reads channels 16..52; the full `Senses` by default.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing, or a window is asked for where there is no display.
-        ValueError: If `battery_scale` is not positive.
+        BackendUnavailable: If PyBullet is asked for and missing, or a window where there is no display.
+        ValueError: If `battery_scale` is not positive or `physics` unknown.
     """
 
     def __init__(
@@ -65,12 +68,13 @@ class SimulatedBody(Backend):
         *,
         pen: Pen | None = None,
         battery_scale: float = 1.0,
+        physics: str | None = None,
         window: bool = False,
         senses: Sensing | None = None,
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        bullet.require(window)
+        self.physics = chosen(physics, window=window)
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
         self.senses: Sensing = Senses(self.spec, self.pen) if senses is None else senses
@@ -99,8 +103,8 @@ class SimulatedBody(Backend):
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose away from the walls, and return its first frame."""
         if self._machine is None:
-            scale, window = self._battery_scale, self._window
-            self._machine = Machine(self.spec, self.pen, battery_scale=scale, window=window)
+            scale, window, physics = self._battery_scale, self._window, self.physics
+            self._machine = Machine(self.spec, self.pen, battery_scale=scale, physics=physics, window=window)
             self._machine.body.is_remembering = True
             self._compile()
         self._rng = rng
@@ -121,8 +125,8 @@ class SimulatedBody(Backend):
         machine.firmware.command(firmware.XYTHETA_SPACE, *self._to_wire(command))
         free = not machine.is_held()
         noise = self._rng.standard_normal((self._ticks, 3))
-        *_, before, previous, _ = [machine.body.joints, *machine.run(noise)]
-        body = machine.state((previous[0][1], previous[1][1]))
+        before, previous = (Motion(*row) for row in machine.run(noise)[-3:-1].tolist())
+        body = machine.state((previous.vx, previous.vy))
         share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
         return self._frame(look_back(previous, before), body, share, applied=free and not machine.is_held())
 

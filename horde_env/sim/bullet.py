@@ -12,31 +12,21 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset
+from horde_env.sim import tick
+from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Floats, Motion
+from horde_env.sim.tick import Drive, Supply
 
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
 _NORMAL_FORCE = 9  # of a contact point's tuple
-WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which the URDF holds
-
-
-class Motion(NamedTuple):
-    """Where the body is and how it moves: world frame, SI; the heading grows without bound."""
-
-    x: float
-    y: float
-    heading: float
-    vx: float
-    vy: float
-    yaw_rate: float
-
 
 # What PyBullet tells of the joints x, y and yaw: (position, velocity, ...) of each.
 Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -49,7 +39,7 @@ def motion_of(joints: Joints) -> Motion:
 
 
 class PlanarBody:
-    """The robot's body in its pen.
+    """The robot's body in its pen; the seam is `engine.Body`.
 
     Args:
         boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
@@ -65,9 +55,7 @@ class PlanarBody:
         BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display.
     """
 
-    def __init__(
-        self, boxes: Sequence[tuple[float, float, float, float, float]], *, tick_s: float, window: bool = False
-    ) -> None:
+    def __init__(self, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> None:
         self._p = require(window)
         self._tick_s = tick_s
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
@@ -140,6 +128,20 @@ class PlanarBody:
         joints = self.joints = self._look()
         return joints
 
+    def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
+        """Let firmware, motors and body run for a tick per row of `noise`; see `engine.Body.run`."""
+        seen: list[Joints] = []
+        advance, see = self.advance, seen.append
+        force = tick.act(*drive, *supply, self.joints[2][0])
+        for k in range(len(noise) - 1):
+            joints = x, y, yaw = advance(force)
+            see(joints)
+            force = tick.sense_and_act(*drive, *supply, noise, k, yaw[0], x[1], y[1], yaw[1])
+        x, y, yaw = joints = advance(force)
+        see(joints)
+        tick.sense(*drive[1:4], supply[3], noise[-1], yaw[0], x[1], y[1], yaw[1])
+        return np.array([motion_of(joints) for joints in seen])
+
     @property
     def motion(self) -> Motion:
         """How the body moves now."""
@@ -196,9 +198,9 @@ def require(window: bool) -> Any:
             import pybullet
     except ImportError as missing:
         raise BackendUnavailable(
-            "the simulator needs PyBullet, which is not installed. It has wheels for CPython 3.10 and 3.11 on Linux "
-            "x86-64 only; elsewhere take it from conda-forge, or build it: `pip install numpy setuptools wheel && "
-            "pip install --no-build-isolation pybullet`."
+            "PyBullet is not installed; the planar engine (physics='planar') needs nothing. PyBullet has wheels for "
+            "CPython 3.10 and 3.11 on Linux x86-64 only; elsewhere take it from conda-forge, or build it: `pip install "
+            "numpy setuptools wheel && pip install --no-build-isolation pybullet`."
         ) from missing
     on_linux = sys.platform.startswith("linux")
     if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

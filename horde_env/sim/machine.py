@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -15,9 +14,10 @@ from horde_env._jit import kernel_over
 from horde_env.backend import Floats, Ints, State
 from horde_env.robot import RobotSpec
 from horde_env.sim import firmware, motors, tick
-from horde_env.sim.bullet import Joints, PlanarBody, motion_of
+from horde_env.sim.engine import Body, Motion
 from horde_env.sim.firmware import Firmware
 from horde_env.sim.pen import Pen
+from horde_env.sim.physics import Physics, open_body
 from horde_env.sim.power import POWER_STATE, PowerSupply
 from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
@@ -42,6 +42,7 @@ class Machine:
         spec: The robot's geometry.
         pen: Where it lives.
         battery_scale: Factor on the batteries' capacity.
+        physics: What moves the body; see `engine`.
         window: Whether to show PyBullet's window.
 
     Attributes:
@@ -53,10 +54,18 @@ class Machine:
         stuck: Number of a wheel that something blocks (0, 1, 2), or None.
 
     Raises:
-        BackendUnavailable: See PlanarBody.
+        BackendUnavailable: See `engine.chosen`.
     """
 
-    def __init__(self, spec: RobotSpec, pen: Pen, *, battery_scale: float = 1.0, window: bool = False) -> None:
+    def __init__(
+        self,
+        spec: RobotSpec,
+        pen: Pen,
+        *,
+        battery_scale: float = 1.0,
+        physics: Physics = "bullet",
+        window: bool = False,
+    ) -> None:
         self.firmware = Firmware(np.array(spec.drive["kinematics_1024"]))
         self.motion = np.zeros((motors.N_ROWS, 3))
         self.power = PowerSupply(battery_scale)
@@ -64,13 +73,11 @@ class Machine:
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
         self._radius_m = float(spec.body["radius_m"])
         self._face = _dock_face(pen)
-        state = self.firmware.arm, self.firmware.wheels, self.motion, self._geometry, np.zeros(3)
-        self._act, self._sense_and_act = partial(tick.act, *state), partial(tick.sense_and_act, *state)
-        self._sense = partial(tick.sense, *state[1:4])
+        self._drive = self.firmware.arm, self.firmware.wheels, self.motion, self._geometry, np.zeros(3)
         self.n_ticks = 0
         self.stuck: int | None = None
         self._see_power()
-        self.body = PlanarBody(pen.boxes(), tick_s=motors.TICK_S, window=window)
+        self.body: Body = open_body(physics, pen.boxes(), tick_s=motors.TICK_S, window=window)
 
     def reset(self, x: float, y: float, heading: float) -> None:
         """Switch off and on at a pose: firmware booted, motors cold, batteries full."""
@@ -87,34 +94,24 @@ class Machine:
         """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
         self.run(noise.reshape(1, 3))
 
-    def run(self, noise: Floats) -> list[Joints]:
+    def run(self, noise: Floats) -> Floats:
         """Let 10 ms pass for each row of `noise`, shape (n, 3), standard normals for the encoders.
 
         Returns:
-            How the body moved at the end of each tick; `bullet.motion_of` reads it.
+            How the body moved at the end of each tick, a row in the order of `Motion`, shape (n, 6).
         """
-        seen: list[Joints] = []
-        while len(seen) < len(noise):
+        paths = []
+        n_done = 0
+        while n_done < len(noise):
             left = TICKS_PER_POWER_STEP - self.n_ticks % TICKS_PER_POWER_STEP
-            self._run(noise[len(seen) : len(seen) + left], seen)
+            stuck = tick.NO_WHEEL if self.stuck is None else self.stuck
+            supply = self._bus_byte, self._is_off, self.power.bus_v, stuck
+            paths.append(self.body.run(self._drive, supply, noise[n_done : n_done + left]))
+            n_done += len(paths[-1])
+            self.n_ticks += len(paths[-1])
             if self.n_ticks % TICKS_PER_POWER_STEP == 0:
                 self._supply()
-        return seen
-
-    def _run(self, noise: Floats, seen: list[Joints]) -> None:
-        """Let so many ticks pass that the power supply stays as it is, and append what was seen."""
-        stuck = tick.NO_WHEEL if self.stuck is None else self.stuck
-        supply = self._bus_byte, self._is_off, self.power.bus_v, stuck
-        advance, see, sense_and_act = self.body.advance, seen.append, self._sense_and_act
-        force = self._act(*supply, self.body.motion.heading)
-        for k in range(len(noise) - 1):
-            joints = x, y, yaw = advance(force)
-            see(joints)
-            force = sense_and_act(*supply, noise, k, yaw[0], x[1], y[1], yaw[1])
-        see(advance(force))
-        m = self.body.motion
-        self._sense(stuck, noise[-1], m.heading, m.vx, m.vy, m.yaw_rate)
-        self.n_ticks += len(noise)
+        return paths[0] if len(paths) == 1 else np.concatenate(paths)
 
     def is_held(self) -> bool:
         """Whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
@@ -130,7 +127,7 @@ class Machine:
     def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
         """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago.
 
-        Without `touch` nobody asks PyBullet for the contacts, and `contact_n_s` is 0.
+        Without `touch` nobody asks for the contacts, and `contact_n_s` is 0.
         """
         x, y, heading, vx, vy, yaw_rate = self.body.motion
         ax, ay = (vx - previous[0]) / motors.TICK_S, (vy - previous[1]) / motors.TICK_S
@@ -178,13 +175,13 @@ class Machine:
         self._bus_byte, self._is_off = self.power.bus_byte, self.power.holds_motors
 
 
-def look_back(joints: Joints, before: Joints) -> BodyState:
-    """Return how the body moved a tick ago, when PyBullet told `joints`, and `before` the tick before.
+def look_back(motion: Motion, before: Motion) -> BodyState:
+    """Return how the body moved a tick ago, when that was `motion`, and `before` the tick before.
 
     Nobody remembers its wheels, duties and contacts: they are nan.
     """
-    x, y, heading, vx, vy, yaw_rate = motion_of(joints)
-    ax, ay = (vx - before[0][1]) / motors.TICK_S, (vy - before[1][1]) / motors.TICK_S
+    x, y, heading, vx, vy, yaw_rate = motion
+    ax, ay = (vx - before.vx) / motors.TICK_S, (vy - before.vy) / motors.TICK_S
     return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, _FORGOTTEN, _FORGOTTEN, math.nan)
 
 

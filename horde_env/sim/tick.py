@@ -1,4 +1,4 @@
-"""What happens between two steps of PyBullet, in one kernel: calling a kernel costs more than most of them take.
+"""What happens between two steps of the physics, in one kernel: calling a kernel costs more than most of them take.
 
 A tick of 10 ms is: `act` (firmware, motors), a step of the physics, `sense` (encoders). `sense_and_act` ends one tick
 and begins the next. The state is that of `firmware` (arm, wheels) and of `motors` (motion, geometry).
@@ -13,6 +13,12 @@ from horde_env.backend import Floats, Ints
 from horde_env.sim import firmware, motors
 
 NO_WHEEL = -1  # is stuck
+
+# What `act` changes and reads first: the ARM's words, the wheels' rows, the motors' state, the wheels' geometry, and
+# room for the force. A tuple, since a NamedTuple costs twice as much to hand to a kernel.
+Drive = tuple[Ints, Ints, Floats, Floats, Floats]
+Supply = tuple[int, bool, float, int]  # bus_byte, is_off, bus_v and stuck of `act`
+
 STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
 
 

@@ -125,7 +125,7 @@ def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.C
     assert "here already holds a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
 
 
-def test_without_pybullet_the_answer_names_it(
+def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
     elsewhere: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,37 @@ def test_without_pybullet_the_answer_names_it(
     for module in [name for name in sys.modules if name.startswith("horde_env.sim")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pybullet", None)
-    assert "pybullet" in refused(["learn", "--steps", "30"], capsys).lower()
+    said = refused(["learn", "--steps", "30", "--physics", "bullet"], capsys)
+    assert "PyBullet is not installed" in said
+    assert "physics='planar'" in said
+
+
+def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pybullet", None)
+    assert cli.main(["learn", "--steps", "30", "--questions", "nexting", "--out", "here"]) == 0
+    assert "physics planar: PyBullet is not installed, nor needed" in capsys.readouterr().err
+    assert 'physics = "planar"' in (elsewhere / "here" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--physics", "planer"], "did you mean 'planar'"),
+        (
+            ["--backend", "serial", "--port", "p", "--physics", "planar"],
+            "critterbot with the backend serial has its own",
+        ),
+        (["--robot", "create2", "--physics", "bullet"], "create2 with the backend simulator has its own"),
+        (["--env", "CartPole-v1", "--physics", "planar"], "the body of CartPole-v1 has its own"),
+        (["--env", "CartPole-v1", "--robot", "create2"], "leave out --robot create2"),
+    ],
+)
+def test_a_physics_that_does_not_exist_or_does_not_belong_is_refused(
+    elsewhere: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refused(["learn", "--steps", "30", *words], capsys)
 
 
 def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,3 +392,65 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
         "the traces of 2 questions at gamma 0.95, lambda 0.9 have infinite variance: the second moment is multiplied "
         "by 1.218 per step",
     ]
+
+
+def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhere: Path) -> None:
+    """CartPole ends often: each end is learned to and then begun anew."""
+    Path("mine.toml").write_text(
+        '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
+    )
+    words = ["learn", "--env", "CartPole-v1", "--steps", "400", "--questions", "mine.toml", "--out", "here"]
+    assert cli.main(words) == 0
+    summary = json.loads((elsewhere / "here" / "summary.json").read_text())
+    assert summary["backend"] == "gymnasium"
+    assert summary["n_questions"] == 4
+    assert summary["learning_steps"] > 350
+    assert 'env = "CartPole-v1"' in (elsewhere / "here" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("space", "wrapper"),
+    [
+        ({"action_space": gymnasium.spaces.MultiDiscrete([2, 3])}, "gymnasium.wrappers.TransformAction"),
+        ({"action_space": gymnasium.spaces.Box(-1.0, 1.0, (2,))}, "gymnasium.wrappers.DiscretizeAction"),
+        (
+            {"observation_space": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(0.0, 1.0, (2,))})},
+            "gymnasium.wrappers.FlattenObservation",
+        ),
+    ],
+)
+def test_a_space_that_does_not_fit_is_refused_by_the_wrapper_that_helps(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, space: dict[str, Any], wrapper: str, capsys: Any
+) -> None:
+    def made() -> ToyBody:
+        env = ToyBody()
+        vars(env).update(space)
+        return env
+
+    monkeypatch.setitem(gymnasium.registry, "Odd-v0", gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made))
+    assert wrapper in refused(["learn", "--env", "Odd-v0", "--steps", "20"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--env", "NoSuchThing-v0"], "NoSuchThing"),
+        (["--env", "CartPole-v1", "--backend", "replay"], "has a body of its own"),
+        (["--backend", "gymnasium"], "needs --env ID"),
+        (["--env", "CartPole-v1", "--realtime"], "no clock to keep"),
+    ],
+)
+def test_an_environment_that_cannot_be_had_is_refused(
+    elsewhere: Path, words: list[str], sentence: str, capsys: Any
+) -> None:
+    assert sentence in refused(["learn", "--steps", "20", *words], capsys)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_is_told_how_to_complete_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--tyro-print-completion", shell])
+    assert not end.value.code
+    said = capsys.readouterr().out
+    assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", said))
+    assert "--physics" in said

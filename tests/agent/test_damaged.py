@@ -304,4 +304,4 @@ def test_a_config_that_is_cut_off_names_what_it_lacks(run: Path) -> None:
     (run / "config.toml").write_text(text[: text.index("realtime")])
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    assert "config.toml is cut off: it lacks realtime, seed, config, out, versions." in page
+    assert "config.toml is cut off: it lacks realtime, physics, watch, seed, config, out, versions." in page

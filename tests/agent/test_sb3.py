@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig
 from horde_agent.life.flags import flags_of
 from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
-from horde_agent.sb3 import HordeCallback  # noqa: E402 - only where stable-baselines3 is
+from horde_agent.sb3 import ChoiceByNumber, ControllerPolicy, HordeCallback, PredictiveObservation, squashed_share  # noqa: E402 - only where stable-baselines3 is
 
 
 class Corridor(gym.Env[np.ndarray, int]):
@@ -291,6 +291,275 @@ def test_an_interface_that_feeds_predictions_back_is_refused() -> None:
         HordeCallback(horde, looped)
 
 
+def test_b_of_dqn_is_what_its_greed_and_its_exploration_make_of_an_action() -> None:
+    """Uniform before `learning_starts`; then epsilon / 2 for the other action and 1 - epsilon / 2 for the greedy one.
+
+    A b of 1 for every greedy action would be wrong by epsilon / 2, here up to a half.
+    """
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    callback, asked = HordeCallback(horde, face), list[tuple[float, bool]]()
+    original = callback._probability
+
+    def noted(k: int, action: int) -> float:
+        model: Any = callback.model
+        tensor, _ = model.policy.obs_to_tensor(model._last_obs)
+        asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
+        return original(k, action)
+
+    callback._probability = noted  # type: ignore[method-assign]
+    controller = stable_baselines3.DQN(
+        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_starts=50, exploration_fraction=0.5, train_freq=4
+    )
+    controller.learn(300, callback=callback)
+    given = [b for _, b in horde.seen]
+    assert given[:50] == [0.5] * 50
+    for b, (epsilon, is_greedy) in zip(given[50:], asked[50:], strict=True):
+        assert b == pytest.approx(1.0 - epsilon / 2.0 if is_greedy else epsilon / 2.0)
+    assert {is_greedy for _, is_greedy in asked[50:]} == {True, False}
+    assert min(given) < 0.3
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+def test_what_a_controller_has_learned_can_be_asked_about(algorithm: str) -> None:
+    """A frozen policy gives the controller's own probabilities, and keeps them while the controller learns on."""
+    settings: dict[str, Any] = {"learning_starts": 10} if algorithm == "DQN" else {"n_steps": 16}
+    if algorithm == "PPO":
+        settings["batch_size"] = 16
+    model = getattr(stable_baselines3, algorithm)(
+        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_rate=0.05, **settings
+    )
+    frozen, moving = ControllerPolicy(model), ControllerPolicy(model, frozen=False)
+    states, no_tiles = np.linspace(0.0, 1.0, 5)[:, None], np.zeros(0, np.int64)
+    before = np.array([frozen.probabilities(state, no_tiles) for state in states])
+    np.testing.assert_allclose(before.sum(axis=1), 1.0)
+    for state, row in zip(states, before, strict=True):
+        assert model.predict(state.astype(np.float32), deterministic=True)[0] == row.argmax()
+    model.learn(200)
+    np.testing.assert_array_equal([frozen.probabilities(state, no_tiles) for state in states], before)
+    if algorithm != "DQN":  # whose greedy actions may stay the same
+        assert not np.allclose([moving.probabilities(state, no_tiles) for state in states], before)
+    face = Interface.of(Corridor())
+    question = GVF("what it would do", frozen, Channel(0), 0.5)
+    horde, callback, _ = train(Corridor(), question=question)
+    assert callback.n_learned > 0
+    assert not horde.diverged
+    assert len(face.actions) == frozen.n_actions
+
+
+def test_a_controller_is_shown_what_the_horde_predicts_and_the_horde_is_not() -> None:
+    """The wrapped observation is the own one and the prediction; the Horde learns from the own part alone."""
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    env = PredictiveObservation(Corridor(), horde, face, ["place"])
+    assert env.observation_space.shape == (2,)
+    assert Interface.of(env).names == ("obs_0", "predicted place")
+    controller = stable_baselines3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, seed=0, device="cpu")
+    controller.learn(128, callback=HordeCallback(horde, face))
+    assert len(horde.seen) > 100
+    observation, _ = env.reset(seed=0)
+    predicted = horde.predict(face.encode(observation[:1]))[0]
+    assert observation[1] == np.float32(predicted)
+    assert predicted != 0.0
+
+
+def test_predictions_that_are_not_there_cannot_be_appended() -> None:
+    face = Interface.of(Corridor())
+    horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    with pytest.raises(ValueError, match="the Horde has no question 'plaice'; there are place"):
+        PredictiveObservation(Corridor(), horde, face, ["plaice"])
+    with pytest.raises(ValueError, match="at least one question"):
+        PredictiveObservation(Corridor(), horde, face, [])
+
+
 def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
-    with pytest.raises(ValueError, match="DQN does not report the probability of its actions; use PPO or A2C"):
-        train(Corridor(), algorithm="DQN")
+    class Continuous(Corridor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    face = Interface.of(Corridor())
+    horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
+    with pytest.raises(ValueError, match=r"wrapped in horde_agent\.sb3\.ChoiceByNumber"):
+        controller.learn(10, callback=HordeCallback(horde, face))
+    other = stable_baselines3.TD3("MlpPolicy", Continuous(), device="cpu")
+    with pytest.raises(ValueError, match="TD3 does not report the probability of its actions"):
+        other.learn(10, callback=HordeCallback(horde, face))
+
+
+def test_b_of_sac_is_the_share_of_its_draws_that_make_the_same_choice() -> None:
+    """Before `learning_starts` a half each; then against 20,000 draws of the same actor at the same observation."""
+    import torch
+
+    class Asked(HordeCallback):
+        def _probability(self, k: int, action: int) -> float:
+            given = super()._probability(k, action)
+            if len(horde.seen) % 20 == 19:
+                seen = torch.as_tensor(self.model._last_obs).repeat(20_000, 1)
+                with torch.no_grad():
+                    drawn = self.model.actor(seen).numpy()[:, 0]
+                asked.append((given, float(np.mean((drawn >= 0.0) == (action == 1)))))
+            return given
+
+    asked: list[tuple[float, float]] = []
+    face = Interface.of(Corridor())
+    horde = Spy([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    settings = {"learning_starts": 20, "learning_rate": 0.01, "batch_size": 32}
+    controller = stable_baselines3.SAC("MlpPolicy", ChoiceByNumber(Corridor()), seed=0, device="cpu", **settings)
+    controller.learn(100, callback=Asked(horde, face))
+    given = [b for _, b in horde.seen]
+    assert given[:20] == [0.5] * 20
+    assert len(set(given[20:])) > 20
+    assert {action for action, _ in horde.seen} == {0, 1}
+    assert len(asked) == 5
+    for b, share in asked[1:]:
+        assert b == pytest.approx(share, abs=0.015)
+
+
+def test_shares_of_a_squashed_gaussian_add_up_to_one_however_far_its_mean_lies() -> None:
+    for mean, std in ((0.0, 1.0), (-4.0, 0.5), (9.0, 1.0)):
+        shares = [squashed_share(mean, std, action, 5) for action in range(5)]
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) > 0.0
+    with pytest.raises(ValueError, match="Discrete from 0"):
+        ChoiceByNumber(ChoiceByNumber(Corridor()))
+
+
+# ---- several environments --------------------------------------------------------------------------------------------
+
+PLAIN = LearnerConfig(engine="plain", dtype="float64")
+
+
+def streams_of(order: list[int], n_steps: int = 200) -> Horde:
+    """Return a Horde that learned from three streams, merged after each step, taken in an order."""
+    questions = [
+        GVF("left", ConstantAction(0, 2), Channel(0), continuation=0.8, lam=0.9),
+        GVF("seen", Behaviour(), Channel(0), continuation=0.5, lam=0.4),
+    ]
+    hordes = [Horde(questions, n_features=12, n_active=3, config=PLAIN)]
+    hordes += [hordes[0].twin(), hordes[0].twin()]
+    rngs = [np.random.default_rng(k) for k in order]
+    for horde, rng in zip(hordes, rngs, strict=True):
+        horde.begin(rng.random(1), rng.permutation(12)[:3])
+    for _ in range(n_steps):
+        for horde, rng in zip(hordes, rngs, strict=True):
+            action = int(rng.random() < 0.7)
+            horde.learn(action, 0.7 if action else 0.3, rng.random(1), rng.permutation(12)[:3])
+        hordes[0].merge(hordes[1:])
+    return hordes[0]
+
+
+def test_the_order_of_the_streams_matters_for_nothing_but_rounding() -> None:
+    ours, theirs = streams_of([0, 1, 2]), streams_of([2, 0, 1])
+    for a, b in zip(ours.weights(), theirs.weights(), strict=True):
+        assert np.abs(a).max() > 1e-4
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(ours.mspbe_scalar, theirs.mspbe_scalar, rtol=1e-9)
+
+
+def test_a_step_of_several_streams_is_the_mean_of_what_each_alone_would_learn_of_it() -> None:
+    """From the same weights, by hand: one learner for each stream, then theta + mean of the changes."""
+    merged = streams_of([0, 1, 2], 1).weights()
+    alone = [streams_of([k, k, k], 1).weights() for k in range(3)]
+    for which in (0, 1):
+        np.testing.assert_allclose(merged[which], np.mean([one[which] for one in alone], axis=0), atol=1e-15)
+
+
+def test_streams_that_live_the_same_learn_what_one_does() -> None:
+    """The mean of three like changes is the change: no step is three times as large."""
+    horde = Horde(streams_of([1, 1, 1], 1).questions, n_features=12, n_active=3, config=PLAIN)
+    rng = np.random.default_rng(1)
+    horde.begin(rng.random(1), rng.permutation(12)[:3])
+    for _ in range(200):
+        action = int(rng.random() < 0.7)
+        horde.learn(action, 0.7 if action else 0.3, rng.random(1), rng.permutation(12)[:3])
+    for a, b in zip(horde.weights(), streams_of([1, 1, 1]).weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
+
+
+def test_who_is_set_aside_in_one_stream_is_so_in_all() -> None:
+    questions = streams_of([0, 1, 2], 1).questions
+    first = Horde(questions, n_features=12, n_active=3, config=LearnerConfig(engine="plain"))
+    second = first.twin()
+    state = np.array([0.5]), np.array([0, 1, 2])
+    first.begin(*state)
+    second.begin(*state)
+    first.learn(0, 0.5, np.array([1e39]), state[1])  # float32 cannot hold it
+    second.learn(0, 0.5, *state)
+    first.merge([second])
+    assert "left" in first.diverged
+    assert first.diverged == second.diverged
+    assert np.isfinite(first.weights()[0]).all()
+    assert not first.weights()[0][0].any()
+    assert first.twin().diverged == first.diverged
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+def test_beside_several_environments_each_is_a_stream_and_all_share_weights(algorithm: str) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+
+    env = make_vec_env(Corridor, n_envs=3, env_kwargs={"length": 7})
+    face = Interface.of(Corridor())
+    n, n_active = face.coder.n_features, face.coder.n_active
+    horde = Horde([PLACE], n_features=n, n_active=n_active, config=LearnerConfig(engine="plain"))
+    callback = HordeCallback(horde, face)
+    settings = {"n_steps": 16, "batch_size": 16} if algorithm == "PPO" else {}
+    controller = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=0, device="cpu", **settings)
+    for _ in range(2):  # a second time it goes on from what it knows
+        controller.learn(96, callback=callback, reset_num_timesteps=False)
+        weights = [stream.weights()[0] for stream in callback.streams]
+        assert len(weights) == 3
+        assert weights[0].any()
+        assert all((one == weights[0]).all() for one in weights)
+    assert callback.n_learned == controller.num_timesteps
+    assert callback.n_gaps >= 3 * (callback.n_learned // 3 // 7)
+
+
+def test_beside_several_environments_the_fast_engine_is_refused() -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+
+    with pytest.raises(ValueError, match="only the plain engine keeps"):
+        train(make_vec_env(Corridor, n_envs=2), face=Interface.of(Corridor()))
+
+
+def test_a_trace_is_each_streams_own() -> None:
+    """Lambda = gamma = 1 - 1/5; one stream takes the target's action (rho = 2), the other does not (rho = 0)."""
+    first = Horde([GVF("left", ConstantAction(0, 2), Channel(0), 0.8)], n_features=12, n_active=3, config=PLAIN)
+    second = first.twin()
+    for horde, action in ((first, 0), (second, 1)):
+        horde.begin(np.zeros(1), np.array([0, 1, 2]))
+        horde.learn(action, 0.5, np.ones(1), np.array([3, 4, 5]))
+    first.merge([second])
+    traces = [horde._engine.traces()[0] for horde in (first, second)]  # type: ignore[union-attr]
+    np.testing.assert_array_equal(traces[0], [2.0] * 3 + [0.0] * 9)
+    assert not traces[1].any()
+    for a, b in zip(first.twin().weights(), second.weights(), strict=True):
+        assert a.any()
+        np.testing.assert_array_equal(a, b)
+
+
+def test_b_of_each_environment_is_that_of_its_own_action() -> None:
+    """In one rollout the policy does not change, so it can be asked again."""
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Asked(HordeCallback):
+        def _probability(self, k: int, action: int) -> float:
+            import torch
+
+            given, policy = super()._probability(k, action), self.model.policy
+            with torch.no_grad():
+                seen = torch.as_tensor(self.model._last_obs)[k : k + 1]
+                b = float(policy.get_distribution(seen).log_prob(torch.as_tensor([action])).exp())
+            assert given == pytest.approx(b, rel=1e-5)
+            asked.add((k, round(given, 6)))
+            return given
+
+    asked: set[tuple[int, float]] = set()
+    face, env = Interface.of(Corridor()), make_vec_env(Corridor, n_envs=3)
+    n, n_active = face.coder.n_features, face.coder.n_active
+    horde = Horde([PLACE], n_features=n, n_active=n_active, config=LearnerConfig(engine="plain"))
+    controller = stable_baselines3.PPO("MlpPolicy", env, seed=0, device="cpu", n_steps=8, batch_size=8)
+    controller.learn(24, callback=Asked(horde, face))
+    assert len({b for _, b in asked}) > 3
+    assert {k for k, _ in asked} == {0, 1, 2}

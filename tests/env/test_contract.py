@@ -57,6 +57,13 @@ class TestSimulatedBody(BackendContract):
         return pytest.importorskip("horde_env.sim.backend").SimulatedBody()
 
 
+class TestPlanarBody(BackendContract):
+    """The simulator without PyBullet."""
+
+    def make_backend(self) -> Backend:
+        return pytest.importorskip("horde_env.sim.backend").SimulatedBody(physics="planar")
+
+
 class OverBytes(BackendContract):
     """The physical body, over a robot that has the firmware's rules and no world. Each test has one robot per body."""
 

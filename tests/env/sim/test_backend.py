@@ -15,7 +15,8 @@ from horde_env.robot import critterbot
 from horde_env.sim import firmware as fw
 from horde_env.sim import motors
 from horde_env.sim.backend import SimulatedBody
-from horde_env.sim.bullet import motion_of
+from horde_env.sim.engine import Motion
+from horde_env.sim.physics import PHYSICS
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -34,9 +35,9 @@ class Blind:
         """Nothing to read."""
 
 
-@pytest.fixture
-def robot() -> Iterator[SimulatedBody]:
-    body = SimulatedBody(senses=Blind())
+@pytest.fixture(params=PHYSICS)
+def robot(request: pytest.FixtureRequest) -> Iterator[SimulatedBody]:
+    body = SimulatedBody(senses=Blind(), physics=request.param)
     body.reset(np.random.default_rng(0))
     yield body
     body.close()
@@ -63,9 +64,9 @@ def wander(robot: SimulatedBody, n_steps: int, seed: int) -> Iterator[tuple[np.n
         yield frame.values, dict(frame.extras), frame.applied
 
 
-def life_of(seed: int) -> bytes:
+def life_of(seed: int, physics: str = "bullet") -> bytes:
     """Return 150 frames of a life with all senses, and its end, as bytes; runs in a child process too."""
-    body = SimulatedBody()
+    body = SimulatedBody(physics=physics)
     frames = [body.reset(np.random.default_rng(seed)).values]
     ends: dict[str, float] = {}
     for values, extras, _ in wander(body, 150, seed):
@@ -193,9 +194,9 @@ def test_ticks_taken_together_are_ticks_taken_one_by_one(robot: SimulatedBody, c
     machine.reset(0.7, 0.0, 0.3)
     machine.firmware.command(1, 20, 5, 3)
     ends = np.cumsum((0, *cuts))
-    seen = [joints for a, b in pairwise(ends.tolist()) for joints in machine.run(noise[a:b])]
+    seen = [row for a, b in pairwise(ends.tolist()) for row in machine.run(noise[a:b])]
     assert told() == one_by_one
-    assert [motion_of(joints) for joints in seen] == expected
+    assert [Motion(*row) for row in seen] == expected
 
 
 def test_an_overheated_robot_says_so_and_does_not_move(robot: SimulatedBody) -> None:
@@ -282,16 +283,18 @@ def test_a_wandering_life_lasts_twelve_hours_and_then_says_so() -> None:
     robot.close()
 
 
-def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
-    here = life_of(7)
+@pytest.mark.parametrize("physics", PHYSICS)
+def test_the_same_seed_gives_the_same_bits_in_another_process(physics: str) -> None:
+    here = life_of(7, physics)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(life_of, (7,)) == here
-    assert life_of(8) != here
+        assert pool.apply(life_of, (7, physics)) == here
+    assert life_of(8, physics) != here
 
 
-def test_a_reset_leaves_nothing_of_the_earlier_life() -> None:
+@pytest.mark.parametrize("physics", PHYSICS)
+def test_a_reset_leaves_nothing_of_the_earlier_life(physics: str) -> None:
     """Half a minute in a corner, hot motors and half-empty batteries, then the seed of a fresh process."""
-    robot = SimulatedBody()
+    robot = SimulatedBody(physics=physics)
     robot.reset(np.random.default_rng(1))
     robot.machine.reset(0.85, 0.85, 0.6)
     robot.machine.power.charge[:] = [0.4, 0.5, 0.6]
@@ -303,7 +306,7 @@ def test_a_reset_leaves_nothing_of_the_earlier_life() -> None:
         frames.append(values)
         ends = extras
     robot.close()
-    assert np.array(frames).tobytes() + np.array(list(ends.values())).tobytes() == life_of(7)
+    assert np.array(frames).tobytes() + np.array(list(ends.values())).tobytes() == life_of(7, physics)
 
 
 def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:

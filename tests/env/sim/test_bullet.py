@@ -1,4 +1,4 @@
-"""The body in PyBullet: what it weighs, where it stops, and that nothing of an earlier life stays in it."""
+"""The body in either engine: what it weighs, where it stops, and that nothing of an earlier life stays in it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
-from horde_env.sim import bullet
-from horde_env.sim.bullet import PlanarBody
+from horde_env.sim import bullet, planar
+from horde_env.sim.engine import Body, Motion
 from horde_env.sim.pen import load_pen
+from horde_env.sim.physics import PHYSICS, open_body
 
 pytestmark = pytest.mark.sim
 TICK_S = 0.01
 BODY = critterbot().body
 
 
-@pytest.fixture
-def body() -> Iterator[PlanarBody]:
-    planar = PlanarBody(load_pen().boxes(), tick_s=TICK_S)
-    yield planar
-    planar.close()
+@pytest.fixture(params=PHYSICS)
+def body(request: pytest.FixtureRequest) -> Iterator[Body]:
+    opened = open_body(request.param, load_pen().boxes(), tick_s=TICK_S)
+    yield opened
+    opened.close()
 
 
-def drive(body: PlanarBody, force: list[float], n_ticks: int) -> bullet.Motion:
+def another(body: Body) -> Body:
+    """Return a new body of the same kind."""
+    physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
+    return open_body(physics, load_pen().boxes(), tick_s=TICK_S)
+
+
+def drive(body: Body, force: list[float], n_ticks: int) -> Motion:
     for _ in range(n_ticks):
         body.step(force)
     return body.motion
 
 
-def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: PlanarBody) -> None:
+def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: Body) -> None:
     """Newton-Euler about the wheel centre: 4 kg, 0.041 kg m2, centroid 20 mm behind and 8 mm right of it.
 
     With the inertia that PyBullet makes up from the shapes the yaw rate would be half; with the centroid in the
@@ -51,7 +58,7 @@ def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: PlanarBody) 
     np.testing.assert_allclose(motion[3:], expected, rtol=1e-5)
 
 
-def test_without_force_the_robot_keeps_its_momentum(body: PlanarBody) -> None:
+def test_without_force_the_robot_keeps_its_momentum(body: Body) -> None:
     """No joint motor, no damping: 2 s of rolling free. PyBullet's defaults would take 8 % of it."""
     body.place(-0.5, 0.0, 0.0)
     before = drive(body, [4.0, 0.0, 4.0 * 0.008], 10)
@@ -60,7 +67,7 @@ def test_without_force_the_robot_keeps_its_momentum(body: PlanarBody) -> None:
     assert after.vx == pytest.approx(before.vx, rel=1e-3)
 
 
-def test_a_wall_stops_the_robot_at_its_radius_and_carries_its_force(body: PlanarBody) -> None:
+def test_a_wall_stops_the_robot_at_its_radius_and_carries_its_force(body: Body) -> None:
     body.place(0.5, 0.0, 0.0)
     motion = drive(body, [5.0, 0.0, 0.0], 300)
     assert motion.x == pytest.approx(1.0 - BODY["radius_m"], abs=1e-3)
@@ -68,7 +75,7 @@ def test_a_wall_stops_the_robot_at_its_radius_and_carries_its_force(body: Planar
     assert body.contact_impulse() == pytest.approx(5.0 * TICK_S, rel=0.05)
 
 
-def test_the_tails_tip_touches_first_where_the_robot_backs(body: PlanarBody) -> None:
+def test_the_tails_tip_touches_first_where_the_robot_backs(body: Body) -> None:
     body.place(0.4, 0.0, math.pi)
     while body.contact_impulse() == 0.0:
         body.step([2.0, 0.0, -2.0 * 0.008])  # through the centroid, which lies 8 mm to its right
@@ -76,20 +83,20 @@ def test_the_tails_tip_touches_first_where_the_robot_backs(body: PlanarBody) -> 
     assert body.motion.x == pytest.approx(1.0 - BODY["tail_tip_m"], abs=0.01)
 
 
-def test_the_robot_slides_along_a_wall_it_is_pushed_against(body: PlanarBody) -> None:
+def test_the_robot_slides_along_a_wall_it_is_pushed_against(body: Body) -> None:
     body.place(0.85, -0.5, 0.0)
     motion = drive(body, [3.0, 3.0, 0.0], 100)
     assert motion.y > -0.3
     assert motion.x < 1.0 - BODY["radius_m"] + 2e-3
 
 
-def test_the_dock_stands_in_the_way(body: PlanarBody) -> None:
+def test_the_dock_stands_in_the_way(body: Body) -> None:
     """Its face is at y = -0.91, the wall behind it at -1.0."""
     body.place(0.45, -0.5, -math.pi / 2)
     assert drive(body, [0.0, -5.0, 0.0], 300).y == pytest.approx(-0.91 + BODY["radius_m"], abs=1e-3)
 
 
-def test_a_corner_holds_against_all_that_the_wheels_can_do(body: PlanarBody) -> None:
+def test_a_corner_holds_against_all_that_the_wheels_can_do(body: Body) -> None:
     """At 0.6 m/s a tick's travel (6 mm) may pass before the contact acts; after that no more than 2 mm."""
     body.place(0.8, 0.8, 0.7)
     limit = 1.0 - BODY["radius_m"]
@@ -98,24 +105,24 @@ def test_a_corner_holds_against_all_that_the_wheels_can_do(body: PlanarBody) -> 
         assert max(body.motion.x, body.motion.y) < limit + (7e-3 if k < 50 else 2e-3)
 
 
-def test_placing_forgets_earlier_contacts_bit_for_bit(body: PlanarBody) -> None:
+def test_placing_forgets_earlier_contacts_bit_for_bit(body: Body) -> None:
     """A body dragged through a corner, then placed, moves exactly as a new one does, contact included."""
 
-    def life(planar: PlanarBody) -> list[bullet.Motion]:
-        planar.place(0.6, 0.3, 2.5)
-        return [planar.step([5.0, 1.0, 0.1]) for _ in range(200)]
+    def life(moved: Body) -> list[Motion]:
+        moved.place(0.6, 0.3, 2.5)
+        return [moved.step([5.0, 1.0, 0.1]) for _ in range(200)]
 
     body.place(0.7, 0.7, 1.0)
     drive(body, [8.0, 8.0, 0.5], 137)
-    fresh = PlanarBody(load_pen().boxes(), tick_s=TICK_S)
+    fresh = another(body)
     try:
         assert life(body) == life(fresh)
     finally:
         fresh.close()
 
 
-def test_two_bodies_do_not_meet(body: PlanarBody) -> None:
-    other = PlanarBody(load_pen().boxes(), tick_s=TICK_S)
+def test_two_bodies_do_not_meet(body: Body) -> None:
+    other = another(body)
     try:
         body.place(0.0, 0.0, 0.0)
         other.place(0.0, 0.0, 0.0)
@@ -127,7 +134,7 @@ def test_two_bodies_do_not_meet(body: PlanarBody) -> None:
     assert body.motion.vx > 0.0
 
 
-def test_closing_twice_does_nothing(body: PlanarBody) -> None:
+def test_closing_twice_does_nothing(body: Body) -> None:
     body.close()
     body.close()
 
@@ -155,7 +162,7 @@ def test_the_urdf_says_what_the_robots_table_says() -> None:
 def test_without_pybullet_one_sentence_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pybullet", None)
     with pytest.raises(BackendUnavailable, match=r"conda-forge.*--no-build-isolation pybullet"):
-        PlanarBody([], tick_s=TICK_S)
+        bullet.PlanarBody([], tick_s=TICK_S)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no DISPLAY")
@@ -165,4 +172,4 @@ def test_a_window_without_a_display_is_refused_before_pybullet_ends_the_process(
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     with pytest.raises(BackendUnavailable, match="DISPLAY"):
-        PlanarBody([], tick_s=TICK_S, window=True)
+        bullet.PlanarBody([], tick_s=TICK_S, window=True)

@@ -188,10 +188,11 @@ def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: Modul
 
 def test_a_body_looked_back_on_has_its_motion_and_nothing_else() -> None:
     """The velocity changed by (0.02, -0.01) m/s within a tick: 2 and -1 m/s^2. The heading wraps to -pi + 1."""
+    from horde_env.sim.engine import Motion
     from horde_env.sim.machine import look_back
 
-    before = ((0.0, 0.10), (0.0, 0.20), (0.0, 0.0))
-    now = ((0.5, 0.12), (0.6, 0.19), (math.pi + 1.0, 3.0))
+    before = Motion(0.0, 0.0, 0.0, 0.10, 0.20, 0.0)
+    now = Motion(0.5, 0.6, math.pi + 1.0, 0.12, 0.19, 3.0)
     body = look_back(now, before)
     assert (body.x, body.y, body.vx, body.vy, body.yaw_rate) == (0.5, 0.6, 0.12, 0.19, 3.0)
     assert (body.ax, body.ay) == pytest.approx((2.0, -1.0))

@@ -1,0 +1,38 @@
+"""Stop, copy, go on: a Horde is copied in mid-life, and what the copy learns then is the same to the last bit."""
+
+import copy
+from pathlib import Path
+
+import gymnasium as gym
+import matplotlib.pyplot as plt
+import numpy as np
+
+from horde_agent import Horde, Interface, StickyRandom, questions
+from horde_agent.life.student import encoder
+
+env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
+face, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
+tiles_of = encoder(face)
+horde = Horde(questions.nexting(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+observation, _ = env.reset(seed=0)
+horde.begin(observation, tiles_of(observation))
+ahead = horde.names.index(next(name for name in horde.names if "light_0" in name))
+told: list[tuple[float, float]] = []
+twin = None
+for t in range(4_000):
+    if t == 2_000:
+        twin = copy.deepcopy(horde)  # what it knows, its traces, its present
+    action, b = behaviour.draw(rng, observation, tiles_of(observation))
+    observation, *_ = env.step(action)
+    mine = horde.learn(action, b, observation, tiles_of(observation))[ahead]
+    its = twin.learn(action, b, observation, tiles_of(observation))[ahead] if twin else np.nan
+    told.append((mine, its))
+assert twin is not None
+assert twin.weights_sha256() == horde.weights_sha256()
+figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
+axes.plot(np.array(told)[1_500:2_500], label="")
+axes.lines[0].set(label="the Horde", lw=3, alpha=0.4)
+axes.lines[1].set(label=f"its copy (both end with the weights {horde.weights_sha256()[:12]})", lw=1)
+axes.set(xlabel="step since 1,500", ylabel="predicted light ahead")
+axes.legend(frameon=False)
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

@@ -1,0 +1,304 @@
+"use strict";
+// The page of a run. It keeps the last minute of rows and nothing else; a message that is missed is not asked for again.
+const KEEP = 600, NOT_CALLED = 5000;
+const $ = (id) => document.getElementById(id);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const show = (v, digits = 3) => v === null || v === undefined ? "–" : Number(v).toPrecision(digits).replace(/\.?0+$/, "");
+const count = (v) => v === null || v === undefined ? "–" : Number(v).toLocaleString("en-GB");
+const bytes = (v) => v >= 1e9 ? (v / 1e9).toFixed(1) + " GB" : (v / 1e6).toFixed(1) + " MB";
+let facts = null, rows = [], status = {}, chosen = "", table = { sort: "nmsre", descending: true, offset: 0 };
+const plots = {};
+
+async function get(path) {
+  const answer = await fetch(path), told = await answer.json();
+  if (!answer.ok) throw new Error(told.error || answer.statusText);
+  return told;
+}
+
+function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
+
+function canvas(id) {
+  const c = typeof id === "string" ? $(id) : id, scale = window.devicePixelRatio || 1;
+  const w = Math.round(c.clientWidth * scale), h = Math.round(c.clientHeight * scale);
+  if (c.width !== w || c.height !== h) { c.width = w; c.height = h; }
+  const g = c.getContext("2d");
+  g.setTransform(scale, 0, 0, scale, 0, 0);
+  g.clearRect(0, 0, c.clientWidth, c.clientHeight);
+  return [g, c.clientWidth, c.clientHeight];
+}
+
+// ---- pen: world metres to pixels, y up -------------------------------------------------------------------------------
+function drawPen() {
+  const [g, w, h] = canvas("pen"), picture = facts.picture || {}, walls = picture.walls || [];
+  const last = rows[rows.length - 1];
+  const size = Math.max(1.08, ...walls.flat().map((v) => 1.08 * Math.abs(v))), unit = Math.min(w, h) / (2 * size);
+  const at = (x, y) => [w / 2 + unit * x, h / 2 - unit * y];
+  g.lineCap = "round"; g.strokeStyle = css("--ink"); g.lineWidth = 3;
+  const pose = last && last.pose;
+  if (pose) for (const [x0, y0, x1, y1] of walls) { g.beginPath(); g.moveTo(...at(x0, y0)); g.lineTo(...at(x1, y1)); g.stroke(); }
+  const path = rows.filter((r) => r.pose);
+  g.lineWidth = 2;
+  for (let k = 1; k < path.length; k++) {
+    const [ax, ay] = path[k - 1].pose, [bx, by] = path[k].pose;
+    if (Math.hypot(ax - bx, ay - by) > .4) continue;
+    g.globalAlpha = .1 + .7 * k / path.length; g.strokeStyle = css("--one");
+    g.beginPath(); g.moveTo(...at(ax, ay)); g.lineTo(...at(bx, by)); g.stroke();
+  }
+  g.globalAlpha = 1;
+  if (!last) return;
+  const [x, y, heading] = pose || [0, 0, Math.PI / 2], c = Math.cos(heading), s = Math.sin(heading);
+  const body = (u, v) => at(x + c * u - s * v, y + s * u + c * v);
+  for (const [u, v, angle, channel] of picture.rays || []) {
+    const seen = last.values[channel];
+    if (seen === null) continue;
+    const length = .06 + .5 * (1 - seen);  // a strong reflection is a near wall
+    g.strokeStyle = css(seen > .3 ? "--two" : "--warn"); g.lineWidth = 1 + 3 * seen; g.globalAlpha = .35 + .65 * seen;
+    g.beginPath(); g.moveTo(...body(u, v)); g.lineTo(...body(u + length * Math.cos(angle), v + length * Math.sin(angle))); g.stroke();
+  }
+  g.globalAlpha = 1;
+  const outline = picture.outline && picture.outline.length ? picture.outline : [[.1, 0], [-.08, .07], [-.08, -.07]];
+  g.beginPath(); outline.forEach(([u, v], k) => k ? g.lineTo(...body(u, v)) : g.moveTo(...body(u, v))); g.closePath();
+  g.fillStyle = css("--good"); g.fill(); g.strokeStyle = css("--ink"); g.lineWidth = 1.5; g.stroke();
+  g.beginPath(); g.moveTo(...body(.03, 0)); g.lineTo(...body(.1, 0)); g.stroke();
+  const action = facts.actions[last.action], doing = ["behaves", "tests an excursion", "drives to the centre", "has ended", "docks"][last.phase] || "";
+  say("pen-said", `${doing}${action ? ": " + action.replaceAll("_", " ") : ""}` +
+    (pose ? ` · x ${pose[0].toFixed(2)} m, y ${pose[1].toFixed(2)} m` : " · no pose is known: the robot and what its sensors see"));
+}
+
+// ---- health ----------------------------------------------------------------------------------------------------------
+function drawHealth() {
+  const s = status, cycle = s.cycle_ms || {}, disk = s.disk || {}, total = facts.total_steps;
+  const facts_ = [
+    ["cycle p50", cycle.p50 == null ? "–" : show(cycle.p50) + " ms"], ["cycle p99", cycle.p99 == null ? "–" : show(cycle.p99) + " ms"],
+    ["deadlines missed", count(s.deadlines_missed), s.deadlines_missed > 0], ["gaps", count(s.gaps), s.gaps > 0],
+    ["CRC errors", count(s.crc_errors), s.crc_errors > 0], ["link losses", count(s.link_losses), s.link_losses > 0],
+    ["learning steps", count(s.learning_steps)], ["test excursions", count(s.n_excursions)],
+    ["set aside", count(s.n_diverged) + " of " + count(facts.n_questions), s.n_diverged > 0],
+    ["run on disk", disk.run == null ? "–" : bytes(disk.run)], ["disk free", disk.free == null ? "–" : bytes(disk.free), disk.free < 1e9],
+    ["snapshots", count(s.snapshots)],
+  ];
+  const list = $("health");
+  if (list.children.length !== facts_.length) {
+    list.replaceChildren(...facts_.map(() => { const d = document.createElement("div"); d.append(document.createElement("dt"), document.createElement("dd")); return d; }));
+  }
+  facts_.forEach(([name, value, bad], k) => {
+    const [dt, dd] = list.children[k].children;
+    if (dt.textContent !== name) dt.textContent = name;
+    if (dd.textContent !== value) dd.textContent = value;
+    dd.classList.toggle("warn", Boolean(bad));
+  });
+  const state = s.state === "silent" ? `silent for ${Math.round(s.silent_s)} s` : s.state;
+  say("state", state); $("state").className = "badge " + s.state;
+  const t = s.t == null ? "" : ` · robot time ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
+  say("headline", `step ${count(s.step)}${total ? " of " + count(total) : ""}${t} · ${count(facts.n_questions)} questions`);
+  $("stop").disabled = s.state === "over";
+}
+
+// ---- channels --------------------------------------------------------------------------------------------------------
+let cells = [];
+function makeChannels() {
+  const ranges = (facts.picture || {}).ranges || [];
+  cells = facts.channels.map((channel, k) => {
+    const div = document.createElement("div"), c = document.createElement("canvas"), p = document.createElement("p");
+    const name = document.createElement("span"), value = document.createElement("span");
+    div.className = "channel"; name.textContent = channel.name.replaceAll("_", " "); name.title = channel.name;
+    c.setAttribute("role", "img"); c.setAttribute("aria-label", channel.name + ", the last minute");
+    p.append(name, value); div.append(p, c);
+    return { div, c, value, unit: channel.unit, low: (ranges[k] || [])[0], high: (ranges[k] || [])[1] };
+  });
+  $("channels").replaceChildren(...cells.map((cell) => cell.div));
+}
+function drawChannels() {
+  const box = $("channels").getBoundingClientRect();
+  if (box.bottom < 0 || box.top > innerHeight) return;
+  const colour = css("--one");
+  cells.forEach((cell, k) => {
+    const values = rows.map((r) => r.values[k]), known = values.filter((v) => v !== null);
+    if (!known.length) return;
+    const low = Math.min(...known), high = Math.max(...known), span = Math.max(high - low, .02);
+    const [g, w, h] = canvas(cell.c);
+    g.strokeStyle = colour; g.lineWidth = 1.3; g.beginPath();
+    let up = true;
+    values.forEach((v, i) => {
+      if (v === null) { up = true; return; }
+      const x = w * i / Math.max(values.length - 1, 1), y = h - 3 - (h - 6) * (v - low + (span - high + low) / 2) / span;
+      up ? g.moveTo(x, y) : g.lineTo(x, y); up = false;
+    });
+    g.stroke();
+    const now = known[known.length - 1];
+    const text = cell.low == null || cell.unit === "1" ? (100 * now).toFixed(1) + " % of scale"
+      : show(cell.low + now * (cell.high - cell.low)) + " " + cell.unit;
+    if (cell.value.textContent !== text) cell.value.textContent = text;
+  });
+}
+
+// ---- charts ----------------------------------------------------------------------------------------------------------
+function chart(id, title, series, data, log = false) {
+  const place = $(id), width = place.clientWidth || 300;
+  const axis = { stroke: css("--muted"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
+  if (!plots[id]) {
+    plots[id] = new uPlot({
+      title, width, height: 220, series: [{ label: series[0] }, ...series.slice(1)], cursor: { drag: { x: true, y: false } },
+      scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
+      axes: [{ ...axis, label: series[0], labelSize: 18 },
+        { ...axis, size: 66, values: (_, marks) => marks.map((v) => v === null ? "" : Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(1) : show(v)) }],
+    }, data, place);
+  } else {
+    plots[id].setData(data, true);
+    if (plots[id].width !== width) plots[id].setSize({ width, height: 220 });
+  }
+}
+async function drawDemon() {
+  if (!chosen) return;
+  try {
+    const told = await get("api/demon?name=" + encodeURIComponent(chosen));
+    const n = told.return.filter((v) => v !== null).length;
+    say("demon-said", told.why || `${told.name} · NMSRE ${show(told.nmsre)} · MSPBE ${show(told.mspbe)}` +
+      `${told.diverged ? " · set aside" : ""} · ${count(told.t.length)} predictions, ${count(n)} of the returns known`);
+    chart("demon", "", ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
+      { label: "what then happened", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
+      [told.t, told.prediction, told.return]);
+  } catch (error) { say("demon-said", error.message); }
+}
+async function drawCurves() {
+  const told = await get("api/curves");
+  const positive = (v) => v.map((x) => x !== null && x > 0 ? x : null);
+  const tested = told.nmsre[1].some((v) => v > 0);
+  if (!tested) say("nmsre", "No question was tested twice yet, so there is no NMSRE.");
+  else if (!plots.nmsre) say("nmsre", "");
+  if (tested) chart("nmsre", "mean NMSRE (1: no better than the mean)", ["step", { label: "NMSRE", stroke: css("--one"), width: 1.6 }], [told.nmsre[0], positive(told.nmsre[1])], true);
+  if (told.mspbe[0].length) chart("mspbe", "mean MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
+}
+
+// ---- all questions ---------------------------------------------------------------------------------------------------
+function heat(v) {  // 0 green, 1 yellow, 10 red
+  const mix = (a, b, t) => a.map((x, k) => Math.round(x + t * (b[k] - x)));
+  const rgb = v < 1 ? mix([27, 158, 119], [232, 209, 116], v) : mix([232, 209, 116], [196, 48, 43], Math.min(Math.log10(v), 1));
+  return `rgb(${rgb})`;
+}
+let grid = null;
+async function drawMap() {
+  const told = await get("api/heat"), n = told.nmsre.length, c = $("map"), w = c.clientWidth || 300;
+  const cell = Math.max(3, Math.min(16, Math.floor(Math.sqrt(w * 260 / Math.max(n, 1))))), across = Math.max(1, Math.floor(w / cell));
+  c.style.height = Math.ceil(n / across) * cell + "px";
+  const [g] = canvas("map");
+  told.nmsre.forEach((v, k) => {
+    g.fillStyle = told.diverged[k] === 1 ? "#000" : v === null ? "#8f9aa6" : heat(v);
+    g.fillRect((k % across) * cell, Math.floor(k / across) * cell, cell - (cell > 5 ? 1 : 0), cell - (cell > 5 ? 1 : 0));
+  });
+  const known = told.nmsre.filter((v) => v !== null).sort((a, b) => a - b);
+  say("map-said", known.length ? `${count(known.length)} of ${count(n)} tested twice or more · median NMSRE ${show(known[Math.floor(known.length / 2)])} · ` +
+    `${Math.round(100 * known.filter((v) => v < 1).length / known.length)} % below 1` : `${count(n)} questions, none tested twice yet`);
+  grid = { cell, across, n };
+}
+async function drawTable() {
+  const { sort, descending, offset } = table;
+  const told = await get(`api/demons?sort=${sort}&descending=${descending ? 1 : 0}&offset=${offset}&limit=50`);
+  $("demons").replaceChildren(...told.rows.map((row) => {
+    const tr = document.createElement("tr"), pick = document.createElement("button");
+    pick.type = "button"; pick.textContent = row.name; pick.addEventListener("click", () => choose(row.name, true));
+    for (const content of [pick, show(row.nmsre), show(row.mspbe), row.diverged ? "yes" : ""]) {
+      const td = document.createElement("td"); td.append(content); tr.append(td);
+    }
+    return tr;
+  }));
+  say("place", `${count(told.n_found ? offset + 1 : 0)} to ${count(offset + told.rows.length)} of ${count(told.n_found)}`);
+  $("back").disabled = offset === 0; $("on").disabled = offset + told.rows.length >= told.n_found;
+}
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => {
+    const sort = button.dataset.sort;
+    table = { sort, descending: table.sort === sort ? !table.descending : sort !== "name", offset: 0 };
+    for (const th of document.querySelectorAll("th")) th.removeAttribute("aria-sort");
+    button.parentElement.setAttribute("aria-sort", table.descending ? "descending" : "ascending");
+    drawTable();
+  });
+}
+$("back").addEventListener("click", () => { table.offset = Math.max(0, table.offset - 50); drawTable(); });
+$("on").addEventListener("click", () => { table.offset += 50; drawTable(); });
+$("map").addEventListener("click", async (event) => {
+  if (!grid) return;
+  const k = Math.floor(event.offsetY / grid.cell) * grid.across + Math.floor(event.offsetX / grid.cell);
+  if (k >= grid.n) return;
+  const told = await get(`api/demons?index=${k}`).catch(() => null);
+  if (told && told.rows.length) choose(told.rows[0].name, true);
+});
+
+// ---- picking a question by typing its name ---------------------------------------------------------------------------
+let options = [], active = -1, asked = 0;
+function choose(name, scroll = false) {
+  chosen = name; $("find").value = name; hide();
+  if (plots.demon) { plots.demon.destroy(); delete plots.demon; }
+  drawDemon();
+  if (scroll) $("demon-title").scrollIntoView({ block: "center" });
+}
+function hide() { $("found").hidden = true; $("find").setAttribute("aria-expanded", "false"); $("find").removeAttribute("aria-activedescendant"); active = -1; }
+function mark(k) {
+  active = k;
+  [...$("found").children].forEach((li, i) => li.setAttribute("aria-selected", String(i === k)));
+  if (k >= 0) { $("found").children[k].scrollIntoView({ block: "nearest" }); $("find").setAttribute("aria-activedescendant", "found-" + k); }
+}
+$("find").addEventListener("input", async () => {
+  const mine = ++asked, text = $("find").value;
+  const told = await get("api/demons?sort=name&limit=30&find=" + encodeURIComponent(text));
+  if (mine !== asked) return;
+  options = told.rows.map((row) => row.name);
+  $("found").replaceChildren(...options.map((name, k) => {
+    const li = document.createElement("li"); li.id = "found-" + k; li.role = "option"; li.textContent = name;
+    li.setAttribute("aria-selected", "false"); li.addEventListener("mousedown", (e) => { e.preventDefault(); choose(name); });
+    return li;
+  }));
+  $("found").hidden = !options.length; $("find").setAttribute("aria-expanded", String(options.length > 0)); active = -1;
+  say("demon-said", options.length ? `${count(told.n_found)} questions found` : `no question holds ${JSON.stringify(text)}`);
+});
+$("find").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" && options.length) { event.preventDefault(); mark(Math.min(active + 1, options.length - 1)); }
+  else if (event.key === "ArrowUp" && options.length) { event.preventDefault(); mark(Math.max(active - 1, 0)); }
+  else if (event.key === "Escape") hide();
+  else if (event.key === "Enter") { event.preventDefault(); choose(active >= 0 && !$("found").hidden ? options[active] : $("find").value.trim()); }
+});
+$("find").addEventListener("blur", hide);
+
+// ---- the only control ------------------------------------------------------------------------------------------------
+let word = null, timer = null;
+function unsure() { word = null; clearTimeout(timer); $("stop").textContent = "Emergency stop"; $("stop").classList.remove("sure"); }
+$("stop").addEventListener("click", async () => {
+  try {
+    const answer = await fetch("api/stop" + (word ? "?word=" + encodeURIComponent(word) : ""), { method: "POST", headers: { "X-Horde": "stop" } });
+    const told = await answer.json();
+    if (told.word) {
+      word = told.word; $("stop").textContent = "Really stop? Press again"; $("stop").classList.add("sure");
+      timer = setTimeout(unsure, 1000 * told.within_s);
+    } else { unsure(); say("stop-said", told.stopped || told.error); }
+  } catch (error) { unsure(); say("stop-said", "nobody answered: use the robot's own switch"); }
+});
+
+// ---- from the run to the page ----------------------------------------------------------------------------------------
+function draw() { drawPen(); drawHealth(); drawChannels(); }
+let waiting = false;
+function soon() { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); } }
+function listen() {
+  const source = new EventSource("api/stream");
+  source.onmessage = (event) => {
+    const told = JSON.parse(event.data);
+    status = told.status;
+    if (told.rows.length && rows.length && told.rows[0].number <= rows[rows.length - 1].number) rows = [];
+    rows = rows.concat(told.rows).slice(-KEEP);
+    soon();
+  };
+  source.onerror = () => { say("state", "page lost"); $("state").className = "badge lost"; };
+}
+async function start() {
+  facts = await get("api/run");
+  document.title = facts.name + " · Horde"; say("name", facts.name);
+  makeChannels(); listen();
+  const again = () => { if (!document.hidden) { drawMap(); drawCurves(); } };
+  again(); drawTable();
+  const first = await get("api/demons?sort=nmsre&limit=1");
+  if (first.rows.length && !chosen) choose(first.rows[0].name);
+  setInterval(again, NOT_CALLED);
+  setInterval(() => { if (!document.hidden && status.state === "living") { drawDemon(); drawTable(); } }, 2000);
+  addEventListener("scroll", soon, { passive: true });
+  addEventListener("resize", () => { for (const id in plots) plots[id].setSize({ width: $(id).clientWidth, height: 220 }); drawMap(); soon(); });
+}
+start().catch((error) => say("headline", error.message));

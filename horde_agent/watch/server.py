@@ -1,0 +1,296 @@
+"""The page's server: a process of its own that reads a run's folder. It can do one thing to a life: ask it to stop.
+
+It listens on the loopback unless told otherwise; elsewhere every request must bring the token of its address. A browser
+that was led here by another site is refused: by the name it asks for, and since the stop wants a header of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from horde_agent.runs.config import BadInput
+from horde_agent.watch.reader import RunReader
+
+PAGE = Path(__file__).parent / "page"
+TICK_S = 0.25
+CONFIRM_S = 10.0  # within which a stop must be asked a second time
+MOST_ROWS = 50  # in one message
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".LICENSE": "text/plain"}
+_SAFE = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Latest:
+    """What is new of a run, read once per tick however many look, and kept for them; nothing is queued for anybody."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._read_at = -1.0
+        self.rows: list[dict[str, Any]] = []
+        self.status: dict[str, Any] = {}
+
+    def refresh(self) -> None:
+        """Read the run again, if it is time."""
+        if time.monotonic() - self._read_at >= 0.8 * TICK_S:
+            self.rows, self.status = self._reader.rows(), self._reader.status()
+            self._read_at = time.monotonic()
+
+    def message(self, after: int) -> tuple[str, int]:
+        """Return what a page that has seen row `after` is told, and the row it has seen then."""
+        newest = self.rows[-1]["number"] if self.rows else 0
+        if newest < after:  # the life began its ring anew
+            after = 0
+        rows = [row for row in self.rows if row["number"] > after]
+        if after:
+            rows = rows[-MOST_ROWS:]
+        return json.dumps({"status": self.status, "rows": rows}), newest
+
+
+def make_app(folder: Path, token: str | None = None, stop: Callable[[], str] | None = None) -> Any:
+    """Return the application.
+
+    Args:
+        folder: The run's folder.
+        token: What every request must bring, as ?token= or as the cookie that answers it; None where nothing is asked.
+        stop: Does what the emergency stop is to do, and says so; `request_stop` when None.
+
+    Raises:
+        BadInput: If the folder holds no run, or the extra `dash` is not installed.
+    """
+    starlette = _starlette()
+    reader = RunReader(folder)
+    latest = Latest(reader)
+    nonces: dict[str, float] = {}
+
+    def answer(table: Any) -> Any:
+        return starlette.Response(json.dumps(table), media_type="application/json", headers=_SAFE)
+
+    def refuse(sentence: str, code: int) -> Any:
+        return starlette.Response(json.dumps({"error": sentence}), code, media_type="application/json", headers=_SAFE)
+
+    def asked(do: Callable[[Any], Any]) -> Any:
+        async def endpoint(request: Any) -> Any:
+            try:
+                return answer(await asyncio.to_thread(do, request.query_params))
+            except (BadInput, ValueError) as error:
+                return refuse(str(error), 400)
+
+        return endpoint
+
+    def demons(words: Any) -> Any:
+        if "index" in words:
+            return reader.at(int(words["index"]))
+        offset, limit = int(words.get("offset", 0)), min(int(words.get("limit", 100)), 500)
+        sort, descending = words.get("sort", "nmsre"), words.get("descending") == "1"
+        return reader.demons(words.get("find", "")[:200], sort, descending, max(offset, 0), max(limit, 0))
+
+    def heat(_: Any) -> Any:
+        values = reader.measures()
+        return {"nmsre": [None if v != v else float(f"{v:.3g}") for v in values[0]], "diverged": values[2].tolist()}
+
+    def run(_: Any) -> Any:
+        facts = dict(reader.facts())
+        facts["n_questions"], facts["name"] = len(facts.pop("questions")), folder.resolve().name
+        return facts
+
+    async def stream(request: Any) -> Any:
+        async def events() -> AsyncIterator[str]:
+            after, said = 0, ""
+            while not await request.is_disconnected():
+                await asyncio.to_thread(latest.refresh)
+                text, newest = latest.message(after)
+                if text != said or newest != after:
+                    yield f"data: {text}\n\n"
+                    said = text
+                else:
+                    yield ": nothing new\n\n"
+                after = newest
+                await asyncio.sleep(TICK_S)
+
+        return starlette.StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
+
+    async def ask_stop(request: Any) -> Any:
+        """Ask once, and a word comes back; ask again with it within CONFIRM_S, and the body is stopped."""
+        if request.headers.get("x-horde") != "stop":
+            return refuse("the stop is asked for by the page alone", 403)
+        now = time.monotonic()
+        for old in [word for word, at in nonces.items() if now - at > CONFIRM_S]:
+            del nonces[old]
+        word = request.query_params.get("word")
+        if not word:
+            if len(nonces) > 100:
+                nonces.clear()
+            nonces[word := secrets.token_urlsafe(8)] = now
+            return answer({"word": word, "within_s": CONFIRM_S})
+        if nonces.pop(word, None) is None:
+            return refuse("that was too late: ask once more, and confirm within ten seconds", 409)
+        return answer({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
+
+    async def file(request: Any) -> Any:
+        path = PAGE / (request.path_params.get("name") or "index.html")
+        if path.parent != PAGE or not path.is_file():
+            return refuse("there is no such file", 404)
+        kind = _TYPES.get(path.suffix, "application/octet-stream")
+        return starlette.Response(path.read_bytes(), media_type=kind, headers=_SAFE)
+
+    route = starlette.Route
+    routes = [
+        route("/", file),
+        route("/page/{name}", file),
+        route("/api/run", asked(run)),
+        route("/api/stream", stream),
+        route("/api/demons", asked(demons)),
+        route("/api/heat", asked(heat)),
+        route("/api/demon", asked(lambda words: reader.demon(words.get("name", "")))),
+        route("/api/curves", asked(lambda _: reader.curves())),
+        route("/api/stop", ask_stop, methods=["POST"]),
+    ]
+    return _Guard(starlette.Starlette(routes=routes), token)
+
+
+class _Guard:
+    """Lets through who asks for this machine by a name of its own, or brings the token."""
+
+    def __init__(self, app: Any, token: str | None) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if self._token is None:
+            if not _is_own(headers.get("host", "")):
+                await _refuse(send, "ask for this page as localhost")
+                return
+            await self._app(scope, receive, send)
+            return
+        query = dict(part.partition("=")[::2] for part in scope["query_string"].decode("latin-1").split("&"))
+        cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
+        given = query.get("token") or cookies.get("horde", "")
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
+            await _refuse(send, "this page wants its token: open the address that `horde watch` printed")
+            return
+
+        async def with_cookie(message: Any) -> None:
+            if message["type"] == "http.response.start" and "token" in query:
+                cookie = f"horde={self._token}; HttpOnly; SameSite=Strict; Path=/"
+                message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode())]
+            await send(message)
+
+        await self._app(scope, receive, with_cookie)
+
+
+async def _refuse(send: Any, sentence: str) -> None:
+    body = json.dumps({"error": sentence}).encode()
+    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_own(host: str) -> bool:
+    """Whether a Host header names the loopback: a name that another site resolves to it does not."""
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    return name in ("localhost", "127.0.0.1", "[::1]")
+
+
+def request_stop(folder: Path) -> str:
+    """Ask the life to stop, and where it drives a robot set the emergency stop, too; return what was done."""
+    done = []
+    live = folder / "live"
+    if live.is_dir():
+        (live / "stop-asked").write_text("asked on the live page\n", encoding="utf-8")
+        done.append("the life is asked to end after this step")
+    try:
+        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        config = {}
+    if config.get("backend") in ("serial", "drops"):
+        command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
+        if command is None:
+            done.append("`horde-robot` was not found, so the emergency stop is NOT set: use the robot's switch")
+        else:
+            words = [command, "stop", "--reason", "asked on the live page"]
+            said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+            done.append((said.stdout or said.stderr).strip())
+    return "; ".join(done) or "this run is over: nothing moves here"
+
+
+def serve(folder: Path, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve a run's page until somebody ends the process; `say` is told the address once it is open.
+
+    Raises:
+        BadInput: If the folder holds no run, the port is taken, the host is not this machine's, or an extra is missing.
+    """
+    token = None if _is_loopback(host) else secrets.token_urlsafe(16)
+    app = make_app(folder, token)
+    try:
+        import uvicorn
+    except ImportError as missing:
+        raise BadInput(_MISSING) from missing
+    with _bound(host, port) as open_socket:
+        number = open_socket.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{number}/" + (f"?token={token}" if token else ""))
+        settings = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, lifespan="off")
+        uvicorn.Server(settings).run(sockets=[open_socket])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or say why there is none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family)
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"the host {host!r} is none of this machine's ({error})") from error
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise BadInput(f"port {port} of {host} cannot be opened ({error.strerror}); name another by --port") from error
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+_MISSING = "the live page needs the extra `dash`: pip install 'horde-gvf[dash]'"
+
+
+def _starlette() -> Any:
+    """Return the few names of Starlette that are used here, gathered.
+
+    Raises:
+        BadInput: If it is not installed.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import Response, StreamingResponse
+        from starlette.routing import Route
+    except ImportError as missing:
+        raise BadInput(_MISSING) from missing
+    from types import SimpleNamespace
+
+    return SimpleNamespace(Starlette=Starlette, Response=Response, StreamingResponse=StreamingResponse, Route=Route)

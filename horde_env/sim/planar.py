@@ -1,0 +1,130 @@
+"""The planar engine: the same body as PyBullet's, by this package's own kernels (`rigid`), wherever numba runs.
+
+A whole run of ticks is one kernel, firmware and motors included: PyBullet is called three times a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env._jit import kernel_over
+from horde_env.backend import State
+from horde_env.robot import asset
+from horde_env.sim import firmware, motors, rigid, tick
+from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
+from horde_env.sim.hull import Hull, load_hull
+from horde_env.sim.tick import Drive, Supply
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# inertia, corners, pieces, radii, obstacles, contacts of `rigid.step`
+Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
+
+
+@kernel_over(firmware, motors, tick, rigid)
+def run(
+    drive: tuple[Ints, Ints, Floats, Floats, Floats],
+    supply: tuple[int, bool, float, int],
+    shape: Shape,
+    motion: Floats,
+    dt: float,
+    noise: Floats,
+    out: Floats,
+) -> None:
+    """Let a tick pass for each row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
+
+    Args:
+        drive: The first five arguments of `tick.act`, changed in place.
+        supply: The next four: what the power supply says, which is stepped elsewhere, and the stuck wheel.
+        shape: What `rigid.step` wants to know of body and obstacles.
+        motion: Of the body, changed in place.
+        dt: Duration of a tick, seconds.
+        noise: Standard normals for the encoders.
+        out: Receives x, y, heading, vx, vy, yaw rate of each tick.
+    """
+    arm, wheels, motor_state, geometry, force = drive
+    bus_byte, is_off, bus_v, stuck = supply
+    inertia, corners, pieces, radii, obstacles, contacts = shape
+    for k in range(noise.shape[0]):
+        heading = motion[rigid.HEADING]
+        push = tick.act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
+        rigid.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
+        vx, vy, yaw_rate = motion[rigid.VX], motion[rigid.VY], motion[rigid.YAW_RATE]
+        tick.sense(wheels, motor_state, geometry, stuck, noise[k], motion[rigid.HEADING], vx, vy, yaw_rate)
+        for i in range(out.shape[1]):
+            out[k, i] = motion[i]
+
+
+class PlanarBody:
+    """The robot's body in its pen; the seam is `engine.Body`. How it moves is all that there is to remember.
+
+    Args:
+        boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
+        posts: Round posts: (centre x, centre y, radius) in metres.
+        tick_s: Time of one step, seconds.
+        hull: The body's shape and inertia; that of the robot's URDF when None.
+    """
+
+    is_remembering = True
+
+    def __init__(
+        self,
+        boxes: Sequence[Box],
+        *,
+        tick_s: float,
+        posts: Sequence[tuple[float, float, float]] = (),
+        hull: Hull | None = None,
+    ) -> None:
+        hull = load_hull(asset("robot/critterbot.urdf")) if hull is None else hull
+        rows = [(x, y, size_x / 2, size_y / 2, 0.0) for x, y, size_x, size_y, _ in boxes]
+        rows += [(x, y, 0.0, 0.0, radius) for x, y, radius in posts]
+        friction, restitution = hull.friction * WALL_FRICTION, hull.restitution * WALL_RESTITUTION
+        inertia = np.array(
+            [hull.mass_kg, hull.inertia_kg_m2, *hull.centroid_m, friction, restitution, hull.reach_m], dtype=np.float64
+        )
+        scratch = np.zeros((rigid.MOST_CONTACTS, rigid.N_COLUMNS))
+        obstacles = np.array(rows, dtype=np.float64).reshape(-1, 5)
+        self._shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
+        self._tick_s = tick_s
+        self._motion = np.zeros(rigid.N_MOTION)
+
+    def place(self, x: float, y: float, heading: float) -> None:
+        """Put the body at rest at a pose; it has no memory of earlier contacts."""
+        self._motion[:] = 0.0
+        self._motion[: rigid.VX] = x, y, heading
+
+    def save(self) -> State:
+        """Return what the body's future depends on: how it moves."""
+        return {"motion": self._motion.copy()}
+
+    def restore(self, state: State) -> None:
+        """Go on from what `save` returned, here or in another process."""
+        self._motion[:] = state["motion"]
+
+    def step(self, force: Sequence[float]) -> Motion:
+        """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
+        fx, fy, torque = map(float, force)
+        rigid.step(self._motion, *self._shape, (fx, fy, torque), self._tick_s)
+        return self.motion
+
+    def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
+        """Let firmware, motors and body run for a tick per row of `noise`; see `engine.Body.run`."""
+        path = np.empty((noise.shape[0], len(Motion._fields)))
+        run(drive, supply, self._shape, self._motion, self._tick_s, noise, path)
+        return path
+
+    @property
+    def motion(self) -> Motion:
+        """How the body moves now."""
+        return Motion(*self._motion[: rigid.IMPULSE].tolist())
+
+    def contact_impulse(self) -> float:
+        """Return the sum of the normal impulses on the body in the last tick, N s."""
+        return float(self._motion[rigid.IMPULSE])
+
+    def close(self) -> None:
+        """Let go of nothing: it is arrays."""

@@ -1,0 +1,214 @@
+"""One rigid body in the plane, pushed by forces, among obstacles that do not move. Kernels on bare arrays, SI units.
+
+A step of dt is semi-implicit Euler: velocities from forces, then from contacts, then the pose from the velocities. With
+d the way from the body's origin to its centre of mass, in the world, and omega the yaw rate, Newton and Euler say
+
+    m (a + alpha x d - omega^2 d) = F        I_c alpha = torque - d x F        (x: the cross product in the plane)
+
+A contact acts along its normal n (from the obstacle to the body) at the lever r from the centre of mass. Its impulses
+are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that the body comes no nearer than touching by
+the end of the step, or leaves by a share of the speed of a hit; |lambda_t| <= mu lambda_n against sliding (Coulomb).
+What overlaps all the same is let out by the share RELEASE per step, so that nothing is thrown back.
+
+Source: Catto (2005), Iterative dynamics with temporal coherence; the same scheme as PyBullet's, whose poses it meets.
+An obstacle is a row (centre x, y, half size x, y, radius): a box, or a post where the half sizes are 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_env._jit import kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ITERATIONS = 10
+RELEASE = 0.2  # share of an overlap that is let out per step
+NEAR_M = 0.02  # what is nearer than this is looked at as a contact
+HIT_SPEED = 0.2  # m/s: a slower hit does not bounce
+MOST_CONTACTS = 24
+
+# Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts in the last step.
+X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
+# Numbers of `inertia`.
+MASS, INERTIA, CENTROID_X, CENTROID_Y, FRICTION, RESTITUTION, REACH, N_INERTIA = range(8)
+# Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across, target speed.
+NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
+
+
+@kernel
+def note(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float) -> int:
+    """Append a contact to the `n` there are, where it is near and there is room; return how many there are then."""
+    if gap >= NEAR_M or n >= contacts.shape[0]:
+        return n
+    row = contacts[n]
+    row[NX], row[NY], row[RX], row[RY], row[GAP] = nx, ny, rx, ry, gap
+    return n + 1
+
+
+@kernel
+def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]:
+    """Return the direction from a rounded box to a point, and the distance between them, negative inside."""
+    dx, dy = x - box[0], y - box[1]
+    out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
+    sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
+    if out_x <= 0.0 and out_y <= 0.0:  # within: the nearest face
+        if out_x > out_y:
+            return sign_x, 0.0, out_x - box[4]
+        return 0.0, sign_y, out_y - box[4]
+    if out_y <= 0.0:
+        return sign_x, 0.0, out_x - box[4]
+    if out_x <= 0.0:
+        return 0.0, sign_y, out_y - box[4]
+    far = math.hypot(out_x, out_y)
+    return sign_x * out_x / far, sign_y * out_y / far, far - box[4]
+
+
+@kernel
+def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> tuple[float, float, float]:
+    """Return the outward normal of the polygon's edge that a point is before, and its distance; inf if before none."""
+    gap, nx, ny, along = -math.inf, 0.0, 0.0, 0.0
+    for k in range(n):
+        a, b = first + k, first + (k + 1) % n
+        ex, ey = corners[b, 0] - corners[a, 0], corners[b, 1] - corners[a, 1]
+        length = math.hypot(ex, ey)
+        out = ((x - corners[a, 0]) * ey - (y - corners[a, 1]) * ex) / length
+        if out > gap:
+            gap, nx, ny = out, ey / length, -ex / length
+            along = ((x - corners[a, 0]) * ex + (y - corners[a, 1]) * ey) / (length * length)
+    if gap > 0.0 and (along < 0.0 or along > 1.0):
+        return nx, ny, math.inf
+    return nx, ny, gap
+
+
+@kernel
+def find_contacts(
+    motion: Floats, inertia: Floats, corners: Floats, pieces: Ints, radii: Floats, obstacles: Floats, contacts: Floats
+) -> int:
+    """Write what touches or is about to into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return how many.
+
+    A corner of the body before a box, and a corner of a box before a polygon of the body: in the plane two convex
+    shapes touch in no other way.
+    """
+    n, px, py = 0, motion[X], motion[Y]
+    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
+    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    for o in range(obstacles.shape[0]):
+        box = obstacles[o]
+        if corner_on_box(box, px, py)[2] > inertia[REACH] + NEAR_M:
+            continue
+        for piece in range(pieces.shape[0]):
+            first, n_corners, radius = pieces[piece, 0], pieces[piece, 1], radii[piece]
+            for k in range(first, first + n_corners):
+                x, y = c * corners[k, 0] - s * corners[k, 1], s * corners[k, 0] + c * corners[k, 1]
+                nx, ny, gap = corner_on_box(box, px + x, py + y)
+                n = note(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
+            if n_corners < 3:
+                continue
+            for k in range(4 if box[2] + box[3] > 0.0 else 1):
+                x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
+                y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
+                ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
+                nx, ny = s * ey - c * ex, -s * ex - c * ey  # against the edge's own normal, in the world
+                n = note(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])
+    return n
+
+
+@kernel
+def speed_at(velocity: tuple[float, float, float], row: Floats) -> tuple[float, float]:
+    """Return how fast the body's point at a contact moves along the normal, and across (to its left), m/s."""
+    vx, vy = velocity[0] - velocity[2] * row[RY], velocity[1] + velocity[2] * row[RX]
+    return row[NX] * vx + row[NY] * vy, row[NX] * vy - row[NY] * vx
+
+
+@kernel
+def hit(
+    velocity: tuple[float, float, float], inertia: Floats, row: Floats, px: float, py: float
+) -> tuple[float, float, float]:
+    """Return the velocity of the centre of mass and the yaw rate after an impulse (px, py) at a contact."""
+    turn = (row[RX] * py - row[RY] * px) / inertia[INERTIA]
+    return velocity[0] + px / inertia[MASS], velocity[1] + py / inertia[MASS], velocity[2] + turn
+
+
+@kernel
+def aim(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float) -> None:
+    """Write the normal speed that each contact asks for at the end of the step, and begin with no impulses."""
+    for i in range(n):
+        row = contacts[i]
+        speed, _ = speed_at(velocity, row)
+        bounce = -inertia[RESTITUTION] * speed if speed < -HIT_SPEED else 0.0
+        row[TARGET] = bounce - (row[GAP] if row[GAP] > 0.0 else RELEASE * row[GAP]) / dt
+        row[ALONG] = row[ACROSS] = 0.0
+
+
+@kernel
+def resolve(
+    velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int
+) -> tuple[float, float, float]:
+    """Return the velocity after `n` contacts have acted: projected Gauss-Seidel, all normals, then all frictions."""
+    per_mass, per_inertia, mu = 1.0 / inertia[MASS], 1.0 / inertia[INERTIA], inertia[FRICTION]
+    for _ in range(ITERATIONS):
+        for i in range(n):
+            row = contacts[i]
+            speed, _ = speed_at(velocity, row)
+            turn = row[RX] * row[NY] - row[RY] * row[NX]
+            wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
+            change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
+            velocity = hit(velocity, inertia, row, change * row[NX], change * row[NY])
+        for i in range(n):
+            row = contacts[i]
+            _, slip = speed_at(velocity, row)
+            turn = row[RX] * row[NX] + row[RY] * row[NY]
+            most = mu * row[ALONG]
+            wanted = min(max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most)
+            change, row[ACROSS] = wanted - row[ACROSS], wanted
+            velocity = hit(velocity, inertia, row, -change * row[NY], change * row[NX])
+    return velocity
+
+
+@kernel
+def step(
+    motion: Floats,
+    inertia: Floats,
+    corners: Floats,
+    pieces: Ints,
+    radii: Floats,
+    obstacles: Floats,
+    contacts: Floats,
+    force: tuple[float, float, float],
+    dt: float,
+) -> None:
+    """Move the body by one step.
+
+    Args:
+        motion: Pose, velocity and last impulse, shape (N_MOTION,), changed in place.
+        inertia: What the body weighs and how it touches, shape (N_INERTIA,).
+        corners: Of its convex pieces, body frame, shape (n_corners, 2); see `hull.Hull`.
+        pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
+        radii: Of each piece, shape (n_pieces,).
+        obstacles: Boxes and posts, shape (n_obstacles, 5).
+        contacts: Scratch, shape (MOST_CONTACTS, N_COLUMNS).
+        force: (Fx, Fy) of the world, N, at the body's origin, and torque about it, N m.
+        dt: Seconds.
+    """
+    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
+    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    omega = motion[YAW_RATE]
+    turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
+    ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
+    uy = motion[VY] + omega * dx + dt * (force[1] / inertia[MASS] + omega * omega * dy)
+    n = find_contacts(motion, inertia, corners, pieces, radii, obstacles, contacts)
+    motion[IMPULSE] = 0.0
+    if n > 0:
+        aim((ux, uy, turned), inertia, contacts, n, dt)
+        ux, uy, turned = resolve((ux, uy, turned), inertia, contacts, n)
+        for i in range(n):
+            motion[IMPULSE] += contacts[i, ALONG]
+    motion[VX], motion[VY], motion[YAW_RATE] = ux + turned * dy, uy - turned * dx, turned
+    motion[X] += dt * motion[VX]
+    motion[Y] += dt * motion[VY]
+    motion[HEADING] += dt * turned

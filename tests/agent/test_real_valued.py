@@ -1,0 +1,100 @@
+"""A Horde on real-valued features: the user hands in phi, as of a network's last layer, and the plain engine learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Channel, ConstantAction, Feature, Gibbs, Horde, LearnerConfig
+from tests.oracles.gtd import DenseGTD
+
+N, GAMMA, LAM = 7, 0.8, 0.6
+CONFIG = LearnerConfig(dtype="float64")
+
+
+def questions() -> list[GVF]:
+    return [
+        GVF("channel", ConstantAction(0, 2), Channel(0), GAMMA, lam=LAM),
+        GVF("feature", ConstantAction(1, 2), Feature(3), GAMMA, lam=LAM),
+    ]
+
+
+@pytest.mark.parametrize("trace_rule", ["clipped", "capped", "plain"])
+@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+def test_real_valued_features_are_learned_of_as_the_equations_say(trace_rule: Any, w_rule: Any) -> None:
+    config = LearnerConfig(dtype="float64", trace_rule=trace_rule, w_rule=w_rule, secondary_ratio=0.5)
+    horde = Horde(questions(), n_features=N, n_active=4, config=config, real_valued=True)
+    oracle = DenseGTD(2, N, 0.1 / 4, 0.05 / 4, trace_rule=trace_rule, w_rule=w_rule)
+    rng = np.random.default_rng(0)
+    phi, gamma, lam = rng.normal(size=N), np.full(2, GAMMA), np.full(2, LAM)
+    horde.begin(np.zeros(1), phi)
+    oracle.begin(phi, gamma, lam)
+    for _ in range(100):
+        action, observation, phi = int(rng.random() < 0.3), rng.random(1), rng.normal(size=N)
+        b = 0.3 if action else 0.7
+        rho = np.array([(action == 0) / b, (action == 1) / b])
+        said = horde.learn(action, b, observation, phi)
+        expected = oracle.learn(phi, rho, gamma, lam, np.array([observation[0], phi[3]]), np.zeros(2))
+        np.testing.assert_allclose(said, expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(horde.weights()[1], oracle.w, rtol=1e-10, atol=1e-14)
+    assert np.abs(oracle.w).max() > 1e-4
+    np.testing.assert_allclose(horde.predict(phi), horde.predictions)
+
+
+def test_tiles_written_out_are_the_same_features() -> None:
+    tiled = Horde(questions(), n_features=N, n_active=2, config=LearnerConfig(dtype="float64", engine="plain"))
+    dense = Horde(questions(), n_features=N, n_active=2, config=CONFIG, real_valued=True)
+    rng = np.random.default_rng(1)
+    for k in range(60):
+        tiles, observation, action = rng.permutation(N)[:2], rng.random(1), int(rng.random() < 0.5)
+        phi = np.zeros(N)
+        phi[tiles] = 1.0
+        for horde, features in ((tiled, tiles), (dense, phi)):
+            if k == 0:
+                horde.begin(observation, features)
+            else:
+                horde.learn(action, 0.5, observation, features)
+    for a, b in zip(tiled.weights(), dense.weights(), strict=True):
+        assert a.any()
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-16)
+
+
+@pytest.mark.parametrize(
+    ("phi", "says"),
+    [
+        (np.array([1, 2]), "phi must be floats of shape"),
+        (np.zeros(N - 1), "phi must be floats of shape"),
+        (np.array([0.0, 0.0, np.nan, 0.0, 0.0, 0.0, 0.0]), "phi must be finite; feature 2 is not"),
+    ],
+)
+def test_what_is_no_phi_is_refused_and_nothing_changes(phi: Any, says: str) -> None:
+    horde = Horde(questions()[:1], n_features=N, n_active=4, config=CONFIG, real_valued=True)
+    horde.begin(np.zeros(1), np.ones(N))
+    horde.learn(0, 0.5, np.ones(1), np.ones(N))
+    before = horde.weights_sha256()
+    with pytest.raises(ValueError, match=says):
+        horde.learn(0, 0.5, np.ones(1), phi)
+    with pytest.raises(ValueError, match=says):
+        horde.predict(phi)
+    assert horde.weights_sha256() == before
+    horde.learn(0, 0.5, np.ones(1), np.ones(N))
+
+
+def test_a_policy_over_tiles_is_refused() -> None:
+    policy = Gibbs(2, N, np.array([0]), np.array([0.5]))
+    with pytest.raises(ValueError, match="one over active tiles"):
+        Horde([GVF("soft", policy, Channel(0), 0.5)], n_features=N, n_active=4, real_valued=True)
+
+
+def test_streams_and_newcomers_take_real_valued_features_too() -> None:
+    horde = Horde(questions(), n_features=N, n_active=4, config=CONFIG, real_valued=True)
+    twin = horde.twin()
+    for one in (horde, twin):
+        one.begin(np.zeros(1), np.ones(N))
+        one.learn(0, 0.5, np.ones(1), np.full(N, 0.5))
+    horde.merge([twin])
+    horde.add([GVF("late", ConstantAction(0, 2), Feature(0), 0.5)])
+    horde.learn(0, 0.5, np.ones(1), np.full(N, 0.25))
+    assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]

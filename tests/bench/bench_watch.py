@@ -1,0 +1,54 @@
+"""What the live page costs the life: the feed's share of a core at 10 Hz, with 10,000 demons."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.feed import Feed
+from horde_agent.life.life import Life, Moment
+from horde_agent.policies import StickyRandom
+from tests.agent.doubles import ToyBody
+from tests.agent.test_watch import questions
+
+
+def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
+    """Return the feed's time per step (mean, p99, ms), all that is due within a minute at 10 Hz included."""
+    took: list[float] = []
+    now_s = 0.0
+    env = ToyBody()
+    interface = Interface.of(env)
+    coder = interface.coder
+    horde = Horde(questions(n_demons), n_features=coder.n_features, n_active=coder.n_active, mode="eager")
+    with tempfile.TemporaryDirectory() as folder:
+        feed = Feed(Path(folder), interface, horde, clock=lambda: now_s)
+
+        def timed(moment: Moment) -> None:
+            nonlocal now_s
+            now_s += 0.1
+            began = time.perf_counter()
+            feed(moment)
+            took.append(time.perf_counter() - began)
+
+        with Life(
+            env, horde, StickyRandom(3), np.random.default_rng(0), interface=interface, observers=[timed]
+        ) as life:
+            life.run(n_steps)
+        feed.close()
+    return {
+        "n_demons": n_demons,
+        "feed_ms_mean": round(1e3 * float(np.mean(took)), 3),
+        "feed_ms_p99": round(1e3 * float(np.percentile(took, 99)), 3),
+        "share_of_a_core_at_10_hz": round(float(np.mean(took)) / 0.1, 5),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))

@@ -1,0 +1,282 @@
+"""The planar engine against PyBullet, against the laws of contact, and without PyBullet anywhere."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horde_env.errors import BackendUnavailable
+from horde_env.robot import asset, critterbot
+from horde_env.sim import physics as engines
+from horde_env.sim import rigid
+from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.hull import load_hull
+from horde_env.sim.machine import Machine
+from horde_env.sim.pen import load_pen
+from horde_env.sim.planar import PlanarBody
+
+SPEC, PEN = critterbot(), load_pen()
+TICK_S = 0.01
+REACH_M = SPEC.body["tail_tip_m"]
+
+
+def body_among(
+    *boxes: tuple[float, float, float, float], posts: tuple[tuple[float, float, float], ...] = ()
+) -> PlanarBody:
+    return PlanarBody([(*box, 0.25) for box in boxes], tick_s=TICK_S, posts=posts)
+
+
+def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
+    """Return the path of 10 s in the free middle of a large pen under random control packets, rows of Motion."""
+    machine = Machine(SPEC, PEN, physics=physics)
+    machine.body.close()
+    machine.body = engines.open_body(physics, [], tick_s=TICK_S)
+    machine.reset(0.0, 0.0, 0.3)
+    rng, path = np.random.default_rng(seed), []
+    for _ in range(25):
+        x, y, theta = rng.integers(-20, 21, 3).tolist()
+        for _ in range(4):
+            machine.firmware.command(1, x, y, theta)
+            path.append(machine.run(rng.standard_normal((10, 3))))
+    machine.close()
+    return np.concatenate(path)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_same_commands_lead_to_the_same_poses_without_contact(seed: int) -> None:
+    """Ten seconds, firmware, motors and encoders included: within 5 mm and 1 degree of PyBullet, and it goes somewhere.
+
+    The scheme is PyBullet's own, so that what is left is rounding. An engine that forgot that the centre of mass lies
+    21 mm beside the origin would be off by centimetres.
+    """
+    pytest.importorskip("pybullet")
+    ours, theirs = commanded("planar", seed), commanded("bullet", seed)
+    assert np.ptp(theirs[:, 0]) > 0.2
+    assert np.abs(ours[:, :2] - theirs[:, :2]).max() < 5e-3
+    assert np.abs(ours[:, 2] - theirs[:, 2]).max() < math.radians(1.0)
+
+
+def life(physics: str, seed: int, n_steps: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """Return the readings of a sticky random life, shape (n_steps, 57), and its contact impulses per period's end."""
+    robot = SimulatedBody(physics=physics)
+    robot.reset(np.random.default_rng(seed))
+    rng, action, values, impulses = np.random.default_rng(100 + seed), 4, [], []
+    for _ in range(n_steps):
+        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        values.append(robot.exchange(SPEC.requests[action]).values)
+        impulses.append(robot.machine.body.contact_impulse())
+    robot.close()
+    return np.array(values), np.array(impulses)
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
+    """Means and spreads of both engines differ by no more than lives of one engine with other seeds do.
+
+    For each channel the three lives' means (and standard deviations) are compared by Welch's t, below 6 everywhere:
+    chance passes that rarely in 57 x 2 comparisons of three against three.
+    """
+    pytest.importorskip("pybullet")
+    told = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
+
+    def separation(statistic: object) -> np.ndarray:
+        ours, theirs = (np.array([statistic(*one) for one in told[name]]) for name in engines.PHYSICS)  # type: ignore[operator]
+        spread = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / 3.0)
+        step = np.abs(SPEC.lsb).max(initial=1e-3, where=SPEC.lsb > 0) if ours.ndim == 1 else np.abs(SPEC.lsb) + 1e-9
+        return np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / (spread + 0.1 * step)
+
+    assert separation(lambda values, _: values.mean(axis=0)).max() < 6.0
+    assert separation(lambda values, _: values.std(axis=0)).max() < 6.0
+    touching = [np.array([(i > 0.0).mean() for _, i in told[name]]) for name in engines.PHYSICS]
+    pressing = [np.array([i[i > 0.0].mean() for _, i in told[name]]) for name in engines.PHYSICS]
+    for ours, theirs in (touching, pressing):
+        assert ours.mean() == pytest.approx(theirs.mean(), rel=0.15)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(*[st.floats(-0.6, 0.6)] * 2, st.floats(-3.1, 3.1)),
+    st.lists(st.tuples(st.floats(-12, 12), st.floats(-12, 12), st.floats(-1.5, 1.5)), min_size=1, max_size=5),
+)
+def test_whatever_pushes_it_nothing_of_the_body_leaves_the_pen(
+    pose: tuple[float, float, float], pushes: list[tuple[float, float, float]]
+) -> None:
+    """Three wheels push with 24 N at most, and drag. No corner of the hull is ever more than 8 mm inside a wall."""
+    body, hull = PlanarBody(PEN.boxes(), tick_s=TICK_S), load_hull(asset("robot/critterbot.urdf"))
+    body.place(*pose)
+    first = np.repeat(hull.radii_m, hull.pieces[:, 1])
+    for push in pushes:
+        for _ in range(60):
+            motion = body.motion
+            motion = body.step(
+                (push[0] - 20.0 * motion.vx, push[1] - 20.0 * motion.vy, push[2] - 0.4 * motion.yaw_rate)
+            )
+            c, s = math.cos(motion.heading), math.sin(motion.heading)
+            corners = hull.corners_m @ np.array([[c, s], [-s, c]]) + motion[:2]
+            assert (np.abs(corners) + first[:, None]).max() < 1.0 + 8e-3
+            assert math.isfinite(motion.yaw_rate)
+
+
+def test_a_contact_pushes_and_never_pulls_and_slides_at_the_cone_alone() -> None:
+    """The laws that projected Gauss-Seidel solves, read off the impulses of bodies thrown into a corner.
+
+    Signorini: impulse >= 0, speed >= what is asked for, one of them with equality. Coulomb: |along| <= mu normal, and
+    where it slips the friction is at its bound and against the slip.
+    """
+    rng, n_seen, n_sliding = np.random.default_rng(0), 0, 0
+    inertia = np.array([4.0, 0.04, -0.02, -0.008, 0.15, 0.1, REACH_M])
+    for _ in range(200):
+        contacts = np.zeros((2, rigid.N_COLUMNS))
+        for row, angle in zip(contacts, rng.uniform(-3.0, 3.0) + np.array([0.0, 1.8]), strict=True):
+            n = -math.cos(angle), -math.sin(angle)
+            row[: rigid.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
+        velocity = tuple(rng.normal(size=3))
+        rigid.aim(velocity, inertia, contacts, 2, TICK_S)
+        for _ in range(30):  # to the end: what ten rounds leave is the solver's, not the law's
+            before = contacts.copy()
+            velocity = rigid.resolve(velocity, inertia, contacts, 2)
+            if np.allclose(before, contacts, rtol=0, atol=1e-14):
+                break
+        for row in contacts:
+            speed, slip = rigid.speed_at(velocity, row)
+            assert row[rigid.ALONG] >= 0.0
+            assert speed >= row[rigid.TARGET] - 1e-6
+            assert row[rigid.ALONG] * (speed - row[rigid.TARGET]) == pytest.approx(0.0, abs=1e-6)
+            assert abs(row[rigid.ACROSS]) <= 0.15 * row[rigid.ALONG] + 1e-12
+            if abs(slip) > 1e-6:
+                assert row[rigid.ACROSS] == pytest.approx(-math.copysign(0.15 * row[rigid.ALONG], slip), abs=1e-9)
+                n_sliding += row[rigid.ALONG] > 0.0
+            n_seen += row[rigid.ALONG] > 0.0
+    assert n_seen > 100
+    assert n_sliding > 30
+
+
+def test_a_hit_takes_the_momentum_that_its_impulses_tell_and_gives_little_back() -> None:
+    """At 0.5 m/s, nose first, onto a wall: restitution 0.1 of what is left when the gap has closed."""
+    body, hull = body_among((1.025, 0.0, 0.05, 4.0)), load_hull(asset("robot/critterbot.urdf"))
+    body.place(0.5, 0.0, 0.0)
+    body.step((4.0 * 0.5 / TICK_S, 0.0, 4.0 * 0.5 / TICK_S * 0.008))
+    total = 0.0
+    for _ in range(100):
+        motion = body.step((0.0, 0.0, 0.0))
+        total += body.contact_impulse()
+    c, s = math.cos(motion.heading), math.sin(motion.heading)
+    across = s * hull.centroid_m[0] + c * hull.centroid_m[1]
+    of_centroid = motion.vx - motion.yaw_rate * across
+    assert total == pytest.approx(hull.mass_kg * (0.5 - of_centroid), rel=1e-4)
+    assert -0.05 <= of_centroid < 0.02
+
+
+def test_a_post_stops_the_body_at_the_sum_of_the_radii() -> None:
+    body = body_among(posts=((0.5, 0.0, 0.04),))
+    body.place(0.0, 0.0, 0.0)
+    for _ in range(300):
+        motion = body.step((2.0, 0.0, 2.0 * 0.008))
+        assert math.hypot(motion.x - 0.5, motion.y) > 0.121 + 0.04 - 2e-3
+    # It has slid around, or stands before it: either way it touched.
+    assert motion.x != pytest.approx(0.0)
+
+
+def test_a_corner_of_a_box_does_not_enter_the_tail() -> None:
+    """Turning clockwise, the tail's long edge meets the corners of a box at which no corner of the hull arrives.
+
+    An engine that looks at the hull's corners alone lets the box 4 cm into the tail.
+    """
+    hull = load_hull(asset("robot/critterbot.urdf"))
+    corners = np.array([[-0.18, 0.13], [-0.16, 0.13]])
+    body = body_among((-0.17, 0.23, 0.02, 0.20))
+    body.place(0.0, 0.0, 0.0)
+    touched, deepest = 0, -math.inf
+    for _ in range(130):
+        motion = body.step((0.0, 0.0, -0.1))
+        touched += body.contact_impulse() > 0.0
+        c, s = math.cos(motion.heading), math.sin(motion.heading)
+        for x, y in (corners - motion[:2]) @ np.array([[c, -s], [s, c]]):
+            for first, n in hull.pieces[1:].tolist():
+                gap = rigid.corner_on_piece(hull.corners_m, first, n, x, y)[2]
+                deepest = max(deepest, -gap)
+    assert touched > 5
+    assert deepest < 3e-3
+
+
+@pytest.mark.sim
+def test_wall_and_dock_stop_both_engines_at_the_same_places_with_the_same_impulse() -> None:
+    """Three seconds of pushing straight at wall, dock and corner: rest within 1 mm, impulses within half a percent."""
+    pytest.importorskip("pybullet")
+    scenes = [((0.5, 0, 0), (5, 0, 0)), ((0.45, -0.5, -math.pi / 2), (0, -5, 0)), ((0.8, 0.8, 0.7), (11, 11, 0.5))]
+    for pose, force in scenes:
+        ends = []
+        for physics in engines.PHYSICS:
+            body = engines.open_body(physics, PEN.boxes(), tick_s=TICK_S)
+            body.place(*pose)
+            total = 0.0
+            for _ in range(300):
+                body.step(force)
+                total += body.contact_impulse()
+            ends.append([body.motion.x, body.motion.y, total])
+            body.close()
+        np.testing.assert_allclose(ends[0][:2], ends[1][:2], atol=1e-3)
+        assert ends[0][2] == pytest.approx(ends[1][2], rel=5e-3)
+
+
+def test_everything_runs_where_pybullet_cannot_be_imported() -> None:
+    """In a process of its own in which there is no PyBullet: the pen, the emulated robot, and the sentence."""
+    program = """
+import sys
+sys.modules["pybullet"] = None
+import gymnasium
+for name in ("CritterbotPen", "CritterbotEmulated"):
+    env = gymnasium.make(f"horde_env:{name}-v0")
+    env.reset(seed=0)
+    for _ in range(20):
+        *_, info = env.step(0)
+    assert info["applied"] == 1 and abs(info["x_m"]) < 1.0
+    assert env.unwrapped.metadata["physics"] == "planar"
+    env.close()
+try:
+    gymnasium.make("horde_env:CritterbotPen-v0", physics="bullet")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("BackendUnavailable PyBullet is not installed; the planar engine")
+
+
+def test_an_unknown_physics_and_a_window_without_pybullet_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown physics 'newton'; choose one of planar, bullet"):
+        SimulatedBody(physics="newton")
+    with pytest.raises((ValueError, BackendUnavailable), match="window"):
+        SimulatedBody(physics="planar", window=True)
+
+
+def test_a_robot_with_other_shapes_is_refused_by_name(tmp_path: object) -> None:
+    urdf = asset("robot/critterbot.urdf")
+    with pytest.raises(ValueError, match="has no link 'wheel'"):
+        load_hull(urdf, "wheel")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_environments_side_by_side_live_what_each_would_alone(mode: Any) -> None:
+    """`gymnasium.make_vec`, within this process and in one each: seed s + k for the k-th."""
+    vector = gym.make_vec("horde_env:CritterbotPen-v0", num_envs=2, vectorization_mode=mode, physics="planar")
+    try:
+        seen = [vector.reset(seed=3)[0]]
+        seen += [vector.step(np.array(actions))[0].copy() for actions in ([0, 2], [0, 2], [1, 3])]
+        assert vector.single_action_space == gym.spaces.Discrete(5)
+    finally:
+        vector.close()
+    for k in range(2):
+        env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
+        alone = [env.reset(seed=3 + k)[0]] + [env.step(actions[k])[0] for actions in ([0, 2], [0, 2], [1, 3])]
+        np.testing.assert_array_equal([both[k] for both in seen], alone)
+        env.close()
