@@ -27,7 +27,7 @@ def test_the_golden_rupee(kind: str) -> None:
     rupee, found = RUPEE(engine_of(kind, np.arange(12), 40, 0.0, 0.05, own), own), []
     active = stream["active"].astype(np.int64)
     for each in (learner, rupee):
-        each.begin(active[0], stream["gamma"][0], stream["lam"])
+        each.begin(active[0])
     assert (rupee.value() == 0).all()
     for t in range(500):
         told = Signals(
@@ -60,7 +60,7 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
     for t in range(150):
         if t in (0, 70):
             learner.begin(tiles)
-            rupee.begin(tiles, gamma[who], lam[who])
+            rupee.begin(tiles)
             oracle.begin(binary(tiles, n), gamma, lam)
         if t == 40:
             roster = Roster(np.array([0, 1, 2, NEWCOMER]), np.arange(4), np.arange(4), alpha, alpha / 10)
@@ -96,7 +96,7 @@ def test_a_rupee_that_cannot_be_kept_says_so(kind: str) -> None:
     own = rupee_config(LearnerConfig(check_every=1), 0.01)
     rupee = RUPEE(engine_of(kind, np.zeros(1, int), 9, 0.0, 0.625, own), own)
     rng, tiles, one = np.random.default_rng(0), np.arange(4), np.ones(1)
-    rupee.begin(tiles, 0 * one, 0 * one)
+    rupee.begin(tiles)
     found: dict[int, str] = {}
     for _ in range(800):
         rupee.learn(tiles, Signals(one, 0 * one, 0 * one, one, one), rng.random(1))
