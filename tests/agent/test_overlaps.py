@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import kernel
 from horde_agent.kernels.span import overlaps
-from horde_agent.kernels.span.arrays import BATCH, DECAYS, FLUSH, LEARNS, N_ROWS, NOW, OLDEST, RESTS
+from horde_agent.kernels.span.arrays import BATCH, DECAYS, FLUSH, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST, RESTS
 from horde_agent.learning import SpanEngine
 
 pytestmark = pytest.mark.kernels
@@ -19,13 +19,13 @@ N_FEATURES, N_ACTIVE = 150, 20  # in three words of bits
 
 
 @kernel
-def _number(span: Any, g: int, first: int, last: int) -> None:
-    overlaps.number_times(span, g, first, last, span.run_place[FLUSH])
+def _number(span: Any, g: int, first: int, last: int) -> Any:
+    return overlaps.number_times(span, g, first, last)
 
 
 @kernel
-def _list(span: Any, which: int, first: int, last: int) -> None:
-    overlaps.list_runs(span, which, first, last)
+def _list(span: Any, which: int, n_places: int) -> None:
+    overlaps.list_runs(span, which, n_places)
 
 
 @kernel
@@ -114,18 +114,20 @@ def test_runs_are_those_of_the_times_with_a_coefficient(n_tail: int, n: int, bus
         times = np.arange(first, last + 1)
         after_learning = (times > since) & (kinds[times - 1] == LEARNS)
         has_coefficient = (times < since) | after_learning | ((times < last) & (kinds[times] != RESTS))
-        _number(past.native, 0, first, last)
+        n_places = _number(past.native, 0, first, last)
         place = np.concatenate([[0], np.cumsum(has_coefficient)])
-        assert past.span.run_place[FLUSH, : place.size].tolist() == place.tolist()
-        _list(past.native, FLUSH, first, last)
+        assert n_places == past.span.clock[N_PLACES] == place[-1]
+        assert past.span.run_place[: place.size].tolist() == place.tolist()
+        assert past.span.run_time[FLUSH, :n_places].tolist() == times[has_coefficient].tolist()
+        _list(past.native, FLUSH, n_places)
         want = {row: walked(past.is_on[times, row], has_coefficient) for row in range(N_FEATURES)}
         assert past.runs(FLUSH) == {row: ends for row, ends in want.items() if ends}
 
 
 def test_the_runs_of_a_batch_are_those_of_all_its_times() -> None:
     past, first, last = Past(80, 5), 65, 79
-    past.span.run_place[BATCH, : last - first + 2] = np.arange(last - first + 2)
-    _list(past.native, BATCH, first, last)
+    past.span.run_time[BATCH, : last - first + 1] = np.arange(first, last + 1)
+    _list(past.native, BATCH, last - first + 1)
     every = np.ones(last - first + 1, dtype=bool)
     want = {row: walked(past.is_on[first : last + 1, row], every) for row in range(N_FEATURES)}
     assert past.runs(BATCH) == {row: ends for row, ends in want.items() if ends}
