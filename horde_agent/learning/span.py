@@ -39,40 +39,13 @@ from horde_agent.types import Floats, Integers, Reals
 LARGEST_TAIL = 1_000  # steps beyond those that are pending: what reaches further learns on the plain engine
 
 _PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
-_WIDEST, _MANY, _WIDEST_OF_MANY = (
-    128,
-    8_192,
-    512,
-)  # lanes; of many demons, whose weights come from memory, rows are long
+_WIDEST, _MANY, _WIDEST_OF_MANY = 128, 8_192, 512  # lanes; of many demons rows are long: they come from memory
 _FIRST_ROWS = 4 * CHUNK  # behind which there is memory before the first step
 _WAIT = 3  # periods after which little is written too
 _VECTOR = 80  # lanes of scratch paper
 _OF_PROCESS = ("_held", "_entry", "_signals", "_step", "_touching")  # addresses, and a thread
-_OF_LANES = [
-    "prediction",
-    "td_error",
-    "e_phi",
-    "e_w",
-    "e_e",
-    "e_sum",
-    "max_trace",
-    "mspbe",
-    "gamma_t",
-    "lam_t",
-    "alpha",
-    "alpha_w",
-    "bound",
-    "base",
-    "base_w",
-    "d_sum",
-    "h_sum",
-    "q_sum",
-    "rho",
-    "gamma_tp1",
-    "lam_tp1",
-    "c_tp1",
-    "is_flagged",
-]
+_FIELDS = SpanArrays._fields
+_OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
 _ROWS = ("theta", "w", "m")  # of which those in use lie first
 # What a state leaves out: who sits where, which follows from the demons, and scratch paper.
 _NOT_SAVED = (
@@ -81,23 +54,6 @@ _NOT_SAVED = (
 )
 _OWN_STATE = ("_is_aside", "_m_scale", "alarm", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
-_SHARED = [
-    "bits",
-    "active",
-    "changed",
-    "n_changed",
-    "overlap",
-    "run_row",
-    "run_first",
-    "run_last",
-    "run_ends",
-    "run_time",
-    "run_place",
-    "n_runs",
-    "table",
-    "foreseen",
-    "n_active",
-]
 
 
 def reach(decay: float, drop_below: float) -> int:
@@ -757,7 +713,7 @@ class SpanEngine:
         self._forget_process()
         self.n_demons = roster.group.size
         cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
-        self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in _SHARED})
+        self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in self._shared(0)})
         moved = moves(old, self.layout, roster.stays)
         rows = {name: getattr(before, name) for name in ("theta", "w", "m")}
         nothing: Any = np.zeros(0, dtype=self.dtype)
