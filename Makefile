@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # A warm cache defeats numba's bounds check: a fresh one per mode.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
 
-.PHONY: demo test test-compiled test-checked test-interpreted test-all check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-checked test-interpreted test-all check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -36,12 +36,15 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-test: $(VENV)/.dev  ## Compiled; a small subset with bounds checked; the same subset interpreted, with coverage
-	@echo "three modes, two at a time; each is shown when it is done, the longest after some seven minutes"
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-compiled test-checked test-interpreted
+test: $(VENV)/.dev  ## Compiled, in two parts; a small subset with bounds checked; the same subset interpreted, with coverage
+	@echo "four parts, two at a time; each is shown when it is done, the longest after some eight minutes"
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
 
-test-compiled: $(VENV)/.dev
-	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+test-learner: $(VENV)/.dev
+	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/agent horde_agent
+
+test-robot: $(VENV)/.dev
+	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests horde_env --ignore tests/agent
 
 test-checked: $(VENV)/.dev
 	$(FRESH) OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'

@@ -43,6 +43,7 @@ def test_native_kernels_go_with_the_numba_that_is_installed() -> None:
         )
 
 
+@pytest.mark.slow  # it compiles everything once more: a minute and a half
 def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
     done = run("tests.agent.plain_kernels_life", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
     assert done.stdout == "portable\n", done.stderr
