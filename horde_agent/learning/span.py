@@ -10,7 +10,6 @@ back further than LARGEST_TAIL steps: for these, take `PlainEngine`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Thread
 from typing import Any
 
 import numba
@@ -41,9 +40,10 @@ LARGEST_TAIL = 1_000  # steps beyond those that are pending: what reaches furthe
 _PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
 _WIDEST, _MANY, _WIDEST_OF_MANY = 128, 8_192, 512  # lanes; of many demons rows are long: they come from memory
 _FIRST_ROWS = 4 * CHUNK  # behind which there is memory before the first step
+_PARTS, _LEAST_TOUCHED = 128, 1 << 19  # steps that share the touching of a chunk, and numbers that one touches
 _WAIT = 3  # periods after which little is written too
 _VECTOR = 80  # lanes of scratch paper
-_OF_PROCESS = ("_held", "_entry", "_signals", "_step", "_touching")  # addresses, and a thread
+_OF_PROCESS = ("_held", "_entry", "_signals", "_step")  # addresses
 _FIELDS = SpanArrays._fields
 _OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
 _ROWS = ("theta", "w", "m")  # of which those in use lie first
@@ -147,7 +147,7 @@ class SpanEngine:
         parts = {**self._seats(), **self._weights(), **self._past(), **self._told(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
         self._span.bound[:] = most(self.dtype)
-        self._n_ready = 0
+        self._n_ready = self._n_touched = 0  # rows behind which there is memory, and numbers of the next chunk of them
         self._forget_process()
         self._put_memory_behind()
 
@@ -157,12 +157,9 @@ class SpanEngine:
         self._entry: Any = None
         self._step: Any = None
         self._signals: Signals | None = None
-        self._touching: Thread | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return everything but addresses; no memory is being put behind rows meanwhile."""
-        if self._touching is not None:
-            self._touching.join()
+        """Return everything but addresses."""
         return {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -292,24 +289,26 @@ class SpanEngine:
 
     def _make_ready(self, n_rows: int) -> None:
         """Have memory put behind the chunks of so many rows of weights."""
-        chunk, first, last = CHUNK * self.layout.n_lanes, self._n_ready // CHUNK, -(-n_rows // CHUNK)
-        rows = (self._span.theta, self._span.w, self._span.m)
-        touch(*(a[first * chunk : last * chunk] for a in rows), n_threads=self._n_threads)
-        self._n_ready = max(self._n_ready, last * CHUNK)
+        while self._n_ready < n_rows:
+            self._touch_on(CHUNK * self.layout.n_lanes)
+
+    def _touch_on(self, n: int) -> None:
+        """Have memory put behind so many more numbers of the next chunk, of each kind of weight."""
+        chunk, span = CHUNK * self.layout.n_lanes, self._span
+        first = self._n_ready // CHUNK * chunk + self._n_touched
+        self._n_touched = min(self._n_touched + n, chunk)
+        last = self._n_ready // CHUNK * chunk + self._n_touched
+        touch(*(a[first:last] for a in (span.theta, span.w, span.m)), n_threads=self._n_threads)
+        if self._n_touched == chunk:
+            self._n_ready, self._n_touched = self._n_ready + CHUNK, 0
 
     def _look_ahead(self, n_active: int) -> None:
-        """Have memory put behind rows in good time, beside the steps; a step waits for it only where it may need it."""
-        if self._n_ready >= min(self.n_features, int(self._clock[N_ROWS]) + n_active + CHUNK):
-            return
-        needed, thread = min(self.n_features, int(self._clock[N_ROWS]) + n_active), self._touching
-        if thread is not None and (needed > self._n_ready or not thread.is_alive()):
-            thread.join()
-            self._touching = thread = None
-        if needed > self._n_ready:
+        """Have memory put behind rows in good time, a part of a chunk in each step; else, all that a step may need."""
+        needed = min(self.n_features, int(self._clock[N_ROWS]) + n_active)
+        if self._n_ready < needed:
             self._make_ready(needed)
-        if thread is None and needed + CHUNK > self._n_ready:
-            self._touching = Thread(target=self._make_ready, args=(self._n_ready + CHUNK,), daemon=True)
-            self._touching.start()
+        elif self._n_ready < min(self.n_features, needed + CHUNK):
+            self._touch_on(max(_LEAST_TOUCHED, CHUNK * self.layout.n_lanes // _PARTS))
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
@@ -678,8 +677,6 @@ class SpanEngine:
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
-        if self._touching is not None:
-            self._touching.join()
         self._forget_process()
         if int(state["n_active"]) != self._span.n_active:
             self._span = self._span._replace(**self._shared(int(state["n_active"])))
@@ -691,7 +688,7 @@ class SpanEngine:
             elif name in state and name != "n_active":
                 getattr(self._span, name)[...] = state[name]
         put_back(self, state, *_OWN_STATE)
-        self._n_ready = max(self._n_ready, CHUNK * -(-int(self._clock[N_ROWS]) // CHUNK))
+        self._make_ready(int(self._clock[N_ROWS]))
 
     @property
     def _n_in_use(self) -> int:
@@ -708,8 +705,6 @@ class SpanEngine:
         """
         self._flush()
         old, before, latest, was_aside = self.layout, self._span, self.latest, self._is_aside
-        if self._touching is not None:
-            self._touching.join()
         self._forget_process()
         self.n_demons = roster.group.size
         cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
