@@ -42,7 +42,7 @@ def test_no_step_of_a_life_waits_for_the_memory_of_its_weights(engine: Any, n_ro
 def test_memory_lies_behind_rows_before_features_are_first_on(
     monkeypatch: pytest.MonkeyPatch, n_parts: int, waits: bool
 ) -> None:
-    """Features come so fast that a chunk lasts for eight steps: in four parts it is there in time, in 64 a step waits."""
+    """Features come so fast that a chunk lasts for eight steps: in four parts it is there in time, in 64 not."""
     n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
     engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
     monkeypatch.setattr(span, "_PARTS", n_parts)
