@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from horde_agent.life.feed import FOLDER, FORMAT, VERSION, slot_dtype
 from horde_agent.record import Stream, read
 from horde_agent.record.segments import parts
+from horde_agent.runs import snapshots
 from horde_agent.runs.config import BadInput
 
 MOST_POINTS = 2000  # of a curve
@@ -113,7 +114,7 @@ class RunReader:
                 status |= {"state": "silent", "silent_s": silent_s}
         disk = shutil.disk_usage(self.folder)
         status["disk"] = {"free": disk.free, "total": disk.total, "run": _size(self.folder)}
-        status["snapshots"] = sum(1 for _ in self.folder.glob("snapshots/*"))
+        status["snapshots"] = sum(1 for _ in snapshots.found(self.folder / "checkpoint"))
         return {"state": "unknown", "step": 0, **status}
 
     def rows(self, after: int = 0, most: int = 600) -> list[Table]:

@@ -91,6 +91,15 @@ def test_a_reader_finds_the_last_minute_in_order_whatever_came_before(run: Path)
     assert [row["number"] for row in RunReader(run).rows(after=newest - 2)] == [newest - 1, newest]
 
 
+def test_snapshots_are_counted_where_a_life_keeps_them(tmp_path: Path) -> None:
+    """One that is still being written is none yet."""
+    lived(tmp_path, 20)
+    assert RunReader(tmp_path).status()["snapshots"] == 0
+    for name in ("000000000010", "000000000020", ".unfinished-1"):
+        (tmp_path / "checkpoint" / name).mkdir(parents=True)
+    assert RunReader(tmp_path).status()["snapshots"] == 2
+
+
 def test_a_return_is_shown_where_the_robot_did_what_the_policy_does_and_nowhere_else(run: Path) -> None:
     """Gamma 0.5: six terms reach 0.02. Each is summed by hand from the record; rows with another action have none."""
     told = RunReader(run).demon("left/saw-2")
