@@ -31,9 +31,10 @@ from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
 from horde_agent.learning.layout import NEWCOMER, Roster
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.learning.signals import SignalMaker, refuse_misfits
+from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, SpanEngine, reach
+from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.rupee import RUPEE, rupee_config
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles

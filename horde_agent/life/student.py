@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learning.signals import identity
+from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations

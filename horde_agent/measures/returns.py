@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.learning.signals import identity
+from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
 from horde_agent.saving import State, attributes, inner, nested, put_back

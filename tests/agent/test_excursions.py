@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
-from horde_agent.learning.signals import identity
+from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
 from horde_agent.measures import nmsre
 from horde_agent.measures.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of

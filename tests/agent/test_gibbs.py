@@ -16,7 +16,7 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
-from horde_agent.learning.signals import PolicyTable
+from horde_agent.learning.values import PolicyTable
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
 from tests.agent.shared import binary
 from tests.oracles.gibbs import gibbs_ratios
