@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import itertools
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -339,9 +340,10 @@ def _relive(config: LearnConfig, lived: LearnConfig) -> None:
 
 def _finished(job: Job) -> dict[str, Any]:
     """Do a job, stop its body whatever happens, and return its summary; its page, if any, goes with it."""
-    is_watched, folder = job.run.config.watch, job.run.folder.path
-    page = open_beside(folder, lambda line: job.console.print(line, highlight=False)) if is_watched else None
+    page: subprocess.Popen[str] | None = None
     try:
+        if job.run.config.watch:
+            page = open_beside(job.run.folder.path, lambda line: job.console.print(line, highlight=False))
         return _done(job)
     finally:
         try:
@@ -356,6 +358,8 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
     """Go on with a life in its folder, which no fault on the way changes or removes."""
     folder = RunFolder(command.run)
     config = settings(folder, command.steps)
+    if config.watch:
+        need_extras()
     with folder.locked():
         resumed = resumption(folder)
         if command.steps is None and resumed.facts.get("steps") is not None:

@@ -47,13 +47,15 @@ def watch(config: WatchConfig) -> None:
 def open_beside(folder: Path, say: Callable[[str], None]) -> subprocess.Popen[str]:
     """Start the page of a run in a process of its own, and say where it is; the life goes on whatever becomes of it.
 
+    The page ends with this process, however that ends: see `beside`.
+
     Raises:
         BadInput: If an extra is missing or the page cannot be opened.
     """
     need_extras()
     page = subprocess.Popen(
-        [sys.executable, "-m", "horde_agent.cli", "watch", str(folder), "--port", "0"],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "horde_agent.watch.beside", str(folder)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +30,7 @@ from horde_agent.life.life import Life
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Recorder, read
 from horde_agent.record.segments import encode_header
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody
@@ -353,6 +358,42 @@ def test_without_the_extra_both_commands_say_what_to_install(
         assert cli.main(words) == 2
         assert "pip install 'horde-gvf[dash]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from horde_agent.watch.command import open_beside
+page = open_beside(Path(sys.argv[1]), lambda line: None)
+print(page.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_page_that_cannot_be_opened_leaves_no_body_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot has made its first observation by then."""
+
+    def refuse(*_: Any) -> None:
+        raise BadInput("no port is free")
+
+    monkeypatch.setattr(cli, "open_beside", refuse)
+    run, done = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run"))), list[str]()
+    job: Any = SimpleNamespace(
+        run=run, stop_body=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
+    )
+    with pytest.raises(BadInput, match="no port is free"):
+        cli._finished(job)
+    assert done == ["stopped", "obeyed"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks in /proc for the page")
+def test_the_page_of_a_life_that_was_killed_ends_too(run: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(run)], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    page, until = Path(f"/proc/{int(done.stdout)}/stat"), time.monotonic() + 20
+    while page.is_file() and page.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        assert time.monotonic() < until, "the page is still served"
+        time.sleep(0.05)
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------
