@@ -137,11 +137,10 @@ def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
     return [Move(int(block[p[0]]), here[p], int(source[p[0]]), there[p]) for p in np.split(order, cuts) if p.size]
 
 
-def rows_of(numbers: Reals, layout: Layout, block: int) -> Reals:
-    """Return a view of one block's rows, (n, lanes), of an array in which all blocks have n."""
+def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
+    """Return a view of one block's rows, (chunks, n, lanes), of an array of chunks in which all blocks have n rows."""
     start, stop = int(layout.start[block]), int(layout.start[block + 1])
-    n = numbers.size // layout.n_lanes
-    return numbers[n * start : n * stop].reshape(n, stop - start)
+    return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ back further than LARGEST_TAIL steps: for these, take `PlainEngine`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numba
 import numpy as np
@@ -70,6 +70,20 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else _WIDEST
 
 
+class Pace(TypedDict, total=False):
+    """How the fast engine takes steps together; what is learned is the same but for rounding.
+
+    Attributes:
+        batch: Steps that are noted before they are taken; 1, at once, unless given.
+        period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
+        widest: Most lanes of a block; chosen unless given.
+    """
+
+    batch: int
+    period: int
+    widest: int
+
+
 class SpanEngine:
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
@@ -82,13 +96,9 @@ class SpanEngine:
         config: The other rules. Its step sizes are not read here.
         policy: Policy of each trace group, shape (n_groups,): groups of one policy have the same rho on every step, and
             are laid side by side. Each group has its own unless given.
-        batch: Steps that are noted before they are taken together.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
-        period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
-        widest: Most lanes of a block; chosen unless given. Results do not depend on it.
         largest_decay: No product of gamma and lambda will be larger; how far traces may reach follows from it.
-        drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
-            the dtype unless given.
+        pace: How steps are taken together, see `Pace`.
 
     Attributes:
         latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
@@ -108,19 +118,17 @@ class SpanEngine:
         config: LearnerConfig = PAPER_CONFIG,
         *,
         policy: Integers | None = None,
-        batch: int = 1,
         cumulant: Integers | None = None,
-        period: int | None = None,
-        widest: int | None = None,
         largest_decay: float = 1.0,
-        drop_below: float | None = None,
+        **pace: Unpack[Pace],
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use PlainEngine for it')
         self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
-        self.batch, self.period = batch, max(period or _PERIODS[batch > 1], batch)
-        self._widest, self._clips = widest, config.trace_rule == "clipped"
-        self._drop_below = (DROP_BELOW[config.dtype] if drop_below is None else drop_below) if self._clips else 0.0
+        self.batch = batch = pace.get("batch", 1)
+        self.period = max(pace.get("period", _PERIODS[batch > 1]), batch)
+        self._widest, self._clips = pace.get("widest", 0), config.trace_rule == "clipped"
+        self._drop_below = DROP_BELOW[config.dtype] if self._clips else 0.0
         self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -172,11 +180,7 @@ class SpanEngine:
         span, widths = self._span, np.diff(self.layout.start)
         places = span.d.size // self.layout.n_lanes
         used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
-        parts = [
-            a[places * s : places * s + n]
-            for a in (span.d, span.h, span.q)
-            for s, n in zip(span.start, used, strict=False)
-        ]
+        parts = [a[places * s :][:n] for a in (span.d, span.h, span.q) for s, n in zip(span.start, used, strict=False)]
         touch(span.c, *parts, n_threads=self._n_threads)
         self._make_ready(min(self.n_features, max(int(self._clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -523,13 +527,7 @@ class SpanEngine:
         n, flags, listed = int(self._clock[N_ROWS]), self._span.is_flagged.copy(), -1
         for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
             width, g = int(np.diff(self.layout.start)[b]), int(self.layout.flush_group[b])
-            theta, w, m = (
-                self._zeros(n * width if a.size else 0) for a in (self._span.theta, self._span.w, self._span.m)
-            )
-            for rows, of_kind in zip((theta, w, m), (self._span.theta, self._span.w, self._span.m), strict=True):
-                for chunk, view in self._chunks(of_kind, b):
-                    into = rows[CHUNK * chunk * width :][: view.size]
-                    into[:] = view.ravel()[: into.size]
+            theta, w, m = (self._rows(name, b).reshape(-1)[: n * width].copy() for name in _ROWS)
             if self._clock[NOW] >= 0:
                 if g != listed:
                     transition.list_group(self._native, g)
@@ -538,12 +536,9 @@ class SpanEngine:
             yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]
         self._span.is_flagged[:] = flags
 
-    def _chunks(self, numbers: Reals, b: int) -> Iterator[tuple[int, Reals]]:
-        """Yield a block's rows that are in use, a view of a chunk of them at a time, (CHUNK, lanes)."""
-        start, stop, stride = int(self.layout.start[b]), int(self.layout.start[b + 1]), CHUNK * self.layout.n_lanes
-        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if numbers.size else 0):
-            first = chunk * stride + CHUNK * start
-            yield chunk, numbers[first : first + CHUNK * (stop - start)].reshape(CHUNK, stop - start)
+    def _rows(self, name: str, b: int) -> Reals:
+        """Return a view of a block's rows of theta, w or m that are in use, (chunks, CHUNK, lanes)."""
+        return rows_of(getattr(self._span, name)[: self._n_in_use], self.layout, b, CHUNK)
 
     def in_full(self) -> tuple[dict[str, Reals], NDArray[np.bool_], Integers]:
         """Return what is learned, by name and demon, with traces in full; who was set aside; and the present tiles.
@@ -564,7 +559,7 @@ class SpanEngine:
         e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
         for b in range(self.layout.n_blocks):
             times = np.arange(span.tail_from[self.layout.flush_group[b]], now)
-            c = rows_of(span.c, self.layout, b)
+            (c,) = rows_of(span.c, self.layout, b, span.c.size // self.layout.n_lanes)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self._clock[N_ROWS]]
@@ -601,11 +596,10 @@ class SpanEngine:
         self.catch_up()
         lane, span = int(self.layout.lane[demon]), self._span
         b = self.layout.block_of(lane)
-        for of_kind in (span.theta, span.w, span.m):
-            for _, rows in self._chunks(of_kind, b):
-                rows[:, lane - self.layout.start[b]] = 0
-        for numbers in (span.c, span.d, span.h, span.q):
-            rows_of(numbers, self.layout, b)[:, lane - self.layout.start[b]] = 0
+        own = [self._rows(name, b) for name in _ROWS]
+        own += [rows_of(a, self.layout, b, a.size // self.layout.n_lanes) for a in (span.c, span.d, span.h, span.q)]
+        for rows in own:
+            rows[..., lane - self.layout.start[b]] = 0
         for name in _OF_LANES:
             if name not in ("bound", "max_trace"):
                 getattr(span, name)[lane] = 0
@@ -632,16 +626,17 @@ class SpanEngine:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
             self._number_features(np.flatnonzero((theta != 0).any(axis=0)))
         self._flush()
-        n, is_aside = int(self._clock[N_ROWS]), self._is_aside
+        features = self._feature_of[: self._clock[N_ROWS]]
         for b in range(self.layout.n_blocks):
             start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-            demon = self.layout.demon[start:stop]
-            sits = (demon >= 0) & ~is_aside[start:stop]
-            for chunk, rows in self._chunks(self._span.theta, b):
-                rows[:] = 0
-                if theta is not None:
-                    features = self._feature_of[CHUNK * chunk : min(n, CHUNK * (chunk + 1))]
-                    rows[: features.size, sits] = theta[np.ix_(demon[sits], features)].T
+            demon, rows = self.layout.demon[start:stop], self._rows("theta", b)
+            sits, into = (
+                (demon >= 0) & ~self._is_aside[start:stop],
+                np.zeros((rows.size // (stop - start), stop - start)),
+            )
+            if theta is not None:
+                into[: features.size, sits] = theta[np.ix_(demon[sits], features)].T
+            rows[:] = into.reshape(rows.shape)
         self._sum_bases()
 
     def _number_features(self, features: Integers) -> None:
@@ -721,13 +716,13 @@ class SpanEngine:
         self._span.predictions[:] = self.latest
 
     def _take_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
-        """Take whole columns of weights along, a chunk at a time."""
-        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if into.size else 0):
-            of_old = numbers[chunk * CHUNK * old.n_lanes : (chunk + 1) * CHUNK * old.n_lanes]
-            of_new = into[chunk * CHUNK * self.layout.n_lanes : (chunk + 1) * CHUNK * self.layout.n_lanes]
-            for move in moved:
-                came_from = rows_of(of_old, old, move.source)[:, move.there]
-                rows_of(of_new, self.layout, move.block)[:, move.here] = came_from
+        """Take whole columns of weights along."""
+        n = self._n_in_use // self.layout.n_lanes if into.size else 0
+        for move in moved if n else ():
+            came_from = rows_of(numbers[: n * old.n_lanes], old, move.source, CHUNK)
+            rows_of(into[: n * self.layout.n_lanes], self.layout, move.block, CHUNK)[..., move.here] = came_from[
+                ..., move.there
+            ]
 
     def _take_tails(self, before: SpanArrays, old: Layout, moved: list[Move]) -> None:
         """Take along what is left of the traces: a flush group keeps as much as the longest that comes to it."""
@@ -736,10 +731,10 @@ class SpanEngine:
         for move in moved:
             first, g = int(before.tail_from[old.flush_group[move.source]]), self.layout.flush_group[move.block]
             span.tail_from[g] = min(int(span.tail_from[g]), first)
-            came_from, into = rows_of(before.c, old, move.source), rows_of(span.c, self.layout, move.block)
+            (came_from,) = rows_of(before.c, old, move.source, before.c.size // old.n_lanes)
+            (into,) = rows_of(span.c, self.layout, move.block, span.c.size // self.layout.n_lanes)
             times = np.arange(first, now)
-            of_old, of_new = times % len(came_from), times % len(into)
-            into[np.ix_(of_new, move.here)] = came_from[np.ix_(of_old, move.there)]
+            into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
 
     def _take_numbers(self, roster: Roster, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]) -> None:
         """Write the numbers of the lanes: those that they had, or a newcomer's."""
