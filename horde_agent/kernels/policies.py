@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.tiles import switched
-from horde_agent.kernels.vectors import on_threads, prefetch_line
+from horde_agent.kernels.vectors import on_threads, prefetch
 from horde_agent.types import Floats, Integers
 
 Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
@@ -96,9 +96,9 @@ def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int)
     """Add (sign 1) or subtract (sign -1) the entries of n features to a block's logits."""
     start, entry, logits = of.start[b], of.entry, logits_of(b, of)
     for k in range(n):
-        prefetch_line(start, features[min(k + 2 * _AHEAD, n - 1)])
+        prefetch(start, features[min(k + 2 * _AHEAD, n - 1)], 0.0)
         soon = min(start[features[min(k + _AHEAD, n - 1)]], entry.shape[0] - 1)
-        prefetch_line(entry[soon], 0)
+        prefetch(entry[soon], 0, 0.0)
         for i in range(start[features[k]], start[features[k] + 1]):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 

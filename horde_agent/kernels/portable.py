@@ -30,26 +30,11 @@ def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any
 
 @inner_kernel
 def narrow_zeros(array: NDArray[Any]) -> Any:
-    """Return a narrow vector of zeros, of an array's type."""
+    """Return a narrow vector of zeros, of an array's type; `wide`, `wider` and `row` ones have more lanes elsewhere."""
     return array.dtype.type(0)
 
 
-@inner_kernel
-def wide_zeros(array: NDArray[Any]) -> Any:
-    """Return a wide vector of zeros."""
-    return array.dtype.type(0)
-
-
-@inner_kernel
-def wider_zeros(array: NDArray[Any]) -> Any:
-    """Return a vector of zeros that is wider by a narrow one."""
-    return array.dtype.type(0)
-
-
-@inner_kernel
-def row_zeros(array: NDArray[Any]) -> Any:
-    """Return a vector of zeros for sums of rows."""
-    return array.dtype.type(0)
+wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
 @inner_kernel
@@ -78,11 +63,6 @@ def prefetch(array: NDArray[Any], i: int, zero: Any) -> None:
 @inner_kernel
 def prefetch_far(array: NDArray[Any], i: int, zero: Any) -> None:
     """Ask for numbers that come later, into the second cache."""
-
-
-@inner_kernel
-def prefetch_line(row: NDArray[Any], i: int) -> None:
-    """Ask for the cache line in which number `i` lies."""
 
 
 @inner_kernel

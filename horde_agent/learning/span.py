@@ -316,20 +316,8 @@ class SpanEngine:
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
-        """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
-
-        Args:
-            tiles: Active features, all different, shape (n_active,), as many as the first time.
-            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
-            lam: Trace decay at this state, likewise.
-
-        Returns:
-            Predictions of all demons there, float64, shape (n_demons,).
-
-        Raises:
-            ValueError: If there are more or fewer tiles than the first time.
-        """
+    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
+        """Start a stream at `tiles` with every trace at zero: `Engine.begin`."""
         self.catch_up()
         self._check_size(tiles)
         self._look_ahead(tiles.size)
@@ -346,22 +334,7 @@ class SpanEngine:
             raise ValueError(f"tiles must be {self._span.n_active} as in the first state, not {tiles.size}")
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, or note it where steps are taken in batches.
-
-        To whom something is told that is not finite, or past what the dtype can hold, the step is a gap: the trace is
-        cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
-
-        Args:
-            tiles: Active features, all different, shape (n_active,).
-            signals: What the demons are told.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
-
-        Raises:
-            ValueError: If the signals do not fit the demons.
-        """
+        """Learn from the transition to `tiles`, or note it where steps are taken in batches: `Engine.learn`."""
         if signals is not self._signals:
             self._check(signals)
             self._signals, self._step = signals, None
@@ -486,11 +459,7 @@ class SpanEngine:
         return self._of_demons(self._span.max_trace)
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,).
-
-        Raises:
-            ValueError: If the engine does not keep m.
-        """
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); ValueError where m is not kept."""
         if not self.config.vector_mspbe:
             raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
         estimate = np.zeros(self.layout.n_lanes)
@@ -612,16 +581,7 @@ class SpanEngine:
         self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
-
-        Args:
-            theta: Shape (n_demons, n_features).
-
-        Raises:
-            ValueError: If `theta` has another shape, or holds what the engine's dtype cannot.
-
-        Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
-        """
+        """Set theta, to zero unless given: `Engine.reset_weights`."""
         if theta is not None:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
             self._number_features(np.flatnonzero((theta != 0).any(axis=0)))
