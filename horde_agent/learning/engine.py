@@ -107,7 +107,7 @@ class Engine(Protocol):
         trace is cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
 
         Args:
-            tiles: As in `begin`.
+            tiles: As in `begin`, shape (n_active,).
             signals: What the demons are told.
             is_last: Says that the stream ends here: all continuations are 0.
 
@@ -122,10 +122,10 @@ class Engine(Protocol):
         """Take the steps that were only noted so far."""
 
     def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions at `tiles`; nothing changes."""
+        """Return the predictions at `tiles`, (n_active,); nothing changes."""
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), to zero unless given, for measuring how learning recovers; the rest stays.
@@ -137,7 +137,7 @@ class Engine(Protocol):
         """
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| past which a demon is flagged."""
+        """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
 
     def newly_broken(self) -> dict[int, str]:
         """Return the demons flagged since they were last asked for, and what is wrong with each."""

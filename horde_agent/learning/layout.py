@@ -126,7 +126,7 @@ class Move(NamedTuple):
 
 
 def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
-    """Return which lanes go where; lanes are counted from the start of their block."""
+    """Return which lanes go where, counted from the start of their block; `stays`, (n_demons,), as in `Roster`."""
     staying = np.flatnonzero(stays != NEWCOMER)
     to, came_from = new.lane[staying], old.lane[stays[staying]]
     block = np.searchsorted(new.start, to, side="right") - 1
@@ -138,7 +138,7 @@ def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
 
 
 def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
-    """Return a view of one block's rows, (chunks, n, lanes), of an array of chunks in which all blocks have n rows."""
+    """Return a view of a block's rows, shape (chunks, n, lanes), of chunks in which all blocks have n rows."""
     start, stop = int(layout.start[block]), int(layout.start[block + 1])
     return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
 

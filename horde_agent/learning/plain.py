@@ -111,7 +111,7 @@ class PlainEngine:
     # ---- the stream -------------------------------------------------------------------------------------------------
 
     def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
-        """Start a stream at `tiles` with every trace at zero: `Engine.begin`."""
+        """Start a stream at `tiles`, (n_active,), with every trace at zero: `Engine.begin`."""
         demons = self._demons
         if "e" in self._rule.VECTORS:
             demons.vectors[self._rule.VECTORS.index("e"), demons.alive] = 0
@@ -119,7 +119,7 @@ class PlainEngine:
         return self._arrive(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`: `Engine.learn`."""
+        """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
         phi, group = self._features(tiles), self._group
         told = (
             signals.rho_t[self._policy[group]],
@@ -160,7 +160,7 @@ class PlainEngine:
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
         phi = self._features(tiles)
         return float(self._demons.theta[demon, phi.feature].astype(np.float64) @ phi.value)
 
@@ -238,7 +238,7 @@ class PlainEngine:
         self._demons.bound[:] = np.minimum(bound, self._demons.most)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given: `Engine.reset_weights`."""
+        """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
         self._demons.theta[:] = 0
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
@@ -300,7 +300,7 @@ class PlainEngine:
         scattered(self, state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
-        """Go on at `tiles` from what another engine has learned, by name: see `SpanEngine.in_full`."""
+        """Go on at `tiles`, (n_active,), from what another engine has learned, by name: see `SpanEngine.in_full`."""
         of, names = self._demons, self._rule.VECTORS
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)

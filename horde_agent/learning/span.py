@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import CHUNK, DECAYS, IS_KNOWN, LEARNS, N_CLOCKS, N_ROWS, NOW, SpanArrays
+from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
@@ -317,7 +317,7 @@ class SpanEngine:
     # ---- the stream -----------------------------------------------------------------------------------------------
 
     def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
-        """Start a stream at `tiles` with every trace at zero: `Engine.begin`."""
+        """Start a stream at `tiles`, (n_active,), with every trace at zero: `Engine.begin`."""
         self.catch_up()
         self._check_size(tiles)
         self._look_ahead(tiles.size)
@@ -334,7 +334,7 @@ class SpanEngine:
             raise ValueError(f"tiles must be {self._span.n_active} as in the first state, not {tiles.size}")
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, or note it where steps are taken in batches: `Engine.learn`."""
+        """Learn from the transition to `tiles`, (n_active,), or note it until a batch is full: `Engine.learn`."""
         if signals is not self._signals:
             self._check(signals)
             self._signals, self._step = signals, None
@@ -355,17 +355,12 @@ class SpanEngine:
 
     def _check(self, signals: Signals) -> None:
         """Raise ValueError where signals do not fit: kernels write as many as they are given."""
-        n_groups, shapes = self._policy.size, {name: np.shape(part) for name, part in signals._asdict().items()}
-        expected = {
-            "rho_t": int(self._policy.max()) + 1,
-            "gamma_tp1": n_groups,
-            "lam_tp1": n_groups,
-            "c_tp1": int(self._cumulant.max()) + 1,
-            "z_tp1": self.n_demons,
-        }
-        for name, n in expected.items():
-            if shapes[name] != (n,):
-                raise ValueError(f"{name} must have the shape ({n},), not {shapes[name]}")
+        of = self._span
+        told = (of.told_rho, of.told_gamma, of.told_lam, of.told_c, of.told_z)
+        for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), told, strict=True):
+            shape, expected = np.shape(getattr(signals, name)), (numbers.shape[1] - 1,)
+            if shape != expected:
+                raise ValueError(f"{name} must have the shape {expected}, not {shape}")
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
@@ -396,16 +391,6 @@ class SpanEngine:
         """Numbers that a step reads, more or less: where they are few, one thread does it all."""
         return self.layout.n_lanes * self._span.n_active * self.batch
 
-    @property
-    def n_numbers_kept(self) -> float:
-        """Numbers of its past that a demon's next step looks at, in the mean over the lanes."""
-        span, now, lanes = self._span, int(self._clock[NOW]), np.diff(self.layout.start)
-        n_kept = np.zeros(self.layout.n_blocks)
-        for b, g in enumerate(self.layout.flush_group):
-            kind = span.kind[g, np.arange(span.flushed_at[g], now) % self._n_times]
-            n_kept[b] = span.flushed_at[g] - span.tail_from[g] + 4 * (kind == LEARNS).sum() + (kind == DECAYS).sum()
-        return float((n_kept * lanes).sum() / lanes.sum())
-
     def _flush(self) -> None:
         """Write all that is pending."""
         self.catch_up()
@@ -419,7 +404,7 @@ class SpanEngine:
         return self._of_demons(self._predict(tiles, 0, self.layout.n_blocks))
 
     def predict_one(self, demon: int, tiles: Integers) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
         lane = int(self.layout.lane[demon])
         b = self.layout.block_of(lane)
         return float(self._predict(tiles, b, b + 1)[lane])
@@ -581,7 +566,7 @@ class SpanEngine:
         self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given: `Engine.reset_weights`."""
+        """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
         if theta is not None:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
             self._number_features(np.flatnonzero((theta != 0).any(axis=0)))
