@@ -13,7 +13,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, parallel_kernel
-from horde_agent.kernels.vectors import lanes_of, load, narrow_zeros, prefetch_far, store, wide_zeros
+from horde_agent.kernels.vectors import lanes_of, load, narrow_zeros, prefetch, store, wide_zeros
 from horde_agent.learning.layout import aligned_zeros
 
 Step = Callable[[int], object]
@@ -120,7 +120,7 @@ def add_rows(data: NDArray[Any], first: int, width: int, order: NDArray[np.int64
     """
     for k in range(order.shape[0]):
         at = first + order[k] * width
-        prefetch_far(data, at + soon, total)
+        prefetch(data, at + soon, total)
         total = total + load(data, at, total)
     return total
 
@@ -129,7 +129,7 @@ def add_rows(data: NDArray[Any], first: int, width: int, order: NDArray[np.int64
 def read_rows(data: NDArray[Any], width: int, order: NDArray[np.int64], sums: NDArray[Any]) -> None:
     """Add up all rows, block by block, in an order within each, as the engine reads weights.
 
-    As the engine does, a thread asks for rows of the block that it takes next while it adds up those of this one.
+    A thread asks for rows of the block that it takes next while it adds up those of this one: memory gives its best.
     `data` is flat, `order` has shape (parts of the sweep, rows of each), `sums` (threads, width).
     """
     n_threads, block = sums.shape[0], order.size * width

@@ -199,27 +199,19 @@ def store(typing_context: Any, array: Any, i: Any, x: Any) -> Any:  # noqa: ARG0
     return (types.void(array, i, x), generate) if array.dtype == x.dtype else None
 
 
-def _prefetch(cache: int) -> Any:
-    """Return a function that asks for a vector's lines, or a number's, into the first cache (3) or the second (2)."""
+@_intrinsic
+def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001, D103
+    n_bytes = (zero.n if isinstance(zero, Vector) else 1) * array.dtype.bitwidth // 8
 
-    @_intrinsic
-    def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001
-        n_bytes = (zero.n if isinstance(zero, Vector) else 1) * array.dtype.bitwidth // 8
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
+        of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
+        ask = _function(builder.module, of_type, "llvm.prefetch.p0")
+        for line in range(0, n_bytes, _LINE):
+            builder.call(ask, [builder.gep(first, [_INT64(line)]), _INT32(0), _INT32(3), _INT32(1)])
+        return context.get_dummy_value()
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            first = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
-            of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
-            ask = _function(builder.module, of_type, "llvm.prefetch.p0")
-            for line in range(0, n_bytes, _LINE):
-                builder.call(ask, [builder.gep(first, [_INT64(line)]), _INT32(0), _INT32(cache), _INT32(1)])
-            return context.get_dummy_value()
-
-        return types.void(array, i, zero), generate
-
-    return prefetch
-
-
-prefetch, prefetch_far = _prefetch(3), _prefetch(2)
+    return types.void(array, i, zero), generate
 
 
 @_intrinsic
@@ -318,9 +310,7 @@ class Held:
         self.address = self._table.ctypes.data
 
 
-def hold(parts: Any) -> Any:
-    """Return what a kernel is given so that it can read a named tuple of arrays and numbers."""
-    return Held(parts)
+hold = Held
 
 
 def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:

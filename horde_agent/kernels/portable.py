@@ -61,11 +61,6 @@ def prefetch(array: NDArray[Any], i: int, zero: Any) -> None:
 
 
 @inner_kernel
-def prefetch_far(array: NDArray[Any], i: int, zero: Any) -> None:
-    """Ask for numbers of an array, shape (n,), that come later, into the second cache."""
-
-
-@inner_kernel
 def multiply_add(a: Any, b: Any, c: Any) -> Any:
     """Return a b + c."""
     return a * b + c

@@ -15,11 +15,9 @@ if numba.config.DISABLE_JIT or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in
 else:
     from horde_agent.kernels import native as _chosen  # type: ignore[no-redef]
 
-IS_NATIVE = _chosen.__name__.endswith("native")
-
 _of: Any = _chosen
 absolute, any_true, choose, multiply_add = _of.absolute, _of.any_true, _of.choose, _of.multiply_add
 narrow_zeros, wide_zeros, wider_zeros, row_zeros = _of.narrow_zeros, _of.wide_zeros, _of.wider_zeros, _of.row_zeros
-load, store, prefetch, prefetch_far = _of.load, _of.store, _of.prefetch, _of.prefetch_far
+load, store, prefetch = _of.load, _of.store, _of.prefetch
 lanes_of, popcount, lowest_bit = _of.lanes_of, _of.popcount, _of.lowest_bit
 hold, bind, entry_of, on_threads = _of.hold, _of.bind, _of.entry_of, _of.on_threads

@@ -101,12 +101,6 @@ class Layout:
         """Return the block of a lane."""
         return int(np.searchsorted(self.start, lane, side="right")) - 1
 
-    def way_to(self, k: int) -> Integers:
-        """Return how many lanes lie between a block's first and that of the k-th after it, if as wide, else 0."""
-        way, width = np.zeros(self.n_blocks, dtype=np.int64), np.diff(self.start)
-        way[:-k] = np.where(width[k:] == width[:-k], self.start[k:-1] - self.start[: -1 - k], 0)
-        return way
-
 
 def _even(members: Integers, widest: int) -> list[Integers]:
     """Cut demons into pieces of at most `widest`, as even as can be."""

@@ -49,7 +49,7 @@ _OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one 
 _ROWS = ("theta", "w", "m")  # of which those in use lie first
 # What a state leaves out: who sits where, which follows from the demons, and scratch paper.
 _NOT_SAVED = (
-    *("demon", "start", "next_block", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
+    *("demon", "start", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
     *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", *_ROWS),
 )
 _OWN_STATE = ("_is_aside", "_m_scale", "alarm", "n_waiting", "latest")
@@ -190,7 +190,7 @@ class SpanEngine:
 
     def _seats(self) -> dict[str, Any]:
         """Return who sits where."""
-        layout, stride = self.layout, CHUNK
+        layout = self.layout
         of_lane = np.append(self._group, -1)[layout.demon]
         return {
             "policy": np.append(self._policy, -1)[of_lane],
@@ -199,7 +199,6 @@ class SpanEngine:
             "outcome": layout.demon.copy(),
             "demon": layout.demon,
             "start": layout.start,
-            "next_block": stride * layout.way_to(self._n_threads),
             "flush_group": layout.flush_group,
             "first_block": layout.first_block,
             "only_policy": layout.only_policy,
@@ -379,17 +378,13 @@ class SpanEngine:
     @property
     def _native(self) -> Any:
         """All that a step needs in native form; in a forked process, which has no other threads, for one."""
-        n_threads = 1 if self._n_read < SMALLEST_SHARED_WORK else threads_here(self._n_threads)
+        n_read = self.layout.n_lanes * self._span.n_active * self.batch  # numbers in a step, more or less
+        n_threads = 1 if n_read < SMALLEST_SHARED_WORK else threads_here(self._n_threads)
         if self._held is None or n_threads != self._span.n_threads:
             self._span = self._span._replace(n_threads=n_threads)
             self._held = hold(self._span)
             self._entry, self._step = entry_of(transition.do_task, self._held), None
         return self._held
-
-    @property
-    def _n_read(self) -> int:
-        """Numbers that a step reads, more or less: where they are few, one thread does it all."""
-        return self.layout.n_lanes * self._span.n_active * self.batch
 
     def _flush(self) -> None:
         """Write all that is pending."""
@@ -413,9 +408,8 @@ class SpanEngine:
         """Return theta.phi of every lane of some blocks."""
         self.catch_up()
         bits, rows = np.zeros(self._span.bits.shape[1], dtype=np.uint64), np.zeros(tiles.size, dtype=np.int64)
-        scratch = hold(transition.Scratch(bits, rows, self._zeros(self._n_times)))
-        sums = self._zeros(self.layout.n_lanes)
-        transition.predict(self._native, tiles, np.array([first, last]), scratch, sums)
+        overlap, sums = self._zeros(self._n_times), self._zeros(self.layout.n_lanes)
+        transition.predict(self._native, tiles, np.array([first, last]), bits, rows, overlap, sums)
         return sums
 
     def _of_demons(self, lanes: Reals) -> Floats:

@@ -25,4 +25,4 @@ def weights() -> list[np.ndarray]:
 
 if __name__ == "__main__":
     np.savez(sys.argv[1], *weights())
-    print("native" if vectors.IS_NATIVE else "portable")
+    print(vectors.hold.__module__.split(".")[-1])

@@ -439,15 +439,6 @@ def test_rows_begin_with_a_cache_line(dtype: Any) -> None:
         assert array.ctypes.data % 64 == 0
 
 
-def test_a_block_is_asked_for_ahead_where_it_is_as_wide() -> None:
-    """A policy's 70 demons in two blocks of 48 lanes, ten others in one of 16; and three alike, by two threads."""
-    unlike = Layout(np.r_[np.zeros(70, dtype=np.int64), np.arange(1, 11)], np.arange(11), 64)
-    assert np.diff(unlike.start).tolist() == [48, 48, 16]
-    assert unlike.way_to(1).tolist() == [48, 0, 0]
-    assert Layout(np.arange(40), np.arange(40), 16).way_to(2).tolist() == [32, 0, 0]
-    assert unlike.way_to(16).tolist() == [0, 0, 0]
-
-
 def test_signals_of_another_number_of_policies_are_refused() -> None:
     """Three groups of two policies: three ratios would be written past the two that there is room for."""
     engine = SpanEngine(np.arange(3), N_FEATURES, 0.01, 0.005, policy=np.array([0, 1, 1]))

@@ -44,7 +44,6 @@ class SpanArrays(NamedTuple):
     outcome: Integers  # (L,): which outcome
     demon: Integers  # (L,): whose lane it is
     start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
-    next_block: Integers  # (B,): how much further the rows lie of the block that its thread takes next; 0: none
     flush_group: Integers  # (B,)
     first_block: Integers  # (G + 1,): group g is blocks first_block[g]..first_block[g + 1]
     only_policy: Integers  # (G,): the policy of all its demons; -1 for several, some of which always learn

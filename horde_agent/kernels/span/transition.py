@@ -6,10 +6,9 @@ that are flushed. No sum crosses a lane, so that the result is the same, bit for
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, SOMEBODY_IS_FLAGGED, Signals
@@ -34,14 +33,6 @@ from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads
 from horde_agent.types import Floats, Integers, Reals
 
 BEGIN = 1 << 30  # a task of a thread
-
-
-class Scratch(NamedTuple):
-    """Zeros for a look at any feature vector."""
-
-    bits: NDArray[np.uint64]  # (n / 64,)
-    rows: Integers  # (n_active,)
-    overlap: Reals  # (T,)
 
 
 # ---- what is told ---------------------------------------------------------------------------------------------------
@@ -353,20 +344,25 @@ add_all_pending = over_block(add_pending)
 
 
 @kernel
-def predict(span: SpanArrays, tiles: Integers, blocks: Integers, scratch: Scratch, out: Reals) -> None:
-    """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,)."""
+def predict(
+    span: SpanArrays, tiles: Integers, blocks: Integers, bits: Any, rows: Integers, overlap: Reals, out: Reals
+) -> None:
+    """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,).
+
+    What else is given are zeros: bits (n / 64,), rows (n_active,), overlap (T,).
+    """
     n, now = 0, span.clock[NOW]
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row >= 0:
-            scratch.bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
-            scratch.rows[n] = row
+            bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
+            rows[n] = row
             n += 1
     find_oldest(span, now)
-    write_overlaps(span, now, scratch.bits, scratch.overlap)
+    write_overlaps(span, now, bits, overlap)
     for b in range(blocks[0], blocks[1]):
-        sum_base(span, b, (span.theta, scratch.rows[:n], out))
-        add_all_pending(span, b, (scratch.overlap, out))
+        sum_base(span, b, (span.theta, rows[:n], out))
+        add_all_pending(span, b, (overlap, out))
 
 
 @kernel

@@ -35,7 +35,6 @@ from horde_agent.kernels.vectors import (
     load,
     multiply_add,
     prefetch,
-    prefetch_far,
     row_zeros,
     store,
 )
@@ -56,13 +55,11 @@ def stride_of(span: SpanArrays) -> int:
 def add_rows(
     span: SpanArrays, rows: Reals, b: int, lane: int, chosen: Integers, n: int, sign: float, total: Any
 ) -> Any:
-    """Return `total` with the first n of `chosen`, (n_active,), rows added, times `sign`; ask for the next block's."""
-    start, stride, soon = span.start[b], stride_of(span), span.next_block[b]
+    """Return `total` with the first n of `chosen`, (n_active,), rows added, times `sign`."""
+    start, stride = span.start[b], stride_of(span)
     first, width = CHUNK * start + lane - start, span.start[b + 1] - start
     for k in range(n):
-        at = row_at(chosen[k], first, width, stride)
-        prefetch_far(rows, at + soon, total)
-        total = multiply_add(load(rows, at, total), sign, total)
+        total = multiply_add(load(rows, row_at(chosen[k], first, width, stride), total), sign, total)
     return total
 
 
