@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from horde_agent.measures.nmsre import FORMAT as EXCURSIONS
+from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
 from horde_agent.runs import notes, snapshots

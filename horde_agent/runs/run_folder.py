@@ -312,6 +312,48 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
+    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN where a cell is empty.
+
+    A month has 200,000 lines: they are gone through, not held.
+
+    Args:
+        path: The file.
+        columns: Their names.
+        most: Points.
+        head: The names of all columns; the file's first line when None.
+
+    Returns:
+        A list per column; empty ones where there is no such file, or it lacks a column.
+    """
+    kept: list[list[float]] = []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            head = next(lines, []) if head is None else head
+            places = [head.index(column) for column in columns]
+            every = 1
+            for k, line in enumerate(line for line in lines if len(line) == len(head)):
+                if k % every:
+                    last = line
+                    continue
+                kept.append([_number(line[i]) for i in places])
+                last = []
+                if len(kept) > 2 * most:
+                    kept, every = kept[::2], 2 * every
+    except (OSError, ValueError, csv.Error):
+        return [[] for _ in columns]
+    thinned = kept[:: max(-(-len(kept) // most), 1)]
+    end = [_number(last[i]) for i in places] if kept and last else kept[-1] if kept else []
+    if kept and thinned[-1] != end:
+        thinned.append(end)
+    return [[point[j] for point in thinned] for j in range(len(columns))]
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else math.nan
+
+
 def lived_steps(folder: RunFolder) -> int | None:
     """Return how many steps the summary of a run tells of; None where there is none, or it tells nothing."""
     try:
