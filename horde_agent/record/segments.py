@@ -165,7 +165,13 @@ def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], n
         ValueError: If it holds no records of this kind.
     """
     header = _decode_header(file.readline(_LONGEST_HEADER))
-    if header.get("format") != kind or header.get("version") not in READABLE:
+    said = header.get("version")
+    if header.get("format") == kind and isinstance(said, int) and said > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} is of version {said} of the format {kind}, and this program reads versions up to "
+            f"{FORMAT_VERSION}: read it with a program as new as the one that wrote it"
+        )
+    if header.get("format") != kind or said not in READABLE:
         raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
     if header["version"] != 1 and header.get(CRC) != _checksum_of(header):
         raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")

@@ -124,6 +124,8 @@ def _snapshots(folder: RunFolder) -> list[Finding]:
         try:
             kept = snapshots.read(path)
             found.append(Finding(name, True, f"{len(kept.state):,} arrays, {kept.facts['n_rows']:,} rows by then"))
+        except snapshots.SnapshotOfAnother as error:
+            found.append(Finding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:
             aside = path.with_name(f"damaged-{path.name}")
             if aside.exists():
