@@ -262,7 +262,7 @@ def record_dtype(n_tested: int) -> np.dtype[Any]:
 def header_of(
     policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], stays: Integers | None
 ) -> dict[str, Any]:
-    """Return the line of a file; `stays` says which demon of the file before each one was."""
+    """Return the line of a file; `stays` says which demon of the file before each one was, shape (n_demons,)."""
     tables = [
         {
             "name": p.name,
