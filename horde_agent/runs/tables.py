@@ -38,6 +38,7 @@ def write_life(
         has_tests: Whether the body could be tested by excursions.
     """
     student.catch_up()
+    run.folder.seal(tables=False)
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
     sound, tested = sound_demons(horde), courses(errors.excursions())
     nmsre, variance = final_nmsre(tested, horde.n_demons), results.variances(tested, horde.n_demons)
@@ -69,6 +70,7 @@ def write_reading(
         facts: The summary's time and gaps.
     """
     horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)
+    folder.seal(tables=False)
     n_held_out = score.n_scored
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
     n_tests = np.full(horde.n_demons, n_held_out)
@@ -109,4 +111,5 @@ def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
     assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
     summary = {key: facts[key] for key in SUMMARY_KEYS}
     write_json(folder.summary, summary)
+    folder.seal()
     return summary

@@ -138,6 +138,29 @@ def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
     assert [(action, n) for action, n, _ in found] == [(a, int((lived["action"] == a).sum())) for a in range(3)]
 
 
+def lived_by_action(run: Path) -> dict[int, int]:
+    """Return how many rows of the behaviour took each action, by the record itself."""
+    rows = read(run / "log" / "life.rec").rows
+    return {a: int(((rows["phase"] == 0) & (rows["action"] == a)).sum()) for a in range(3)}
+
+
+def test_polars_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    lived = pl.scan_parquet(tmp_path / "table" / "*" / "*.parquet").filter(pl.col("phase") == 0)
+    found = lived.group_by("action").agg(pl.len().alias("n")).collect()
+    assert dict(found.iter_rows()) == lived_by_action(run)
+
+
+def test_pandas_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    lived = pd.read_parquet(tmp_path / "table").query("phase == 0")
+    assert lived.groupby("action").size().to_dict() == lived_by_action(run)
+
+
 def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:
     reader = pytest.importorskip("mcap.reader")
     assert cli.main(["export", str(run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")]) == 0
