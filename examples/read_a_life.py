@@ -1,9 +1,12 @@
-"""Live for a while, and read the record as one table: with numpy alone, and, where it is installed, with DuckDB.
+"""Live for a while, and read the record as one table: with numpy, and with what is installed of three other libraries.
+
+DuckDB, polars and pandas read the Parquet files that `pip install 'horde-gvf[log]'` lets the record become.
 
 python examples/read_a_life.py 600
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -19,9 +22,23 @@ behaved = rows[rows["phase"] == Phase.BEHAVE]
 print(f"{len(rows):,} rows, {len(behaved):,} of them of the behaviour; mean b {behaved['b'].mean():.3f}")
 
 try:
+    table = export(run, "parquet")
+except ValueError as missing:
+    sys.exit(f"{missing}")
+
+with suppress(ImportError):
     import duckdb
 
-    table = export(run, "parquet")
     print(duckdb.sql(f"select action, count(*) n, avg(b) b from '{table}/*/*.parquet' where phase = 0 group by 1"))
-except ImportError:
-    print("pip install 'horde-gvf[log]' duckdb  # to ask it questions in SQL")
+
+with suppress(ImportError):
+    import polars as pl
+
+    lived = pl.scan_parquet(table / "*/*.parquet").filter(pl.col("phase") == Phase.BEHAVE)
+    print(lived.group_by("action").agg(pl.len().alias("n"), pl.col("b").mean()).collect())
+
+with suppress(ImportError):
+    import pandas as pd
+
+    lived = pd.read_parquet(table).query("phase == 0")
+    print(lived.groupby("action").agg(n=("b", "size"), b=("b", "mean")))

@@ -55,17 +55,19 @@ def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -
     """Return a recorded life as an environment ("CritterbotReplay-v0"): its steps ignore the action.
 
     Args:
-        log: The recording, a CSV file, gzipped or not (`horde_env.replay`).
+        log: A log of the robot, a CSV file, gzipped or not (`horde_env.replay.log`); or the folder of a run of
+            `horde learn` with the record of a Critterbot's life (`horde_env.replay.run`).
         realtime: Let 0.1 s pass per step.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If there is no such file.
+        BackendUnavailable: If there is no such recording, or it is of another robot.
     """
-    from horde_env.replay import RecordedLife
+    from horde_env.replay import RecordedLife, RecordedRun, is_run
 
     spec = critterbot()
-    return PenEnv(RecordedLife(log, spec), _clock(spec, realtime), spec=spec, **kwargs)
+    body = RecordedRun(log, spec) if is_run(log) else RecordedLife(log, spec)
+    return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
 
 
 def make_serial_env(

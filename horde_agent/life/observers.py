@@ -16,7 +16,7 @@ from horde_agent.life.life import Moment
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
-from horde_agent.measures.nmsre import ReturnErrors
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.saving import State
 from horde_agent.types import Integers
 

@@ -19,7 +19,8 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import ReturnErrors, places
+from horde_agent.measures.excursion_file import places
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
 from horde_agent.saving import State, attributes, inner, nested, put_back

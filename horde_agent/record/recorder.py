@@ -27,9 +27,9 @@ from horde_agent.record.segments import (
     append,
     cut,
     encode_header,
+    newest_files,
     number_of,
     part,
-    read_newest,
     read_segment,
     sealed,
     sync_folder,
@@ -143,7 +143,7 @@ class Recorder:
             ValueError: If it is of the first version, damaged after those rows, or holds fewer.
         """
         recorder = cls.__new__(cls)
-        segments = read_newest(path, FORMAT, after)
+        segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)]
         last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
         if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
             raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")

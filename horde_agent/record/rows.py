@@ -14,15 +14,17 @@ the bytes before it. A kill costs at most a second of rows, a loss of power ten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import CRC, read_newest, read_segment, read_segments
+from horde_agent.record.segments import CRC, begun, newest_files, read_segment
 
 Observation = NDArray[np.float32]
 
@@ -168,7 +170,7 @@ def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
     return segment.records[segment.is_sound], segment.header
 
 
-def read(path: Path, *, newest: int | None = None) -> Stream:
+def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None = None) -> Stream:
     """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
 
     The row after one that is damaged is given as a gap: it does not follow from the one before it.
@@ -176,26 +178,42 @@ def read(path: Path, *, newest: int | None = None) -> Stream:
     Args:
         path: The first file.
         newest: Read only as many of the newest files as hold so many rows: a life of months does not fit in memory.
+        columns: Keep these alone; all when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    segments = list(read_segments(path, FORMAT)) if newest is None else read_newest(path, FORMAT, -newest)
+    files = begun(path) if newest is None else newest_files(path, FORMAT, -newest)
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
+    header: dict[str, Any] = {}
     is_broken = False
-    for segment in segments:
-        rows = segment.records
+    for file in files:
+        segment = read_segment(file, FORMAT)
+        header, rows = header or segment.header, segment.records
         if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
             raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
-        faults += segment.faults(is_last=segment is segments[-1])
+        faults += segment.faults(is_last=file is files[-1])
         sound = rows[segment.is_sound]
         follows = np.concatenate([[not is_broken], segment.is_sound[:-1]])[: len(rows)][segment.is_sound]
         sound["flags"][~follows] |= np.uint8(Flag.GAP)
         is_broken = bool(segment.n_torn) or (len(rows) > 0 and not segment.is_sound[-1])
-        kept.append(sound)
+        kept.append(sound if columns is None else repack_fields(sound[list(columns)]))
+        del segment, rows, sound  # a file is large, and the next one is read before these names are given anew
     if len({rows.dtype for rows in kept}) > 1:
         raise ValueError(f"the files of {path} hold rows of several kinds")
-    rows = kept[0] if len(kept) == 1 else np.concatenate(kept)
-    return Stream(rows, segments[0].header, tuple(faults))
+    return Stream(_joined(kept), header, tuple(faults))
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return rows one after the other, and let go of each part as it is copied: a day of them is not held twice."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.empty(sum(map(len, parts)), parts[0].dtype)
+    end = len(rows)
+    while parts:
+        last = parts.pop()
+        rows[end - len(last) : end] = last
+        end -= len(last)
+    return rows

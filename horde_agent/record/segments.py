@@ -29,6 +29,7 @@ CRC = "crc"
 CRC_BYTES = 4
 _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 24
+PIECE_BYTES = 1 << 22
 
 Records = NDArray[Any]
 
@@ -116,7 +117,7 @@ def sealed(records: Records) -> bytes:
 
 def _checksums(records: Records) -> NDArray[np.uint32]:
     """Return the CRC-32 of each record, without its last field, shape (n_records,)."""
-    size, data = records.itemsize, memoryview(records.tobytes())
+    size, data = records.itemsize, np.ascontiguousarray(records).view(np.uint8).reshape(-1).data
     ends = range(size - CRC_BYTES, len(data), size)
     return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
 
@@ -128,23 +129,75 @@ def read_segment(path: Path, kind: str) -> Segment:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no records whose `format` is `kind`.
     """
+    (segment,) = read_pieces(path, kind, n_bytes=None)
+    return segment
+
+
+def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES) -> Iterator[Segment]:
+    """Yield one file of records in pieces, one after the other, each as a segment of its own; one at least.
+
+    What an unfinished last record left, `n_torn`, is told with the last piece alone.
+
+    Args:
+        path: The file.
+        kind: The `format` that its header must name.
+        n_bytes: Of a piece, about; all of the file when None.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file holds no records whose `format` is `kind`.
+    """
     with path.open("rb") as file:
-        header = _decode_header(file.readline(_LONGEST_HEADER))
-        if header.get("format") != kind or header.get("version") not in READABLE:
-            raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
-        if header["version"] != 1 and header.get(CRC) != _checksum_of(header):
-            raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")
-        fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
-        dtype = np.dtype(fields)
+        header, dtype = _header_of(file, path, kind)
         n_records, n_torn = divmod(file.seek(0, 2) - header["offset"], dtype.itemsize)
         file.seek(header["offset"])
-        records = np.fromfile(file, dtype=dtype, count=n_records)
-    names = dtype.names or ()
-    if header["version"] == 1:
-        return Segment(path, header, records, np.ones(len(records), dtype=bool), n_torn)
-    if names[-1:] != (CRC,) or dtype[CRC] != np.uint32:
+        at_once = n_records if n_bytes is None else max(n_bytes // dtype.itemsize, 1)
+        for first in range(0, max(n_records, 1), max(at_once, 1)):
+            records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
+            is_last = first + at_once >= n_records
+            yield Segment(path, header, records, _are_sound(records, header), n_torn if is_last else 0)
+
+
+def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
+    """Return a file's line and the type of its records.
+
+    Raises:
+        ValueError: If it holds no records of this kind.
+    """
+    header = _decode_header(file.readline(_LONGEST_HEADER))
+    said = header.get("version")
+    if header.get("format") == kind and isinstance(said, int) and said > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} is of version {said} of the format {kind}, and this program reads versions up to "
+            f"{FORMAT_VERSION}: read it with a program as new as the one that wrote it"
+        )
+    if header.get("format") != kind or said not in READABLE:
+        raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
+    if header["version"] != 1 and header.get(CRC) != _checksum_of(header):
+        raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")
+    fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
+    dtype = np.dtype(fields)
+    if header["version"] != 1 and ((dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32):
         raise ValueError(f"{path} does not end its records with a {CRC} of 32 bits")
-    return Segment(path, header, records, records[CRC] == _checksums(records), n_torn)
+    return header, dtype
+
+
+def read_header(path: Path, kind: str) -> dict[str, Any]:
+    """Return the line of a file of records.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds no records of this kind.
+    """
+    with path.open("rb") as file:
+        return _header_of(file, path, kind)[0]
+
+
+def _are_sound(records: Records, header: dict[str, Any]) -> NDArray[np.bool_]:
+    """Return which records their CRC vouches for, shape (n_records,); all of version 1, which had none."""
+    if header["version"] == 1:
+        return np.ones(len(records), dtype=bool)
+    return np.asarray(records[CRC] == _checksums(records))
 
 
 def begun(path: Path) -> list[Path]:
@@ -168,7 +221,7 @@ def read_segments(path: Path, kind: str) -> Iterator[Segment]:
         yield read_segment(file, kind)
 
 
-def read_newest(path: Path, kind: str, since: int) -> list[Segment]:
+def newest_files(path: Path, kind: str, since: int) -> list[Path]:
     """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
 
     A record of months is not read for the sake of its end.
@@ -180,14 +233,17 @@ def read_newest(path: Path, kind: str, since: int) -> list[Segment]:
 
     Raises:
         FileNotFoundError: If there is not even the first.
-        ValueError: If one that is read holds no records of this kind.
+        ValueError: If one that is looked at holds no records of this kind.
     """
-    found: list[Segment] = []
+    found: list[Path] = []
     for file in reversed(begun(path)):
-        found.insert(0, read_segment(file, kind))
+        found.insert(0, file)
+        with file.open("rb") as opened:
+            header, dtype = _header_of(opened, file, kind)
+            first, n_records = int(header.get("first", 0)), (opened.seek(0, 2) - header["offset"]) // dtype.itemsize
         if since < 0:
-            since = max(int(found[0].header.get("first", 0)) + len(found[0].records) + since, 0)
-        if int(found[0].header.get("first", 0)) <= since:
+            since = max(first + n_records + since, 0)
+        if first <= since:
             break
     return found
 

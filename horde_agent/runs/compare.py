@@ -17,10 +17,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from horde_agent.measures.passes import MOST_POINTS
 from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.report import NMSRE_IS, NO_PICTURES, STYLE, figure, html_table, number
-from horde_agent.runs.run_folder import RunFolder, read_csv, unwritable
+from horde_agent.runs.run_folder import RunFolder, read_csv, read_curve, unwritable
 
 N_SHOWN = 12  # questions that a run answers so much better, or so much worse, than the first
 _ROWS = (
@@ -106,12 +107,10 @@ def _read(path: Path) -> Lived:
 
 
 def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
-    """Return steps and values of a curve; none where there is no such file."""
-    try:
-        rows = [(float(row["step"]), float(row[column])) for row in read_csv(path) if row.get(column)]
-    except (OSError, ValueError, KeyError):
-        rows = []
-    return [x for x, _ in rows], [y for _, y in rows]
+    """Return steps and values of a curve, as many as a picture shows; none where there is no such file."""
+    steps, values = read_curve(path, ("step", column), MOST_POINTS)
+    known = [(x, y) for x, y in zip(steps, values, strict=True) if math.isfinite(x) and math.isfinite(y)]
+    return [x for x, _ in known], [y for _, y in known]
 
 
 def _named(runs: list[Lived]) -> list[Lived]:

@@ -9,7 +9,7 @@ import numpy as np
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.student import predict_along
-from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.passes import Course
 from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.holdout import Holdout
@@ -32,7 +32,7 @@ def excursion_traces(
     stream: Stream,
     horde: Horde,
     interface: Interface,
-    outcomes: Sequence[Outcomes],
+    tested: Sequence[Course],
     horizon: int,
 ) -> list[list[object]]:
     """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
@@ -44,13 +44,13 @@ def excursion_traces(
         stream: The recorded life.
         horde: Whose predictions they are.
         interface: The body's.
-        outcomes: Each policy's complete excursions.
+        tested: What each policy's complete excursions came to.
         horizon: Steps of an excursion.
     """
     lines: list[list[object]] = []
     channels = [channel.name for channel in interface.channels]
-    for outcome in outcomes:
-        policy, first = outcome.policy, _last_whole(stream, outcome, horizon)
+    for course in tested:
+        policy, first = course.policy, _last_whole(stream, course, horizon)
         if first is None:
             continue
         observations = stream.rows["observation"][first : first + horizon + 1]
@@ -67,9 +67,9 @@ def excursion_traces(
     return lines
 
 
-def _last_whole(stream: Stream, outcome: Outcomes, horizon: int) -> int | None:
+def _last_whole(stream: Stream, course: Course, horizon: int) -> int | None:
     """Return the row at which a policy's last excursion begins that is recorded to its end; None where none is."""
-    is_begun = np.isin(stream.rows["step"], outcome.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    is_begun = np.isin(stream.rows["step"], course.step) & (stream.rows["phase"] == Phase.EXCURSION)
     whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
     return int(whole[-1]) if whole.size else None
 

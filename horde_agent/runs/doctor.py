@@ -6,18 +6,20 @@ damaged stays as it is, since nothing knows better; it is named. To do it twice 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from horde_agent.measures.nmsre import FORMAT as EXCURSIONS
+from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
 from horde_agent.runs import notes, snapshots
 from horde_agent.runs.config import BadInput, read_config
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.run_folder import RunFolder, checksum
 
 
 class Finding(NamedTuple):
@@ -61,7 +63,25 @@ def examine(path: Path) -> list[Finding]:
                 found.append(_text(table, path, lambda table=table: f"{len(notes.lines(table)):,} lines"))  # type: ignore[misc]
         if folder.events.exists():
             found.append(_text(folder.events, path, lambda: f"{len(_events(folder.events)):,} events"))
-        return found + _snapshots(folder)
+        return found + _sums(folder) + _snapshots(folder)
+
+
+def _sums(folder: RunFolder) -> list[Finding]:
+    """Return which of what was asked and of the tables is not what was written; a flipped digit reads as well."""
+    name = folder.sums.name
+    if not folder.sums.is_file():  # older runs had none
+        return []
+    found, lines = [], folder.sums.read_bytes().splitlines()
+    for line in lines:
+        told = re.fullmatch(rb"([0-9a-f]{64})  ([a-z_]+(?:-\d+)?\.[a-z]+)", line)
+        file = folder.path / told[2].decode() if told else None
+        if told is None or file is None or not file.is_file():
+            what = f"a table that {name} tells of is gone, or {name} is damaged: {line.decode(errors='replace')!r}"
+            found.append(Finding(name, False, what))
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != told[1].decode():
+            said = f"it does not have the SHA-256 that {name} tells of: it was changed since, or {name} is damaged"
+            found.append(Finding(file.name, False, said))
+    return found or [Finding(name, True, f"{len(lines)} files are what was written")]
 
 
 def _text(file: Path, run: Path, reader: Callable[[], str]) -> Finding:
@@ -74,7 +94,22 @@ def _text(file: Path, run: Path, reader: Callable[[], str]) -> Finding:
 
 
 def _events(file: Path) -> list[object]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    """Return the events; each has its CRC-32, if one has.
+
+    Raises:
+        ValueError: If a line is not what was written, by its number.
+    """
+    events = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            events.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"line {number} cannot be read: {error}") from None
+    has_sums = any(isinstance(event, dict) and event.get("crc") == checksum(event) for event in events)
+    for number, event in enumerate(events, 1):
+        if not isinstance(event, dict) or (has_sums and event.get("crc") != checksum(event)):
+            raise ValueError(f"line {number} does not have the CRC-32 that was written in it")
+    return events
 
 
 def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Finding]:
@@ -124,6 +159,8 @@ def _snapshots(folder: RunFolder) -> list[Finding]:
         try:
             kept = snapshots.read(path)
             found.append(Finding(name, True, f"{len(kept.state):,} arrays, {kept.facts['n_rows']:,} rows by then"))
+        except snapshots.SnapshotOfAnother as error:
+            found.append(Finding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:
             aside = path.with_name(f"damaged-{path.name}")
             if aside.exists():

@@ -3,7 +3,7 @@
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is the robot's: from when the life began, so many steps later. Columns are those of `record`, and
 one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Where pyarrow is installed
-(`pip install 'horde-gvf[log]'`), each file of the record becomes such a table as soon as it is complete.
+(`pip install 'horde-gvf[log]'`), each file of the record becomes such a table as soon as it is complete (`archive`).
 
 MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
 """
@@ -11,13 +11,10 @@ MCAP: one channel `life` of JSON messages, with its schema, the log time in nano
 from __future__ import annotations
 
 import json
-import logging
-import threading
+import os
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -54,9 +51,6 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     return _to_parquet(folder, place) if to == "parquet" else _to_mcap(folder, place)
 
 
-_log = logging.getLogger(__name__)
-
-
 def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
     """Return the sound rows of a file as columns, by name."""
     rows = segment.records[segment.is_sound]
@@ -68,29 +62,15 @@ def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
     return {**kept, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
 
 
-class Archive:
-    """Makes a Parquet table of each file of a record that is complete, in a thread; without pyarrow it does nothing.
+def table_of(folder: RunFolder, path: Path) -> None:
+    """Write one file of the record as tables, in the run's `export`.
 
-    Args:
-        folder: Of the run; the tables are in its `export`.
+    Raises:
+        ImportError: If pyarrow is not there.
+        ValueError: If the file is no part of a life's record.
+        OSError: If it cannot be read, or a table cannot be written.
     """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder, self._is_able = folder, find_spec("pyarrow") is not None
-        self.threads: list[Thread] = []
-
-    def __call__(self, path: Path) -> None:
-        """Begin with a file; what fails is told, and left to `horde export`."""
-        if self._is_able:
-            self.threads = [thread for thread in self.threads if thread.is_alive()]
-            self.threads.append(Thread(target=self._write, args=(path,), name="archive", daemon=True))
-            self.threads[-1].start()
-
-    def _write(self, path: Path) -> None:
-        try:
-            _write_days(read_segment(path, FORMAT), self._folder.exported, began(self._folder))
-        except Exception as error:  # a table is not worth a life
-            _log.warning("%s is not made a table (%s); `horde export` does it later", path.name, error)
+    _write_days(read_segment(path, FORMAT), folder.exported, began(folder))
 
 
 def began(folder: RunFolder) -> datetime:
@@ -108,6 +88,8 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
     except ImportError:
         raise BadInput("Parquet needs pyarrow: pip install 'horde-gvf[log]'") from None
     out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that died over it
+        left.unlink(missing_ok=True)
     for path in parts(folder.life):
         there = list(out.glob(f"day=*/{path.stem}.parquet"))
         if not there or min(file.stat().st_mtime for file in there) < path.stat().st_mtime:
@@ -130,7 +112,7 @@ def _write_days(segment: Segment, out: Path, began: datetime) -> None:
         table = pa.table({name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()})
         into = out / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
         into.mkdir(parents=True, exist_ok=True)
-        unfinished = into / f".{segment.path.stem}-{threading.get_ident()}"
+        unfinished = into / f".{segment.path.stem}-{os.getpid()}"
         pq.write_table(table, unfinished, compression="zstd")
         unfinished.replace(into / f"{segment.path.stem}.parquet")
 

@@ -32,11 +32,11 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.runs import holdout, results
 from horde_agent.runs.alarms import Alarms
+from horde_agent.runs.archive import Archive
 from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.events import Events
-from horde_agent.runs.export import Archive
 from horde_agent.runs.keeping import Keeper
 from horde_agent.runs.resuming import Resumption, change, learn_from_record, new_changes, redo
 from horde_agent.runs.run import Run, described

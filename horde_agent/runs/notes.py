@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from horde_agent.measures.nmsre import Outcomes
 from horde_agent.record import Stream
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.run_folder import RunFolder, read_csv
@@ -53,17 +52,24 @@ class Notes:
         folder: RunFolder,
         summary: Mapping[str, Any],
         stream: Stream | None,
-        tests: Sequence[Outcomes] | None,
+        found: int | None,
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
-        """Note which files hold less than the summary tells of; None stands for one that cannot be read."""
+        """Note which files hold less than the summary tells of; None stands for one that cannot be read.
+
+        Args:
+            folder: Of the run.
+            summary: Of the run.
+            stream: The end of its record.
+            found: Excursions that there are.
+            questions: The lines of its table.
+        """
         steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
         if stream is not None:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
             if isinstance(steps, int) and last < steps:
                 self.said.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
             self.said += [f"{fault}." for fault in stream.faults]
-        found = None if tests is None else sum(len(test.step) for test in tests)
         if isinstance(n_tests, int) and found is not None and found < n_tests:
             self.said.append(f"{folder.excursions.name} is cut off: it holds {found:,} of {n_tests:,} excursions.")
         if isinstance(n_questions, int) and questions is not None and len(questions) < n_questions:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.passes import Curve
 from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
@@ -40,27 +40,25 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def nmsre_picture(tests: Sequence[Outcomes], sound: Bools, path: Path) -> None:
+def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     Args:
-        tests: Each policy's excursions.
+        curves: Of each policy.
         sound: Which demons are not set aside, shape (n_demons,).
         path: PNG to write.
 
     Source: White, Modayil & Sutton (2012), figure of section 4.
     """
-    curves = [test.nmsre()[:, sound[test.policy.demons]] for test in tests]
-    n_shared = min(len(curve) for curve in curves)
-    together = np.concatenate([curve[:n_shared] for curve in curves], axis=1)
+    kept = [curve._replace(nmsre=curve.nmsre[:, sound[curve.policy.demons]]) for curve in curves]
+    x = min((curve.at for curve in kept), key=lambda at: int(at[-1]))
+    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in kept])]  # but for the shortest one's own end
+    together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in kept], axis=1)
     figure = _figure(8.0, 4.6)
     axes = figure.add_subplot()
-    for colour, test, curve in zip(_cycle(len(tests)), tests, curves, strict=True):
-        x = np.arange(1, len(curve) + 1)
-        lines = [np.column_stack([x, curve[:, k]]) for k in range(curve.shape[1])]
+    for colour, curve in zip(_cycle(len(kept)), kept, strict=True):
+        lines = [np.column_stack([curve.at, column]) for column in curve.nmsre.T]
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True)
-        del test
-    x = np.arange(1, n_shared + 1)
     some = ~np.isnan(together).all(axis=1)  # NaN: a question that was not tested yet
     mean, median = np.nanmean(together[some], axis=1), np.nanmedian(together[some], axis=1)
     axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
@@ -68,7 +66,7 @@ def nmsre_picture(tests: Sequence[Outcomes], sound: Bools, path: Path) -> None:
     axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return")
     axes.set_yscale("log")
     axes.set_ylim(*_log_limits(together))
-    axes.set_xlim(1, max(max(len(curve) for curve in curves), 2))
+    axes.set_xlim(1, max(max(int(curve.at[-1]) for curve in kept), 2))
     axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("test excursions of the question")
     axes.set_ylabel("NMSRE (share of the variance left unexplained)")

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
-from horde_agent.measures.nmsre import Outcomes, read_excursions
+from horde_agent.measures.passes import MOST_DOTS, Course, PastExcursions, courses, curves, dots
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs import notes, unfinished
 from horde_agent.runs.config import BadInput
@@ -54,15 +54,15 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     config = noted.read(folder.config, notes.settings) or {}
     details = noted.read(folder.details, notes.table) or {}
     questions = noted.read(folder.questions, notes.lines)
-    stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY))
-    excursions = noted.read(folder.excursions, read_excursions) if summary.get("n_excursions") is not None else None
-    noted.compare(folder, summary, stream, excursions and excursions[0], questions)
+    stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
+    tested = noted.read(folder.excursions, _tested) if summary.get("n_excursions") is not None else None
+    noted.compare(folder, summary, stream, tested and sum(len(course.step) for course in tested[1]), questions)
     if config and (cut := notes.missing_settings(folder.config)):
         noted.said.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
     results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
-        *_pictures(folder, noted, excursions, questions or [], stream, details),
+        *_pictures(folder, noted, tested, questions or [], stream, details),
         noted.drawn("The table of means", asked, lambda: _means_section(questions or [])),
         noted.drawn("The table of the worst questions", asked, lambda: _worst_section(questions or [])),
         noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
@@ -130,6 +130,15 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
+_Tested = tuple[PastExcursions, list[Course]]
+
+
+def _tested(path: Path) -> _Tested:
+    """Return the excursions of a run, and what they came to."""
+    tests = PastExcursions.read(path)
+    return tests, courses(tests)
+
+
 def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
     """Return which demons are not set aside, shape (n_demons,); all, where the questions do not tell."""
     if len(questions) != n_demons:
@@ -143,7 +152,7 @@ def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
 def _pictures(
     folder: RunFolder,
     noted: Notes,
-    excursions: tuple[list[Outcomes], int] | None,
+    tested: _Tested | None,
     questions: Sequence[dict[str, str]],
     stream: Stream | None,
     details: dict[str, Any],
@@ -153,27 +162,25 @@ def _pictures(
         from horde_agent.runs import pictures  # noqa: F401  matplotlib is an extra
     except ImportError:
         return [f'<section><p class="note">{NO_PICTURES}</p></section>']
-    tests, n_demons = excursions or ([], 0)
-    sound = _sound(questions, n_demons)
-    drawn, tested = noted.drawn, [folder.excursions]
+    drawn, known = noted.drawn, [folder.excursions]
     curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
-        drawn("The picture of the return errors", tested, lambda: _nmsre_section(folder, tests, sound)),
+        drawn("The picture of the return errors", known, lambda: _nmsre_section(folder, tested, questions)),
         drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
         drawn(
-            "The picture of predictions", [*tested, folder.details], lambda: _scatter_section(folder, tests, details)
+            "The picture of predictions", [*known, folder.details], lambda: _scatter_section(folder, tested, details)
         ),
         drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
         drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
     ]
 
 
-def _nmsre_section(folder: RunFolder, tests: list[Outcomes], sound: Bools) -> str:
-    if not tests:
+def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequence[dict[str, str]]) -> str:
+    if tested is None or not tested[1]:
         return ""
     from horde_agent.runs.pictures import nmsre_picture
 
-    nmsre_picture(tests, sound, folder.path / "nmsre.png")
+    nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
     return figure(
         "Return error of the predictions",
         "nmsre.png",
@@ -205,9 +212,9 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     )
 
 
-def _scatter_section(folder: RunFolder, tests: list[Outcomes], details: dict[str, Any]) -> str:
+def _scatter_section(folder: RunFolder, tested: _Tested | None, details: dict[str, Any]) -> str:
     channels, actions = details.get("channels", []), details.get("actions", [])
-    groups = _scatter_groups(tests, channels, actions)
+    groups = {} if tested is None else _scatter_groups(*tested, channels, actions)
     if not groups:
         return ""
     from horde_agent.runs.pictures import scatter_picture
@@ -217,24 +224,30 @@ def _scatter_section(folder: RunFolder, tests: list[Outcomes], details: dict[str
         "Predicted, and what then happened",
         "predictions.png",
         "A dot per test excursion of the second half of the life: the prediction at its start against the discounted "
-        "sum of the scaled reading measured in it, at the longest time scale. On the dotted line a prediction was "
-        "right.",
+        f"sum of the scaled reading measured in it, at the longest time scale; of a long life {MOST_DOTS:,} of each "
+        "policy, at even distances. On the dotted line a prediction was right.",
     )
 
 
 def _scatter_groups(
-    tests: list[Outcomes], channels: list[str], actions: list[str]
+    tests: PastExcursions, tested: Sequence[Course], channels: list[str], actions: list[str]
 ) -> dict[str, dict[str, tuple[Floats, Floats]]]:
     """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
+    columns: dict[int, list[int]] = {}
+    names: dict[int, list[str]] = {}
+    for course in tested:
+        policy = course.policy
+        for channel in shown_channels(channels, policy.channel.tolist()):
+            mine = np.flatnonzero(policy.channel == channel)
+            k = int(mine[np.argmax(policy.gamma[mine])])
+            columns.setdefault(course.number, []).append(k)
+            names.setdefault(course.number, []).append(f"{channels[channel]}, gamma {policy.gamma[k]:g}")
+    found = dots(tests, tested, {number: np.array(places) for number, places in columns.items()})
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-    for test in tests:
-        late = slice(len(test.step) // 2, None)
-        for channel in shown_channels(channels, test.policy.channel.tolist()):
-            mine = np.flatnonzero(test.policy.channel == channel)
-            k = int(mine[np.argmax(test.policy.gamma[mine])])
-            name = f"{channels[channel]}, gamma {test.policy.gamma[k]:g}"
-            pair = (test.predictions[late, k], test.returns[late, k])
-            groups.setdefault(name, {})[test.policy.label(actions)] = pair
+    for number, (predictions, returns) in found.items():
+        for j, name in enumerate(names[number]):
+            label = tests.policies[number].label(actions)
+            groups.setdefault(name, {})[label] = (predictions[:, j], returns[:, j])
     return groups
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from horde_agent.horde import Horde
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import Outcomes, ReturnErrors, final_nmsre
+from horde_agent.measures.passes import Course, final_nmsre, nmsre_along
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs.run_folder import own_version
 from horde_agent.types import Bools, Floats, Integers
 
@@ -104,37 +105,34 @@ def question_lines(
     ]
 
 
-def variances(tests: Sequence[Outcomes], n_demons: int) -> Floats:
+def variances(tested: Sequence[Course], n_demons: int) -> Floats:
     """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
     variance = np.full(n_demons, np.nan)
-    for test in tests:
-        variance[test.policy.demons] = test.variance()
+    for course in tested:
+        variance[course.policy.demons] = course.variance
     return variance
 
 
-def curve_lines(errors: ReturnErrors, sound: Bools, actions: Sequence[str], period_s: float) -> list[list[object]]:
-    """Return the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
+def curve_lines(
+    errors: ReturnErrors, tested: Sequence[Course], sound: Bools, actions: Sequence[str], period_s: float
+) -> Iterator[list[object]]:
+    """Yield the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
 
     `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.
 
     Args:
         errors: The excursions.
+        tested: What they came to.
         sound: Which demons are not set aside, shape (n_demons,).
         actions: Names of the actions.
         period_s: Duration of a step, in seconds.
     """
-    tests = list(errors.outcomes())
     latest = np.full(errors.n_demons, np.nan)
-    counted = sound & ~np.isnan(final_nmsre(tests, errors.n_demons))
-    events = []
-    for test in tests:
-        nmsre = test.nmsre()
-        events += [(int(step), test.policy, nmsre[k]) for k, step in enumerate(test.step)]
-    online = dict(zip(errors.steps, errors.online_means, strict=True))
-    lines: list[list[object]] = []
-    for k, (step, policy, nmsre) in enumerate(sorted(events, key=lambda event: event[0])):
-        latest[policy.demons] = nmsre
-        tested = latest[counted & ~np.isnan(latest)]
-        mean = float(tested.mean()) if len(tested) else float("nan")
-        lines.append([k + 1, step, step * period_s, policy.label(actions), mean, online[step]])
-    return lines
+    counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
+    online = iter(zip(errors.steps, errors.online_means, strict=True))
+    for k, (step, course, nmsre) in enumerate(nmsre_along(errors.excursions(), tested), 1):
+        latest[course.policy.demons] = nmsre
+        known = latest[counted & ~np.isnan(latest)]
+        mean = float(known.mean()) if len(known) else float("nan")
+        then = next(value for at, value in online if at == step)  # those of a policy that is no more are passed over
+        yield [k, step, step * period_s, course.policy.label(actions), mean, then]

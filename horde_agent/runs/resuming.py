@@ -22,7 +22,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
 from horde_agent.record import DRIVES, Flag, Phase, read
 from horde_agent.record.segments import part, parts
-from horde_agent.runs import snapshots
+from horde_agent.runs import formats, snapshots
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
@@ -82,7 +82,8 @@ def resumption(folder: RunFolder) -> Resumption:
     """Return the newest sound snapshot of a run; those that are damaged are named.
 
     Raises:
-        BadInput: If it was written by another version, or for other questions or settings than there are now.
+        BadInput: If it is in a format that this version does not know, or was written for other questions or settings
+            than there are now.
     """
     notes: list[str] = []
     for path in snapshots.found(folder.checkpoint):
@@ -91,7 +92,10 @@ def resumption(folder: RunFolder) -> Resumption:
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; the snapshot before it is taken.")
             continue
+        except snapshots.SnapshotOfAnother as error:
+            raise BadInput(str(error)) from None
         _refuse_another(folder, kept)
+        kept = formats.brought_up(kept, folder.path)
         return Resumption(int(kept.facts["step"]), kept.state, kept.facts, (*notes, *_promises(kept)))
     notes.append("There is no sound snapshot: the life is redone from its beginning.")
     return Resumption(0, {}, {}, tuple(notes))
@@ -114,13 +118,7 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
 
 
 def _refuse_another(folder: RunFolder, kept: snapshots.Snapshot) -> None:
-    """Refuse a snapshot that this program, or these settings, cannot go on from."""
-    if kept.facts["version"] != own_version():
-        raise BadInput(
-            f"{kept.path} was written by version {kept.facts['version']}, and this is {own_version()}: it may mean "
-            "something else here; resume it with that version, or learn from its record again: "
-            f"horde learn --backend replay --log {folder.path}"
-        )
+    """Refuse a snapshot of other settings or questions than there are now."""
     for name, digest in kept.facts["asked"].items():
         if digests(folder).get(name) != digest:
             raise BadInput(f"{folder.path / name} is not what it was when {kept.path.name} was written; put it back")
@@ -128,12 +126,18 @@ def _refuse_another(folder: RunFolder, kept: snapshots.Snapshot) -> None:
 
 def _promises(kept: snapshots.Snapshot) -> list[str]:
     """Return a sentence for each promise that does not hold here."""
-    return [
+    broken = [
         f"It goes on under another {what} ({here} instead of {kept.facts[what]}): what it learns may differ in "
         "rounding from a life that never stopped."
         for what, here in snapshots.identity().items()
         if kept.facts[what] != here
     ]
+    if kept.facts["version"] != (here := own_version()):
+        broken.append(
+            f"It goes on under version {here} instead of {kept.facts['version']}: what is seen, done and learned from "
+            "here on is this version's, and may differ from a life that never stopped."
+        )
+    return broken
 
 
 # ---- questions that come and go --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ questions.csv        a line per question
 learning_curve.csv   a line per test excursion
 mspbe_curve.csv      a line per 1000 steps
 traces.csv           predictions of a few questions beside what then happened
+sums.sha256          of what was asked and of these tables, as `sha256sum -c` checks them
 log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
 log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
@@ -37,6 +38,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from horde_agent.record.segments import parts
 from horde_agent.runs.config import BadInput, LearnConfig, to_toml
@@ -103,6 +105,7 @@ class RunFolder:
         self.learning_curve = path / "learning_curve.csv"
         self.mspbe_curve = path / "mspbe_curve.csv"
         self.traces = path / "traces.csv"
+        self.sums = path / "sums.sha256"
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
         self.events = self.log / "events.jsonl"
@@ -146,6 +149,7 @@ class RunFolder:
                 self.log.mkdir(exist_ok=True)
                 if questions is not None:
                     self.question_file.write_bytes(questions)
+                self.seal()
             except OSError:
                 self.give_back()
                 raise
@@ -179,11 +183,12 @@ class RunFolder:
     def note(self, event: Mapping[str, Any]) -> None:
         """Append an event to a table of JSON lines; one that finds no room is left out.
 
-        Attributes of each: `step` of the life, `event` (what it is), `time` (UTC), and what belongs to it.
+        Attributes of each: `step` of the life, `event` (what it is), `time` (UTC), what belongs to it, and `crc`, the
+        CRC-32 of all that as JSON.
         """
-        line = json.dumps({**event, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+        told = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(json.dumps({**told, "crc": checksum(told)}) + "\n")
 
     def sync_excursions(self) -> None:
         """Have the disk keep the excursions that were written."""
@@ -191,9 +196,22 @@ class RunFolder:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
+    def seal(self, *, tables: bool = True) -> None:
+        """Write down the SHA-256 of what was asked and of the tables, so that a bit that flips in them is found.
+
+        Args:
+            tables: False leaves them out, while they are written anew.
+        """
+        kept = digests(self)
+        if tables:
+            there = (self.summary, self.details, self.questions, self.learning_curve, self.mspbe_curve, self.traces)
+            kept |= {file.name: _digest(file) for file in there if file.is_file()}
+        write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in kept.items()))
+
     def give_back(self) -> None:
         """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
-        for file in (*parts(self.life), self.excursions, self.question_file, self.config, self.events, self.lock):
+        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
+        for file in (*parts(self.life), *made):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.path / "live", ignore_errors=True)
         with suppress(OSError):
@@ -201,10 +219,19 @@ class RunFolder:
         _remove_empty(self._made)
 
 
+def checksum(event: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of an event, without its own."""
+    return crc32(json.dumps({name: value for name, value in event.items() if name != "crc"}).encode())
+
+
 def digests(folder: RunFolder) -> dict[str, str]:
     """Return the SHA-256 of what a run was asked, by the file's name."""
     files = [folder.config, *parts(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
+    return {file.name: _digest(file) for file in files if file.is_file()}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _question_file(config: LearnConfig) -> bytes | None:
@@ -310,6 +337,48 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
+    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN where a cell is empty.
+
+    A month has 200,000 lines: they are gone through, not held.
+
+    Args:
+        path: The file.
+        columns: Their names.
+        most: Points.
+        head: The names of all columns; the file's first line when None.
+
+    Returns:
+        A list per column; empty ones where there is no such file, or it lacks a column.
+    """
+    kept: list[list[float]] = []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            head = next(lines, []) if head is None else head
+            places = [head.index(column) for column in columns]
+            every = 1
+            for k, line in enumerate(line for line in lines if len(line) == len(head)):
+                if k % every:
+                    last = line
+                    continue
+                kept.append([_number(line[i]) for i in places])
+                last = []
+                if len(kept) > 2 * most:
+                    kept, every = kept[::2], 2 * every
+    except (OSError, ValueError, csv.Error):
+        return [[] for _ in columns]
+    thinned = kept[:: max(-(-len(kept) // most), 1)]
+    end = [_number(last[i]) for i in places] if kept and last else kept[-1] if kept else []
+    if kept and thinned[-1] != end:
+        thinned.append(end)
+    return [[point[j] for point in thinned] for j in range(len(columns))]
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else math.nan
 
 
 def lived_steps(folder: RunFolder) -> int | None:

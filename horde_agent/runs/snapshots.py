@@ -41,6 +41,10 @@ class SnapshotDamaged(ValueError):
     """A snapshot is not what was written; the message names the part."""
 
 
+class SnapshotOfAnother(ValueError):
+    """A snapshot lies on the disk in a way that this program does not know; nothing of it is damaged."""
+
+
 class Snapshot(NamedTuple):
     """What was kept of a life.
 
@@ -148,6 +152,7 @@ def read(path: Path) -> Snapshot:
 
     Raises:
         SnapshotDamaged: If a part is missing, or is not what was written.
+        SnapshotOfAnother: If it is of a format that this program does not know.
     """
     manifest = read_manifest(path)
     state: State = {}
@@ -169,6 +174,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
     Raises:
         SnapshotDamaged: If it is missing, or is not what was written.
+        SnapshotOfAnother: If it is of a format that this program does not know.
     """
     try:
         text, check = (path / _MANIFEST).read_bytes(), (path / _CHECK).read_bytes()
@@ -178,8 +184,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise SnapshotDamaged(f"{path / _MANIFEST} or {_CHECK} is damaged: the one does not have the other's SHA-256")
     manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] != FORMAT or manifest["version"] != FORMAT_VERSION:
-        raise SnapshotDamaged(
-            f"{path} is of the format {manifest['format']} {manifest['version']}, not of this program's"
+        raise SnapshotOfAnother(
+            f"{path} is of the format {manifest['format']} {manifest['version']}, and this program reads {FORMAT} "
+            f"{FORMAT_VERSION}: resume it with version {manifest.get('facts', {}).get('version')}, which wrote it, or "
+            "a later one"
         )
     return manifest
 

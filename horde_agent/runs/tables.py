@@ -10,6 +10,7 @@ import numpy as np
 from horde_agent.life.observers import Sample, sample, sound_demons
 from horde_agent.life.student import Student
 from horde_agent.measures.nmsre import NO_VARIANCE
+from horde_agent.measures.passes import courses, final_nmsre
 from horde_agent.record import A_DAY, read
 from horde_agent.runs import curves as traces
 from horde_agent.runs import holdout, results
@@ -37,20 +38,21 @@ def write_life(
         has_tests: Whether the body could be tested by excursions.
     """
     student.catch_up()
+    run.folder.seal(tables=False)
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
-    sound, nmsre, outcomes = sound_demons(horde), errors.nmsre(), list(errors.outcomes())
-    variance = results.variances(outcomes, horde.n_demons)
+    sound, tested = sound_demons(horde), courses(errors.excursions())
+    nmsre, variance = final_nmsre(tested, horde.n_demons), results.variances(tested, horde.n_demons)
     lines = results.question_lines(horde, nmsre, variance, errors.n_tests, run.watch)
     write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
-    curve = results.curve_lines(errors, sound, interface.actions, interface.period_s)
+    curve = results.curve_lines(errors, tested, sound, interface.actions, interface.period_s)
     write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
     last = sample(facts["steps"], student.learning_steps, horde)
     write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
     if errors.n_excursions:
-        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, outcomes, student.horizon)
+        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, tested, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
-    tested = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
-    write_json(folder.details, run.details(**tested, **counts))
+    scored = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
+    write_json(folder.details, run.details(**scored, **counts))
     summed = {**facts, **run.learned(student), **results.nmsre_summary(nmsre, sound)}
     return _write_summary(folder, summed | {"n_excursions": errors.n_excursions if has_tests else None})
 
@@ -68,6 +70,7 @@ def write_reading(
         facts: The summary's time and gaps.
     """
     horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)
+    folder.seal(tables=False)
     n_held_out = score.n_scored
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
     n_tests = np.full(horde.n_demons, n_held_out)
@@ -108,4 +111,5 @@ def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
     assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
     summary = {key: facts[key] for key in SUMMARY_KEYS}
     write_json(folder.summary, summary)
+    folder.seal()
     return summary

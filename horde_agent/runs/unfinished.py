@@ -60,6 +60,7 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
             table = made.path / path.name
             if table.is_file():
                 write_whole(path, table.read_text(encoding="utf-8"))
+        folder.seal()
     return summary
 
 

@@ -19,6 +19,7 @@ from horde_agent.record import Stream, read
 from horde_agent.record.segments import parts
 from horde_agent.runs import snapshots
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.run_folder import read_curve
 
 MOST_POINTS = 2000  # of a curve
 FORGOTTEN = 0.02  # of a return: what lies further ahead than gamma^n = this is left out
@@ -48,6 +49,9 @@ class RunReader:
         self._facts_at = -1.0
         self._record: Stream | None = None
         self._sizes: tuple[int, ...] = ()  # of its files, when it was read
+        self._curves: dict[
+            tuple[str, str], tuple[int, list[list[float | None]]]
+        ] = {}  # by file, with its time of change
         if not self.facts()["channels"]:
             raise BadInput(f"{folder} holds neither a live feed nor a record of its life yet; try again in a moment")
 
@@ -273,16 +277,22 @@ class RunReader:
     # ---- curves ------------------------------------------------------------------------------------------------------
 
     def curves(self) -> Table:
-        """Return mean NMSRE and mean MSPBE over the steps, at most MOST_POINTS of each."""
-        nmsre, mspbe = self._csv("learning_curve.csv"), self._csv("mspbe_curve.csv")
-        if nmsre or mspbe:
-            return {
-                "nmsre": _curve([(row["step"], row["mean_nmsre_online"]) for row in nmsre]),
-                "mspbe": _curve([(row["step"], row["mspbe_scalar_mean"]) for row in mspbe]),
-            }
-        path = self.live / "curve.csv"
-        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
-        return {"nmsre": _curve([(r[0], r[1]) for r in rows]), "mspbe": _curve([(r[0], r[2]) for r in rows])}
+        """Return mean NMSRE and mean MSPBE over the steps, some MOST_POINTS of each."""
+        nmsre = self._curve("learning_curve.csv", "mean_nmsre_online")
+        mspbe = self._curve("mspbe_curve.csv", "mspbe_scalar_mean")
+        if nmsre[0] or mspbe[0]:
+            return {"nmsre": nmsre, "mspbe": mspbe}
+        live, head = f"{FOLDER}/curve.csv", ["step", "nmsre", "mspbe", "aside"]
+        return {name: self._curve(live, name, head) for name in ("nmsre", "mspbe")}
+
+    def _curve(self, name: str, column: str, head: list[str] | None = None) -> list[list[float | None]]:
+        """Return steps and values of a curve's file; it is read again only where it has changed."""
+        path = self.folder / name
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
+        if self._curves.get((name, column), (0, []))[0] != changed:
+            points = read_curve(path, ("step", column), MOST_POINTS, head)
+            self._curves[name, column] = (changed, [[_or_none(value) for value in values] for values in points])
+        return self._curves[name, column][1] if changed else [[], []]
 
     def _csv(self, name: str) -> list[dict[str, str]]:
         path = self.folder / name
@@ -326,13 +336,6 @@ def _row(number: Any, row: Any) -> Table:
 def _measures(values: NDArray[np.float64]) -> Table:
     nmsre, mspbe, diverged = (float(v) for v in values)
     return {"nmsre": _or_none(nmsre), "mspbe": _or_none(mspbe), "diverged": diverged == 1.0}
-
-
-def _curve(points: list[tuple[str, str]]) -> list[list[float | None]]:
-    """Return [steps, values], thinned."""
-    every = max(1, len(points) // MOST_POINTS)
-    kept = points[::every]
-    return [[_or_none(_number(x)) for x, _ in kept], [_or_none(_number(y)) for _, y in kept]]
 
 
 def _number(text: str | None) -> float:

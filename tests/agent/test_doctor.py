@@ -74,6 +74,50 @@ def test_a_flipped_bit_in_any_part_of_record_or_snapshot_is_named(
     assert doctor(run, capsys)[0] == 0
 
 
+def kinds(run: Path) -> dict[str, Path]:
+    """Return a file of each kind that a run folder keeps; what is drawn from these, or made again, is none."""
+    top = ("config.toml", "summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv")
+    names = (*top, "traces.csv", "sums.sha256", "log/life.rec", "log/excursions.rec", "log/events.jsonl")
+    snapshot = next(snapshots.found(run / "checkpoint"))
+    return {name: run / name for name in names} | {path.name: path for path in snapshot.iterdir()}
+
+
+def means_nothing(data: bytes, place: int, file: Path) -> bool:
+    """Whether a byte is the padding of a record's first line."""
+    end = data.find(b"\n")
+    return file.suffix == ".rec" and len(data[:end].rstrip()) <= place < end
+
+
+def flipped_bits_are_named(run: Path, n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(17)
+    for _ in range(n):
+        for name, file in kinds(run).items():
+            sound = file.read_bytes()
+            place = int(rng.integers(len(sound)))
+            if means_nothing(sound, place, file):
+                continue
+            data = bytearray(sound)
+            data[place] ^= 1 << int(rng.integers(8))
+            file.write_bytes(bytes(data))
+            said = [line for line in doctor(run, capsys)[1] if not line.startswith("sound")]
+            assert said, (name, place)
+            assert any(name in line or file.parent.name in line or "sums.sha256" in line for line in said), (name, said)
+            for aside in (run / "checkpoint").glob("damaged-*"):
+                aside.rename(aside.with_name(aside.name.removeprefix("damaged-")))
+            file.write_bytes(sound)
+    assert doctor(run, capsys)[0] == 0
+
+
+def test_a_flipped_bit_in_any_kind_of_file_is_found_and_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the file can still be read: another digit in a table, another letter in an event."""
+    flipped_bits_are_named(run, 3, capsys)
+
+
+@pytest.mark.slow
+def test_a_thousand_flipped_bits_are_found_and_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flipped_bits_are_named(run, 1000 // len(kinds(run)), capsys)
+
+
 def test_a_torn_end_is_mended_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = run / "log" / "life.rec"
     file.write_bytes(file.read_bytes()[:-7])

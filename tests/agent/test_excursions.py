@@ -12,8 +12,10 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
-from horde_agent.measures import nmsre
-from horde_agent.measures.nmsre import ReturnErrors, error_trace, normalise, read_excursions, variance_of
+from horde_agent.measures import return_errors
+from horde_agent.measures.nmsre import error_trace, normalise, variance_of
+from horde_agent.measures.passes import PastExcursions
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
@@ -258,7 +260,7 @@ def test_a_demon_whose_function_gave_nonsense_is_not_scored_by_that_excursion(no
         test.n_terms = 2
         errors.add(test)
     assert errors.n_tests.tolist() == [2, 3]
-    (outcome,) = errors.outcomes()
+    (outcome,) = errors.excursions().outcomes()
     assert np.isnan(outcome.returns[:, 0]).tolist() == [True, False, False]
     assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
 
@@ -354,8 +356,8 @@ def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkey
             raise RecordLost(28, "No space left on device", str(path))
         append(path, data, size)
 
-    append = nmsre.append_to
-    monkeypatch.setattr(nmsre, "append_to", append_to)
+    append = return_errors.append_to
+    monkeypatch.setattr(return_errors, "append_to", append_to)
     recorded, alone = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
     recorded.record_to(tmp_path / "excursions.rec")
     for k in range(10):
@@ -363,13 +365,13 @@ def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkey
         test = excursion_of(rng.random(3).tolist(), rng.random(2).tolist())
         for errors in (recorded, alone):
             errors.add(test)
-    assert len(read_excursions(tmp_path / "excursions.rec")[0][0].step) == 3
+    assert len(PastExcursions.read(tmp_path / "excursions.rec").outcomes()[0].step) == 3
     assert recorded.nmsre().tolist() == alone.nmsre().tolist()
     with pytest.raises(RecordLost, match="No space left"):
         recorded.rearrange(np.array([0]), [])
     takes = True
     recorded.close()
-    assert len(read_excursions(tmp_path / "excursions.rec")[0][0].step) == 10
+    assert len(PastExcursions.read(tmp_path / "excursions.rec").outcomes()[0].step) == 10
     assert recorded.nmsre().tolist() == alone.nmsre().tolist()
 
 
@@ -392,11 +394,11 @@ def test_recorded_excursions_read_back_the_same(tmp_path: Path) -> None:
         test.observe(rng.random(1).astype(np.float32))
         errors.add(test)
 
-    outcomes, n_demons = read_excursions(path)
+    read = PastExcursions.read(path)
 
-    assert n_demons == 4
-    for mine, read in zip(errors.outcomes(), outcomes, strict=True):
-        assert read.policy.action == mine.policy.action
-        np.testing.assert_array_equal(read.step, mine.step)
-        np.testing.assert_array_equal(read.predictions, mine.predictions)
-        np.testing.assert_array_equal(read.returns, mine.returns)
+    assert read.n_demons == 4
+    for mine, theirs in zip(errors.excursions().outcomes(), read.outcomes(), strict=True):
+        assert theirs.policy.action == mine.policy.action
+        np.testing.assert_array_equal(theirs.step, mine.step)
+        np.testing.assert_array_equal(theirs.predictions, mine.predictions)
+        np.testing.assert_array_equal(theirs.returns, mine.returns)

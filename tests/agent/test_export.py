@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, Recorder, Row, read
-from horde_agent.runs.export import Archive
+from horde_agent.runs.archive import Archive
 from horde_agent.runs.run_folder import RunFolder
 from tests.agent.doubles import ToyBody
 
@@ -67,6 +69,33 @@ def test_each_file_that_is_complete_becomes_a_table_of_its_days(tmp_path: Path) 
     assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
 
 
+def test_a_table_that_cannot_be_made_is_told_of_and_made_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is killed, or finds a folder in its way: the record stays whole, and the export writes the table."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    folder = RunFolder(tmp_path)
+    folder.log.mkdir()
+    with Recorder(3, folder.life, {"period_s": 0.1}) as recorder:
+        recorder.write(Row(0, 0.0, np.zeros(3, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
+    in_the_way = folder.exported
+    in_the_way.write_text("a file where a folder is to be")
+    (archive := Archive(folder))(folder.life)
+    archive.threads[0].join()
+    assert "life.rec is not made a table (" in caplog.text
+    assert "`horde export` does it later" in caplog.text
+    in_the_way.unlink()
+    monkeypatch.setattr("horde_agent.runs.archive.sys.executable", str(tmp_path / "no-python"))
+    (archive := Archive(folder))(folder.life)
+    archive.threads[0].join()
+    assert "no-python" in caplog.text
+    (folder.exported / "day=1970-01-01").mkdir(parents=True)
+    (folder.exported / "day=1970-01-01" / ".life-123").write_bytes(b"half a table")
+    assert cli.main(["export", str(tmp_path)]) == 0
+    assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 1
+    assert [file.name for file in folder.exported.rglob("*") if file.is_file()] == ["life.parquet"]
+
+
 def test_a_life_makes_its_tables_while_it_is_lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With files of thirty seconds instead of an hour; the last one is not complete when the life ends."""
     dataset = pytest.importorskip("pyarrow.dataset")
@@ -82,6 +111,20 @@ def test_a_life_makes_its_tables_while_it_is_lived(tmp_path: Path, monkeypatch: 
     assert table["step"].to_pylist() == list(range(600))
 
 
+def test_a_life_carries_no_library_that_writes_tables(tmp_path: Path) -> None:
+    """In a process of its own, since this one has read some."""
+    pytest.importorskip("pyarrow")
+    lines = (
+        "import sys; from horde_agent import cli; from horde_agent.record import Recorder",
+        "from tests.agent.doubles import ToyBody",
+        "Recorder.__init__.__kwdefaults__['segment_s'] = 30.0",
+        "cli._make_env = lambda _: ToyBody(); cli.write_report = lambda path: path / 'report.html'",
+        f"code = cli.main('learn --steps 700 --seed 1 --out {tmp_path / 'run'}'.split())",
+        "sys.exit(code or 'pyarrow' in sys.modules)",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=Path(__file__).parents[2])
+
+
 def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     pytest.importorskip("pyarrow")
@@ -93,6 +136,29 @@ def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
     lived = rows[rows["phase"] == 0]
     assert [(action, n) for action, n, _ in found] == [(a, int((lived["action"] == a).sum())) for a in range(3)]
+
+
+def lived_by_action(run: Path) -> dict[int, int]:
+    """Return how many rows of the behaviour took each action, by the record itself."""
+    rows = read(run / "log" / "life.rec").rows
+    return {a: int(((rows["phase"] == 0) & (rows["action"] == a)).sum()) for a in range(3)}
+
+
+def test_polars_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    lived = pl.scan_parquet(tmp_path / "table" / "*" / "*.parquet").filter(pl.col("phase") == 0)
+    found = lived.group_by("action").agg(pl.len().alias("n")).collect()
+    assert dict(found.iter_rows()) == lived_by_action(run)
+
+
+def test_pandas_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
+    lived = pd.read_parquet(tmp_path / "table").query("phase == 0")
+    assert lived.groupby("action").size().to_dict() == lived_by_action(run)
 
 
 def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:

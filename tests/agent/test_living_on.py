@@ -48,7 +48,7 @@ def outcome(life: Life) -> list[Any]:
         life.student.n_updated,
         errors.nmsre().tobytes(),
         np.array(errors.online_means).tobytes(),
-        [np.array([o.predictions, o.returns]).tobytes() for o in errors.outcomes()],
+        [np.array([o.predictions, o.returns]).tobytes() for o in errors.excursions().outcomes()],
         errors.n_discarded,
         list(sampler.samples),
         life.rng.random(),

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.measures.nmsre import final_nmsre, read_excursions
+from horde_agent.measures.nmsre import final_nmsre
+from horde_agent.measures.passes import PastExcursions
 from horde_agent.record import read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.pictures import half_side, visited_share
@@ -81,8 +82,9 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
 
 def test_the_summary_agrees_with_the_record(run: Path) -> None:
     summary, rows = summary_of(run), read(run / "log" / "life.rec").rows
-    outcomes, n_demons = read_excursions(run / "log" / "excursions.rec")
-    nmsre = final_nmsre(outcomes, n_demons)
+    tests = PastExcursions.read(run / "log" / "excursions.rec")
+    outcomes = tests.outcomes()
+    nmsre = final_nmsre(outcomes, tests.n_demons)
 
     assert summary["steps"] == 2500 == rows["step"][-1]
     assert summary["robot_time_s"] == pytest.approx(250.0)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import Outcomes, ReturnErrors
+from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.passes import courses
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.runs import results
 
@@ -128,7 +130,7 @@ def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnE
 
     Demon 0: 4, 3.6, 3.24 over 8/3: 1.5, 1.35, 1.215. Demon 2: 1 over 2: .5 each time. Demon 1: 9 over 9: 1.
     """
-    lines = results.curve_lines(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx([1.0, 1.0, (1.35 + 0.5 + 1) / 3, 2.85 / 3, 2.715 / 3])
     assert column(lines, "excursion") == [1, 2, 3, 4, 5]
     assert column(lines, "step") == [10, 20, 30, 40, 50]
@@ -141,16 +143,20 @@ def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: Retu
 
     With the fourth excursion demon 1: 9 over 9. In the end all variances are those of the whole life.
     """
-    lines = results.curve_lines(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     online = column(lines, "mean_nmsre_online")
     assert np.isnan(online[:2]).all()
     assert online[2:] == pytest.approx([(3.6 + 1) / 2, (3.6 + 1 + 1) / 3, 2.715 / 3])
     assert online[2] != pytest.approx(column(lines, "mean_nmsre")[2])
 
 
+def curve(errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: float) -> list[list[object]]:
+    return list(results.curve_lines(errors, courses(errors.excursions()), sound, actions, period_s))
+
+
 def test_the_curve_leaves_out_who_was_set_aside(errors: ReturnErrors) -> None:
     sound = np.array([False, True, True, True])
-    lines = results.curve_lines(errors, sound, ("left", "right"), 0.1)
+    lines = curve(errors, sound, ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
 
 
@@ -160,19 +166,19 @@ def test_the_curve_leaves_out_who_was_tested_but_once() -> None:
     made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
     made.add(completed(RIGHT, 20, [3.0], [0.0]))
     made.add(completed(RIGHT, 30, [3.0], [6.0]))
-    lines = results.curve_lines(made, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    lines = curve(made, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     assert np.isnan(column(lines, "mean_nmsre")[0])
     assert column(lines, "mean_nmsre")[1:] == pytest.approx([1.0, 1.0])
 
 
 def test_variances_are_those_of_the_returns(errors: ReturnErrors) -> None:
-    found = results.variances(list(errors.outcomes()), 4)
+    found = results.variances(courses(errors.excursions()), 4)
     np.testing.assert_allclose(found, [8 / 3, 9.0, 2.0, NAN])
 
 
 def test_the_nmsre_of_a_policys_questions_is_the_trace_over_the_variance(errors: ReturnErrors) -> None:
     """What the report draws is what the summary says."""
     np.testing.assert_allclose(errors.nmsre(), [1.215, 1.0, 0.5, NAN])
-    (left, right) = errors.outcomes()
+    (left, right) = errors.excursions().outcomes()
     np.testing.assert_allclose(left.nmsre()[:, 0], [1.5, 1.35, 1.215])
     assert isinstance(right, Outcomes)

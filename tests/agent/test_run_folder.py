@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from horde_agent import cli
 from horde_agent.runs import jobs, run
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.run_folder import RunFolder, write_csv, write_json
+from horde_agent.runs.run_folder import RunFolder, read_curve, write_csv, write_json
 from tests.agent.doubles import ToyBody
 from tests.agent.test_ending import mounted
 
@@ -356,3 +357,28 @@ def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.M
     assert {k: v for k, v in after.items() if k not in timed} == {k: v for k, v in before.items() if k not in timed}
     assert Path("a/questions.csv").read_text() == questions
     assert "(unfinished)" in Path("a/report.html").read_text()
+
+
+def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -> None:
+    """100 lines, at most ten points and the last one; a cell without a number is NaN, a line cut off is left out."""
+    path = tmp_path / "curve.csv"
+    write_csv(path, ("step", "name", "nmsre"), [[k, "a", float("nan") if k == 0 else k / 2] for k in range(100)])
+    with path.open("a") as file:
+        file.write("100,")
+    steps, nmsre = read_curve(path, ("step", "nmsre"), 10)
+    assert len(steps) <= 11
+    assert np.unique(np.diff(steps[:-1])).size == 1
+    assert (steps[0], steps[-1]) == (0.0, 99.0)
+    assert np.isnan(nmsre[0])
+    assert nmsre[1:] == [step / 2 for step in steps[1:]]
+    assert read_curve(path, ("step", "nmsre"), 1000)[0] == list(range(100))
+    assert read_curve(tmp_path / "none.csv", ("step",), 10) == [[]]
+    assert read_curve(path, ("other",), 10) == [[]]
+
+
+def test_a_curve_without_a_head_is_given_one(tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_text("1,0.5\n2,\n")
+    steps, values = read_curve(tmp_path / "curve.csv", ("a", "b"), 10, ["a", "b"])
+    assert steps == [1.0, 2.0]
+    assert values[0] == 0.5
+    assert np.isnan(values[1])

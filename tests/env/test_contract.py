@@ -10,10 +10,11 @@ from typing import Literal
 import pytest
 
 from horde_env.backend import Backend
-from horde_env.replay import RecordedLife
+from horde_env.replay import RecordedLife, RecordedRun
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
+from tests.env.recorded_run import record
 from tests.env.recording import REAL_LOG, packets, write
 from tests.env.toy import ToyBody
 
@@ -36,6 +37,19 @@ class TestRecordedLife(BackendContract):
 
     def make_backend(self) -> Backend:
         return RecordedLife(self.log)
+
+
+class TestRecordedRun(BackendContract):
+    """The record of a life, as a run's folder keeps it."""
+
+    obeys = False
+
+    @pytest.fixture(autouse=True)
+    def _run(self, tmp_path: Path) -> None:
+        self.run = record(tmp_path / "run", 40)
+
+    def make_backend(self) -> Backend:
+        return RecordedRun(self.run)
 
 
 @pytest.mark.skipif(not REAL_LOG.is_file(), reason="the real robot's log is not here")

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions.data import Data, summary
 from horde_agent.reproduce.result import Figure
 from horde_agent.reproduce.variants import Lesson, Variant
@@ -31,7 +32,7 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
 def _questions(data: Data, path: Path) -> Figure:
     """Draw the paper's figure: every question of the first life, and the bold mean."""
     seed, lesson = next(iter(data.main.items()))
-    nmsre_picture(lesson.outcomes, lesson.sound, path)
+    nmsre_picture([Curve.of(outcomes) for outcomes in lesson.outcomes], lesson.sound, path)
     return Figure(
         path.name,
         f"The paper's figure 3: the NMSRE of each of {len(data.questions)} questions over the tests of its policy, in "

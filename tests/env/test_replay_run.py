@@ -1,0 +1,106 @@
+"""The record of a life as a body: what was sensed, done and with what probability, once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import horde_env  # noqa: F401  registers the environments
+from horde_env.backend import Frame
+from horde_env.errors import BackendUnavailable
+from horde_env.replay import RecordedRun
+from tests.env.recorded_run import CENTRE, made_up, record, write
+
+
+def frames(body: RecordedRun) -> list[Frame]:
+    found = [body.reset(np.random.default_rng(0))]
+    while not found[-1].last:
+        found.append(body.exchange(np.zeros(3)))
+    return found
+
+
+def test_every_observation_comes_back_bit_for_bit_with_the_choice_that_led_to_it(tmp_path: Path) -> None:
+    """Also across files. Row k holds the action taken from it, so that frame k + 1 tells of it."""
+    rows = made_up(30)
+    env = gymnasium.make("CritterbotReplay-v0", log=record(tmp_path / "run", 30, further=12))
+    observation, info = env.reset()
+    assert info["action"] == -1.0
+    for k in range(30):
+        np.testing.assert_array_equal(observation, rows["observation"][k])
+        assert info["t"] == pytest.approx(0.1 * k)
+        assert info["x_m"] == rows["pose"][k][0]
+        if k == 29:
+            break
+        observation, _, terminated, truncated, info = env.step(0)
+        assert (info["action"], info["b"]) == (rows["action"][k], rows["b"][k])
+        assert (info["applied"], info["gap"]) == (1, 0)
+        assert (terminated, truncated) == (False, k == 28)
+
+
+def test_a_drive_is_a_time_without_choices(tmp_path: Path) -> None:
+    rows = made_up(20)
+    rows["phase"][5:9], rows["action"][5:9], rows["b"][5:9] = CENTRE, -1, np.nan
+    rows["flags"][9], rows["flags"][12] = 1, 2
+    rows["step"][15:] += 600  # a minute at the dock, of which one frame was kept
+    run = record(tmp_path / "run", 20)
+    write(run / "log" / "life.rec", rows, 0)
+    found = frames(RecordedRun(run))
+    assert [k for k, frame in enumerate(found) if not frame.applied] == [6, 7, 8, 9, 12]
+    assert [k for k, frame in enumerate(found) if frame.gap] == [9, 15]
+    assert found[6].extras["action"] == -1.0
+    assert np.isnan(found[6].extras["b"])
+
+
+def test_a_damaged_row_is_left_out_and_said(tmp_path: Path) -> None:
+    """What comes after it follows a gap; so does the second file, where the first one's end was torn off."""
+    run = record(tmp_path / "run", 20, further=8)
+    path = run / "log" / "life.rec"
+    data = bytearray(path.read_bytes())
+    data[16_384 + 4 * made_up(1).itemsize + 30] ^= 8
+    path.write_bytes(data[:-5])
+    body = RecordedRun(run)
+    found = frames(body)
+    assert [round(frame.t / 0.1) for frame in found] == [k for k in range(20) if k not in (4, 11)]
+    assert [round(frame.t / 0.1) for frame in found if frame.gap] == [5, 12]
+    assert body.notes == ("life.rec: 1 of 11 rows and 271 further bytes are damaged or torn off",)
+
+
+def test_it_plays_from_its_beginning_after_each_reset_and_not_beyond_its_end(tmp_path: Path) -> None:
+    body = RecordedRun(record(tmp_path / "run", 14))
+    with pytest.raises(BackendUnavailable, match="no frame left"):
+        body.exchange(np.zeros(3))
+    first, again = frames(body), frames(body)
+    assert [frame.t for frame in first] == [frame.t for frame in again]
+    with pytest.raises(BackendUnavailable, match="no frame left"):
+        body.exchange(np.zeros(3))
+
+
+def test_a_life_without_a_pose_tells_of_none(tmp_path: Path) -> None:
+    rows = made_up(14)
+    rows["pose"] = np.nan
+    run = record(tmp_path / "run", 14)
+    write(run / "log" / "life.rec", rows, 0)
+    assert frames(RecordedRun(run))[3].extras.keys() == {"action", "b"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"version": 3}, "is of version 3 of the format horde-life, and this program plays versions up to 2"),
+        ({"format": "mcap"}, "is no record of a life"),
+        ({"channels": [{"name": "bumper"}]}, "is the life of another robot: it has 1 channels, bumper"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_a_sentence(tmp_path: Path, facts: dict[str, object], said: str) -> None:
+    run = record(tmp_path / "run", 14, **facts)
+    with pytest.raises(BackendUnavailable, match=said):
+        gymnasium.make("CritterbotReplay-v0", log=run)
+
+
+def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match="there is no record"):
+        RecordedRun(tmp_path)
+    assert not (tmp_path / "log").exists()
