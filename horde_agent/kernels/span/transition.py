@@ -119,7 +119,7 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     Returns:
         The steps of that tail.
     """
-    first, tail = span.tail_from[g], 0
+    first, tail = span.tail_from[g], span.least_tail[g]
     list_runs(span, FLUSH, number_times(span, g, first, now))
     span.clock[FLUSHED] = now
     on_threads(entry, span, span.n_threads, -1 - g)
