@@ -39,13 +39,22 @@ class Part(NamedTuple):
 
     Attributes:
         name: Its name in the state.
-        array: What is to be written.
+        array: What is to be written; a list of arrays is to be stacked, by `whole`.
         buffer: What is to be given back when it is written, by `GradualCopy.give_back`; None where it need not be.
     """
 
     name: str
-    array: NDArray[Any]
+    array: NDArray[Any] | list[NDArray[Any]]
     buffer: Reals | None = None
+
+    def whole(self) -> NDArray[Any]:
+        """Return what is to be written; in the thread that writes, where it takes a while."""
+        return np.stack(self.array) if isinstance(self.array, list) else self.array
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of what is to be written."""
+        return sum(a.nbytes for a in self.array) if isinstance(self.array, list) else self.array.nbytes
 
 
 class _Block(NamedTuple):
@@ -205,7 +214,7 @@ class GradualCopy:
         """Have what the journal holds written."""
         name = f"journal/{self._n_cuts:06d}"
         self._n_cuts += 1
-        self._parts += [Part(f"{name}/{key}", array) for key, array in journal.cut().items()]
+        self._parts += [Part(f"{name}/{key}", arrays) for key, arrays in journal.cut().items()]
 
 
 def _past_of(engine: SpanEngine, b: int) -> Reals:
@@ -259,11 +268,11 @@ def bring_forward(engine: SpanEngine, state: State) -> None:
 
     for told in read_told(_cuts(state)):
         put_in()
-        engine.arrays.least_tail[:] = told.tail
+        engine.arrays.told_tail[:] = told.tail
         _tell(engine, told)
         n_told += 1
     put_in()
-    engine.arrays.least_tail[:] = 0
+    engine.arrays.told_tail[:] = -1
     engine.alarm = int(state["alarm"])
     if not np.array_equal(engine.arrays.predictions, state["latest"], equal_nan=True):
         _log.warning("demons that were brought forward to the snapshot's last step differ there in rounding")

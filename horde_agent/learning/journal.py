@@ -39,7 +39,7 @@ class Journal:
         self.n_told = self.n_bytes = 0
         self.n_writes = np.zeros(span.n_pending.size, dtype=np.int64)
         self.is_void = False
-        self._lists: dict[str, list[Any]] = {}
+        self._lists: dict[str, list[NDArray[Any]]] = {}
         self._states: tuple[Floats, ...] | None = None
         self._remember_books()
 
@@ -53,9 +53,10 @@ class Journal:
         self.n_writes += self._was_pending & (span.flushed_at != self._flushed_at)
         self._remember_books()
         told = {"what": np.uint8(what), "tail": (span.flushed_at - span.tail_from).astype(np.int32), **arrays}
-        for name, array in told.items():
+        for name, value in told.items():
+            array = np.asarray(value)
             self._lists.setdefault(name, []).append(array)
-            self.n_bytes += np.asarray(array).nbytes
+            self.n_bytes += array.nbytes
         self.n_told += 1
 
     def begin(self, tiles: Tiles) -> None:
@@ -92,10 +93,10 @@ class Journal:
         self._note(SET_ASIDE, demon=demon)
         self.n_writes[group] += 1
 
-    def cut(self) -> State:
+    def cut(self) -> dict[str, list[NDArray[Any]]]:
         """Return what was written down since the last time, by name, and forget it."""
         lists, self._lists, self.n_bytes = self._lists, {}, 0
-        return {name: np.stack(arrays) for name, arrays in lists.items()}
+        return lists
 
 
 class Told(NamedTuple):
@@ -119,7 +120,7 @@ class Told(NamedTuple):
 
 
 def read_told(cuts: list[State]) -> Iterator[Told]:
-    """Yield what was told, one thing after another, from what `Journal.cut` returned."""
+    """Yield what was told, one thing after another, from what `Journal.cut` returned, each list of arrays stacked."""
     signals: Signals | None = None
     n_told = 0
     for cut in cuts:

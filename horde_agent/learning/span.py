@@ -51,9 +51,9 @@ _ROWS = ("theta", "w", "m")  # of which those in use lie first
 # What a state leaves out: who sits where, which follows from the demons, and scratch paper.
 _NOT_SAVED = (
     *("demon", "start", "next_block", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
-    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", "least_tail", *_ROWS),
+    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", "told_tail", *_ROWS),
 )
-OF_BLOCKS = (*_ROWS, "c", "d", "h", "q")  # what a block has much of
+OF_BLOCKS = (*_ROWS, "c", "d", "h", "q", *OF_LANES)  # what belongs to a block alone
 _OWN_STATE = ("_is_aside", "_m_scale", "alarm", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
@@ -226,7 +226,8 @@ class SpanEngine:
             **{name: self._zeros(places * n_lanes) for name in ("d", "h", "q")},
             "m_step": np.zeros(self._n_times),
             "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
-            **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending", "least_tail")},
+            **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
+            "told_tail": np.full(n_groups, -1),
             "limit": limit.astype(np.int64),
             **{name: np.zeros(n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
         }
@@ -696,7 +697,7 @@ class SpanEngine:
         Of the weights these are the rows in use. Nothing in it depends on the number of threads.
 
         Args:
-            has_blocks: False leaves out what a block has much of (OF_BLOCKS), for `gradual.py` to copy.
+            has_blocks: False leaves out what belongs to a block alone (OF_BLOCKS), which `gradual.py` copies.
         """
         arrays = {name: a for name, a in self._span._asdict().items() if isinstance(a, np.ndarray)}
         left_out = (*_NOT_SAVED, *(() if has_blocks else OF_BLOCKS))

@@ -6,6 +6,7 @@ waits, for memory has three blocks of demons and no more; where it takes far too
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,9 +18,16 @@ from horde_agent.runs.snapshots import Writer
 
 AT_ONCE_BYTES = 64_000_000  # of weights, up to which all is copied at once: some 40 ms; 1,300 demons of the paper's
 MOST_WAITING_BYTES = 256_000_000  # of what was told meanwhile, that the disk has not taken
+_NICENESS = 19
 _ENGINE = "life/student/horde/engine"
 
 Close = Callable[[Writer], None]
+
+
+def give_way() -> None:
+    """Have this thread run when others need not, where the system can tell threads apart."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 class GradualSnapshot:
@@ -87,11 +95,12 @@ class GradualSnapshot:
         for part in parts:
             if part.buffer is None:
                 with self._lock:
-                    self._n_waiting_bytes += part.array.nbytes
+                    self._n_waiting_bytes += part.n_bytes
             self._queue.put(part)
 
     def _write(self) -> None:
         """Write what comes, in a thread; what comes after a fault is only let go of."""
+        give_way()
         writer: Writer | None = None
         self._copy.make_buffers()
         while (part := self._queue.get()) is not None:
@@ -99,7 +108,7 @@ class GradualSnapshot:
                 if self.why_not is None:
                     writer = writer or Writer(self._folder)
                     if isinstance(part, Part):
-                        writer.put(f"{_ENGINE}/{part.name}", part.array)
+                        writer.put(f"{_ENGINE}/{part.name}", part.whole())
                     else:
                         part(writer)
             except OSError as error:
@@ -109,7 +118,7 @@ class GradualSnapshot:
                     self._copy.give_back(part.buffer)
                 else:
                     with self._lock:
-                        self._n_waiting_bytes -= part.array.nbytes
+                        self._n_waiting_bytes -= part.n_bytes
         if writer is not None and self.why_not is not None:
             with suppress(OSError):
                 writer.abandon()

@@ -1,4 +1,4 @@
-"""The command `horde`, whose snapshots are copied over many steps however few demons there are, a piece in each."""
+"""The command `horde`, whose snapshots are copied a piece in each step, however few demons there are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 from unittest.mock import patch
 
 from horde_agent import cli
+from horde_agent.learning import span
 from horde_agent.runs import gradually, keeping
 
-SETTINGS = ((keeping, "AT_ONCE_BYTES", 0), (gradually, "BYTES_A_STEP", 1))
+SETTINGS = ((keeping, "AT_ONCE_BYTES", 0), (gradually, "BYTES_A_STEP", 1), (span, "_WIDEST", 16))
 
 if __name__ == "__main__":
     for module, name, value in SETTINGS:

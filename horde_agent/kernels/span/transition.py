@@ -119,12 +119,14 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     Returns:
         The steps of that tail.
     """
-    first, tail = span.tail_from[g], span.least_tail[g]
+    first, tail = span.tail_from[g], 0
     list_runs(span, FLUSH, number_times(span, g, first, now))
     span.clock[FLUSHED] = now
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
+    if span.told_tail[g] >= 0:
+        tail = span.told_tail[g]
     span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
     return int(tail)
 
