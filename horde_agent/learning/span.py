@@ -169,6 +169,7 @@ class SpanEngine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a state."""
         vars(self).update(state)
+        self.journal = None
         self._forget_process()
 
     def _put_memory_behind(self) -> None:

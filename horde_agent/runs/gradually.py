@@ -36,14 +36,16 @@ class GradualSnapshot:
     Args:
         copy: Of the engine; nothing of it is copied yet.
         folder: For the snapshots of the life.
+        after: Waits for the one before to be written, in this one's thread.
 
     Attributes:
         why_not: Why it cannot be written; None while it can.
     """
 
-    def __init__(self, copy: GradualCopy, folder: Path) -> None:
-        self._copy, self._folder = copy, folder
+    def __init__(self, copy: GradualCopy, folder: Path, after: Callable[[], None] = lambda: None) -> None:
+        self._copy, self._folder, self._after = copy, folder, after
         self.why_not: str | None = None
+        self._is_ended = False
         self._n_waiting_bytes, self._lock = 0, threading.Lock()
         self._queue: SimpleQueue[Part | Close | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="keeping", daemon=True)
@@ -79,16 +81,22 @@ class GradualSnapshot:
         """Have the state be that of now, and the snapshot written to its end, for which `close` is called there."""
         self._hand_over(self._copy.finish())
         self._queue.put(close)
-        self._queue.put(None)
+        self._end()
 
     def abandon(self) -> None:
         """Give it up; what was written of it is removed."""
         self._copy.abandon()
         self.why_not = self.why_not or "it was given up"
+        self._end()
+
+    def _end(self) -> None:
+        self._is_ended = True
         self._queue.put(None)
 
     def join(self) -> None:
-        """Wait until nothing more is written; it must have been finished or abandoned."""
+        """Wait until nothing more is written; one that was not finished is given up."""
+        if not self._is_ended:
+            self.abandon()
         self._thread.join()
 
     def _hand_over(self, parts: list[Part]) -> None:
@@ -102,6 +110,7 @@ class GradualSnapshot:
         """Write what comes, in a thread; what comes after a fault is only let go of."""
         give_way()
         writer: Writer | None = None
+        self._after()
         self._copy.make_buffers()
         while (part := self._queue.get()) is not None:
             try:

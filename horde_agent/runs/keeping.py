@@ -114,6 +114,7 @@ class Keeper:
         copied when that action has left, so that the robot does not wait for it.
         """
         self._kept_at = time.monotonic()
+        self._abandon()
         if self._is_large(life):
             self._gradual = self._new_gradual(life)
         if self._gradual is not None:
@@ -142,10 +143,13 @@ class Keeper:
 
     def _new_gradual(self, life: Life) -> GradualSnapshot | None:
         """Begin to copy what is large over many steps; None where that cannot be."""
-        if self._closing is not None:
-            self._closing.join()
-        copy = life.horde.gradual_copy()
-        return None if copy is None else GradualSnapshot(copy, self._run.folder.checkpoint)
+        copy, before = life.horde.gradual_copy(), [w for w in (self._thread, self._closing) if w is not None]
+
+        def after() -> None:
+            for writing in before:
+                writing.join()
+
+        return None if copy is None else GradualSnapshot(copy, self._run.folder.checkpoint, after)
 
     def _go_on(self, life: Life, gradual: GradualSnapshot) -> None:
         """Copy some more when the next action has left; when all is copied, have it written to its end."""
@@ -195,6 +199,7 @@ class Keeper:
         snapshot that is under way going on: nothing more is learned until then.
         """
         if life.is_cut and life.can_live_again:
+            self._abandon()
             self._last = self._before_cut
             return
         if not self._is_large(life):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sys
@@ -17,6 +18,7 @@ from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.runs import gradually, keeping, run, snapshots
 from horde_agent.runs.keeping import Keeper
+from tests.agent.doubles import ToyBody
 from tests.agent.gradual_command import SETTINGS
 from tests.agent.test_resume import LIFE, flip, horde
 from tests.bench import crashes
@@ -258,6 +260,24 @@ def test_a_full_disk_ends_the_snapshot_and_not_the_life(
     (again / "summary.json").unlink()
     assert horde(f"resume {again}") == 0
     assert differences(again, whole) == []
+
+
+def test_a_robot_goes_on_from_its_end_as_from_a_snapshot_that_was_copied_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a gap, from what it had learned: the last observation, which its record has too, is learned from once."""
+    told = []
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    for name, least in (("gradual", 0), ("at once", 1 << 40)):
+        path = tmp_path / name.replace(" ", "_")
+        monkeypatch.setattr(keeping, "AT_ONCE_BYTES", least)
+        assert horde(f"learn --steps 300 --horizon 8 --seed 1 --snapshot-every never --out {path}") == 0
+        (kept,) = snapshots.found(path / "checkpoint")
+        assert ("life/student/horde/engine/put_in_at" in snapshots.read(kept).state) == (name == "gradual")
+        assert horde(f"resume {path} --steps 500") == 0
+        summary = json.loads((path / "summary.json").read_text())
+        told.append([summary[key] for key in ("weights_sha256", "learning_steps", "n_excursions", "gaps")])
+    assert told[0] == told[1]
 
 
 KILLS = [(2, 1200, 0.6), pytest.param(12, 6000, 1.0, marks=pytest.mark.slow)]

@@ -179,7 +179,7 @@ def many(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
 
 THOUSAND = """
 [[family]]
-policies = ["forward", "reverse", "clockwise", "counter_clockwise", "stop"]
+policies = ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise", "stop"]
 gammas = [0.0, 0.5, 0.8, 0.9]
 channels = [{channels}]
 """
