@@ -175,14 +175,13 @@ class GradualCopy:
         room = self._room()[self._layout.flush_group]
         b = int(np.argmax(np.where(self._put_in_at[:, 0] < 0, room, -1)))
         start, stop = int(self._layout.start[b]), int(self._layout.start[b + 1])
-        width, stride = stop - start, CHUNK * self._layout.n_lanes
-        n_chunks = -(-int(self._span.clock[N_ROWS]) // CHUNK)
+        width, n_chunks = stop - start, -(-int(self._span.clock[N_ROWS]) // CHUNK)
         rows = buffer[: self._n_kinds * n_chunks * CHUNK * width].reshape(self._n_kinds, n_chunks * CHUNK, width)
         kinds = [getattr(self._span, name) for name in _KINDS][: self._n_kinds]
         left = [
-            (kind[chunk * stride + CHUNK * start :][: CHUNK * width], into[CHUNK * chunk :][:CHUNK].reshape(-1))
+            (chunk, into[CHUNK * k :][:CHUNK])
             for kind, into in zip(kinds, rows, strict=True)
-            for chunk in range(n_chunks)
+            for k, chunk in enumerate(rows_of(kind, self._layout, b, CHUNK)[:n_chunks])
         ]
         n_writes = int(journal.n_writes[self._layout.flush_group[b]])
         self._put_in_at[b] = journal.n_told, self._span.w_at[b], self._span.tail_needed[b]
@@ -229,13 +228,12 @@ def _places(engine: SpanEngine, b: int) -> list[tuple[Reals, Any]]:
     """Return where a block's past lies: arrays, and places in them."""
     span, layout = engine.arrays, engine.layout
     g, now = layout.flush_group[b], int(span.clock[NOW]) - engine.n_waiting
-    c = rows_of(span.c, layout, b)
+    c, *pending = (rows_of(a, layout, b, a.size // layout.n_lanes)[0] for a in (span.c, span.d, span.h, span.q))
     lanes = slice(int(layout.start[b]), int(layout.start[b + 1]))
     since = slice(0, max(now - int(span.flushed_at[g]), 0))
-    pending = [(rows_of(numbers, layout, b), since) for numbers in (span.d, span.h, span.q)]
     return [
         (c, np.arange(span.tail_from[g], max(now, 0)) % len(c)),
-        *pending,
+        *((numbers, since) for numbers in pending),
         *((getattr(span, name), lanes) for name in OF_LANES),
     ]
 
@@ -288,12 +286,11 @@ def _cuts(state: State) -> list[State]:
 def _put_in(engine: SpanEngine, state: State, b: int) -> None:
     """Put a block in, as of the present step."""
     span, layout, name = engine.arrays, engine.layout, f"block/{b:06d}"
-    start, stop, stride = int(layout.start[b]), int(layout.start[b + 1]), CHUNK * layout.n_lanes
+    start, stop = int(layout.start[b]), int(layout.start[b + 1])
     rows, past = state[f"{name}/rows"], state[f"{name}/past"]
     for kind, of_kind in zip(_KINDS, rows, strict=False):
-        for chunk in range(len(of_kind) // CHUNK):
-            into = getattr(span, kind)[chunk * stride + CHUNK * start :][: CHUNK * (stop - start)]
-            into[:] = of_kind[CHUNK * chunk :][:CHUNK].reshape(-1)
+        chunks = of_kind.reshape(-1, CHUNK, stop - start)
+        rows_of(getattr(span, kind), layout, b, CHUNK)[: len(chunks)] = chunks
     places, first = _places(engine, b), 0
     if (n := sum(numbers[at].size for numbers, at in places)) != past.size:
         raise ValueError(f"the past of block {b} has {past.size} numbers, and {n} are known to matter")
