@@ -5,8 +5,8 @@
     python -m tests.bench.snapshots resume FOLDER [--steps 6000]                795 demons
     python -m tests.bench.snapshots replay FOLDER --life RUN                    of a recorded life
 
-Prints one JSON object each. `many` measures by turns, with a snapshot and for as many steps without, a Horde on the simulated robot's
-stream; it ends by comparing what was learned with a Horde that goes on from the last snapshot.
+Prints one JSON object each. `many` measures by turns, with a snapshot and for as many steps without, a Horde on the
+simulated robot's stream; it ends by comparing what was learned with a Horde that goes on from the last snapshot.
 """
 
 from __future__ import annotations
