@@ -118,7 +118,7 @@ class GradualCopy:
         return journal is not None and (journal.is_void or self._engine.journal is not journal)
 
     def give_back(self, buffer: Reals) -> None:
-        """Let a part's memory, flat, be written to again; from any thread."""
+        """Let a part's memory, shape (numbers of the largest block,), be written to again; from any thread."""
         self._free.put(buffer)
 
     def advance(self, n_bytes: int = BYTES_A_STEP, *, waits: bool = False) -> list[Part]:

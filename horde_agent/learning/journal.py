@@ -64,7 +64,7 @@ class Journal:
         self._note(BEGIN, tiles=tiles.astype(np.int32))
 
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool) -> None:
-        """Note a transition to `tiles`, which is learned from or waits; what is told on each, in the engine's dtype."""
+        """Note a transition to `tiles`, shape (n_active,), which is learned from or waits, with what is told of it."""
         states = tuple(np.array(getattr(signals, name)) for name in _STATES)
         anew: dict[str, Any] = {}
         before = self._states

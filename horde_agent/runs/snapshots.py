@@ -99,7 +99,7 @@ class Writer:
         shutil.rmtree(self._part, ignore_errors=True)
 
     def put(self, name: str, array: NDArray[Any]) -> None:
-        """Write an array, and have the disk keep it; small ones are noted, to be written together in the end."""
+        """Write an array of any shape, and have the disk keep it; small ones are written together in the end."""
         if array.nbytes < SMALL_BYTES:
             where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": self._small.tell()}
             self._placed.append(where)

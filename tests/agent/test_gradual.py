@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.learning.gradual import Part
 from horde_agent.policies import Behaviour, ConstantAction
 from horde_agent.saving import State
-from tests.agent.test_states import KINDS, N_ACTIONS, N_ACTIVE, N_FEATURES, answers, family, live, stream
+from tests.agent.test_states import KINDS, N_ACTIONS, N_ACTIVE, N_FEATURES, answers, family, live, many, stream
 
 FAST = [kind for kind in KINDS if kind.startswith("span")]
 
@@ -110,6 +111,24 @@ def test_blocks_that_are_flushed_together_may_be_copied_apart(mode: Mode) -> Non
     for first, wait in ((150, 0), (303, 90)):
         n = goes_on_alike(lambda: of_one_policy(mode), steps, first, every=9, wait=wait)
         assert n > max(130, wait), "several flushes"
+
+
+def test_what_was_copied_under_some_threads_goes_on_under_another_number() -> None:
+    """Of so many demons the work is shared out; what the other lanes hold while a block waits is no matter."""
+    steps = [(*step[:4], False) for step in stream(260)]
+    whole, again = many(), many()
+    live_all(whole, steps[:100])
+    n, state, begins, _ = copied(whole, steps[100:], begins=False, every=2)
+    live_all(whole, steps[100 + n :], begins=begins)
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        again.restore(state)
+        live_all(again, steps[100 + n :], begins=begins)
+    finally:
+        numba.set_num_threads(before)
+    assert n > 20
+    assert answers(again) == answers(whole)
 
 
 def test_a_copy_waits_where_nothing_is_written_and_needs_three_blocks_of_memory() -> None:

@@ -90,7 +90,7 @@ def test_a_life_that_is_kept_while_it_goes_on_is_the_life_that_was_not(kept: Pat
     assert all(len(set(put_in_at(path).tolist())) > 1 for path in found[1:]), "blocks are of steps of their own"
 
 
-@pytest.mark.parametrize("k", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3))])
 def test_a_life_goes_on_from_each_of_its_snapshots(k: int, kept: Path, whole: Path, tmp_path: Path) -> None:
     again = Path(shutil.copytree(kept, tmp_path / "run"))
     for path in list(snapshots.found(again / "checkpoint"))[:k]:
@@ -100,6 +100,7 @@ def test_a_life_goes_on_from_each_of_its_snapshots(k: int, kept: Path, whole: Pa
     assert differences(again, whole) == []
 
 
+@pytest.mark.slow
 def test_a_life_that_is_asked_for_more_goes_on_from_its_end(kept: Path, whole: Path, tmp_path: Path) -> None:
     """The last snapshot is of after its last observation was learned from, which is not learned from again."""
     again, other = (Path(shutil.copytree(path, tmp_path / path.name)) for path in (kept, whole))
@@ -172,6 +173,7 @@ def test_a_signal_in_the_middle_of_a_snapshot_lets_it_be_finished(
     assert differences(again, whole) == []
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_nothing_corrupt(own: Path, whole: Path, tmp_path: Path) -> None:
     put, n_put = snapshots._put, 0
 
@@ -221,6 +223,7 @@ def list_of(under_way: Any) -> list[Any]:
     return parts
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_nothing_for_too_long_ends_the_snapshot_and_not_the_life(
     own: Path,
     whole: Path,
@@ -280,9 +283,10 @@ def test_a_robot_goes_on_from_its_end_as_from_a_snapshot_that_was_copied_at_once
     assert told[0] == told[1]
 
 
-KILLS = [(2, 1200, 0.6), pytest.param(12, 6000, 1.0, marks=pytest.mark.slow)]
+KILLS = [(2, 1200, 0.6), (12, 6000, 1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
 def test_a_life_that_is_killed_while_it_is_kept_is_the_life_that_was_not(
     kills: int, steps: int, span_s: float, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
