@@ -230,7 +230,7 @@ def resume(folder: Path, words: argparse.Namespace) -> dict[str, Any]:
     for k in range(3):
         line = [sys.executable, "-m", "tests.bench.snapshots", "timed", str(run), "--steps", str(words.steps + 1 + k)]
         done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        found.append(json.loads(done.stdout.splitlines()[0]))
+        found.append(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{"))))
     return {"resumed": found, "load": psutil.getloadavg()[0]}
 
 
