@@ -209,9 +209,13 @@ class Life:
             rng=generator_state(self.rng),
         )
 
-    def horde_state(self) -> State:
-        """Return what `state` left out, if nothing was learned since: `before_learning` is the place."""
-        return nested(student=nested(horde=self.horde.state()))
+    def horde_state(self, *, has_engine: bool = True) -> State:
+        """Return what `state` left out, if nothing was learned since: `before_learning` is the place.
+
+        Args:
+            has_engine: False leaves out in turn what `Horde.gradual_copy` has.
+        """
+        return nested(student=nested(horde=self.horde.state(has_engine=has_engine)))
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, in a life that was made alike and has not begun.
@@ -247,6 +251,10 @@ class Life:
             self.excursions.is_over(broken=is_broken(self._flags))
             or self.dockings.is_due(self.steps, in_excursion=is_in_excursion)
         )
+
+    def see(self) -> None:
+        """Learn from the current observation now, as is done after `at_end` in any case."""
+        self._see()
 
     @property
     def is_seen(self) -> bool:

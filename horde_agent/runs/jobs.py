@@ -176,6 +176,7 @@ class Job:
         since = self.recorder.since
         if not life.can_live_again:
             redo(life, since.rows, since.policies)
+        state.clear()  # it may lie in files, which are to go when newer ones come
         for note in resumed.notes:
             self._say(note)
         what = "lived once more" if life.can_live_again else "learned from again"

@@ -20,6 +20,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,48 +72,88 @@ def identity() -> dict[str, str]:
     return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
 
 
-def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
+class Writer:
+    """Writes a snapshot as its arrays come; it gets its name when all of it is on the disk.
+
+    Args:
+        folder: For the snapshots of a life; what was left unfinished in it is removed.
+
+    Raises:
+        RecordLost: As its methods do, if it cannot be written; what was written of it is removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._part = folder, folder / f"{_UNFINISHED}new"
+        self._small, self._placed, self._files = io.BytesIO(), list[dict[str, Any]](), dict[str, Any]()
+        with self._whole_or_not_at_all():
+            folder.mkdir(exist_ok=True)
+            _remove(*folder.glob(f"{_UNFINISHED}*"))
+            self._part.mkdir()
+
+    @contextmanager
+    def _whole_or_not_at_all(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.abandon()
+            raise RecordLost(error.errno, error.strerror, str(self._part)) from error
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self._part, ignore_errors=True)
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """Write an array of any shape, and have the disk keep it; small ones are written together in the end."""
+        if array.nbytes < SMALL_BYTES:
+            where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": self._small.tell()}
+            self._placed.append(where)
+            self._small.write(array.tobytes())
+            return
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+        with self._whole_or_not_at_all():
+            written = _put(self._part / _file_of(name), head.getvalue(), np.ascontiguousarray(array))
+        self._files[_file_of(name)] = written | {"name": name}
+
+    def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
+        """Give the snapshot its name, remove those older than the newest `kept`, and return its folder."""
+        path, part = self._folder / f"{step:012d}", self._part
+        said = {"step": step, **facts, **identity()}
+        with self._whole_or_not_at_all():
+            self._files[_SMALL] = _put(part / _SMALL, self._small.getvalue())
+            manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": said}
+            manifest |= {"files": self._files, "small": self._placed}
+            text = json.dumps(manifest, indent=1).encode()
+            _put(part / _MANIFEST, text)
+            _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
+            sync_folder(part)
+            _remove(path)  # of a life that was put back and has come here again
+            part.rename(path)
+            sync_folder(self._folder)
+        _remove(*list(found(self._folder))[kept:])
+        return path
+
+
+def write(
+    folder: Path, step: int, state: State, facts: Mapping[str, Any], begun: Writer | None = None, *, kept: int = KEPT
+) -> Path:
     """Write a snapshot, remove those that are older than the newest `kept`, and return its folder.
+
+    Args:
+        folder: For the snapshots of a life.
+        step: At which it is the state.
+        state: What is not written yet.
+        facts: To be said of it.
+        begun: Has written the rest.
+        kept: How many there are then.
 
     Raises:
         RecordLost: If it cannot be written; what was written of it is removed, and the ones before it stay.
     """
-    path, part = folder / f"{step:012d}", folder / f"{_UNFINISHED}{step:012d}"
-    try:
-        folder.mkdir(exist_ok=True)
-        _remove(*folder.glob(f"{_UNFINISHED}*"))
-        part.mkdir()
-        _write_parts(part, state, {"step": step, **facts, **identity()})
-        _remove(path)  # of a life that was put back and has come here again
-        part.rename(path)
-        sync_folder(folder)
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        raise RecordLost(error.errno, error.strerror, str(path)) from error
-    _remove(*list(found(folder))[kept:])
-    return path
-
-
-def _write_parts(part: Path, state: State, facts: dict[str, Any]) -> None:
-    """Write all files of a snapshot, and have the disk keep them."""
-    small, placed, files = io.BytesIO(), [], {}
+    writer = begun or Writer(folder)
     for name, array in state.items():
-        if array.nbytes >= SMALL_BYTES:
-            file = io.BytesIO()
-            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-            files[_file_of(name)] = _put(part / _file_of(name), file.getvalue(), np.ascontiguousarray(array)) | {
-                "name": name
-            }
-        else:
-            where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": small.tell()}
-            placed.append(where)
-            small.write(array.tobytes())
-    files[_SMALL] = _put(part / _SMALL, small.getvalue())
-    manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": facts, "files": files, "small": placed}
-    text = json.dumps(manifest, indent=1).encode()
-    _put(part / _MANIFEST, text)
-    _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
-    sync_folder(part)
+        writer.put(name, array)
+    return writer.finish(step, facts, kept=kept)
 
 
 def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -148,7 +189,7 @@ def found(folder: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Snapshot:
-    """Read a snapshot, all of which is checked.
+    """Read a snapshot, all of which is checked. Large arrays stay in their files, to be read where they are needed.
 
     Raises:
         SnapshotDamaged: If a part is missing, or is not what was written.
@@ -157,15 +198,15 @@ def read(path: Path) -> Snapshot:
     manifest = read_manifest(path)
     state: State = {}
     for file, told in manifest["files"].items():
-        data = _checked(path / file, told)
+        _check(path / file, told)
         if file != _SMALL:
-            state[told["name"]] = np.load(io.BytesIO(data), allow_pickle=False)
-            continue
-        for place in manifest["small"]:
-            dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
-            n = int(np.prod(shape))
-            array = np.frombuffer(data, dtype, n, place["offset"]) if n and dtype.itemsize else np.zeros(n, dtype)
-            state[place["name"]] = array.reshape(shape).copy()
+            state[told["name"]] = np.load(path / file, mmap_mode="c", allow_pickle=False)
+    data = (path / _SMALL).read_bytes()
+    for place in manifest["small"]:
+        dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
+        n = int(np.prod(shape))
+        array = np.frombuffer(data, dtype, n, place["offset"]) if n and dtype.itemsize else np.zeros(n, dtype)
+        state[place["name"]] = array.reshape(shape).copy()
     return Snapshot(path, state, manifest["facts"])
 
 
@@ -192,14 +233,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _checked(path: Path, told: Mapping[str, Any]) -> bytes:
-    """Return what is in a file of a snapshot."""
+def _check(path: Path, told: Mapping[str, Any]) -> None:
+    """Check that a file of a snapshot is what was written."""
     try:
-        data = path.read_bytes()
+        n_bytes = path.stat().st_size
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SnapshotDamaged(f"{path} cannot be read ({error.strerror})") from None
-    if len(data) != told["bytes"]:
-        raise SnapshotDamaged(f"{path} is damaged: it has {len(data):,} bytes and not {told['bytes']:,}")
-    if hashlib.sha256(data).hexdigest() != told["sha256"]:
+    if n_bytes != told["bytes"]:
+        raise SnapshotDamaged(f"{path} is damaged: it has {n_bytes:,} bytes and not {told['bytes']:,}")
+    if digest != told["sha256"]:
         raise SnapshotDamaged(f"{path} is damaged: it does not have the SHA-256 that was written with it")
-    return data
