@@ -26,9 +26,10 @@ from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState, FrameParser
-from horde_env.robots.create2.wire import FRAME_SIZE, SAFE
+from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE
 
-MODE_S, ANSWER_S, TRIES, BOOT_S = 0.03, 0.5, 10, 8.0
+MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
+STARTS, FRAMES_LATER = 4, 2  # before a robot is believed that Passive is 2; after a word, until frames know of it
 AT_REST_COUNTS = 1.0  # in six ticks
 
 
@@ -72,7 +73,7 @@ def open_create(
                 _pulse(port)
         else:
             raise BackendUnavailable(explain_silence(port.config, port.heard, port.counts))
-        parser.learn_offset()
+        yield from _learn_offset(port, parser, monotonic)
         newest = port.last_two()[-1].state
         if not newest.sensors.charging_sources & 2:
             port.write(bytes([Op.SAFE]))
@@ -80,11 +81,7 @@ def open_create(
             while port.last_two()[-1].state.mode != SAFE and monotonic() < end:
                 yield
         yield from pause(MODE_S, monotonic)  # a second reading
-        end = monotonic() + ANSWER_S
-        while port.wait(1, 0.0) is None:
-            if monotonic() > end:
-                raise BackendUnavailable(f"{port.config.url} sent one frame and then none for {ANSWER_S:g} s.")
-            yield
+        yield from _await_frames(port, 2, monotonic)
     except PortLost as lost:
         port.close()
         raise BackendUnavailable(explain_parting(port.config, lost.reason)) from lost
@@ -92,6 +89,37 @@ def open_create(
         port.close()
         raise
     return port
+
+
+def _learn_offset(port: Port, parser: FrameParser, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Learn whether the robot reports each mode one too high, by how it reports Passive.
+
+    A robot that says 1 does not. One that says 2 does, or is in Safe still: START may be on its way, or have lost its
+    byte. So the frames that tell are those that came well after it, and who says 2 is told it three times.
+    """
+    for _ in range(STARTS):
+        number = port.last_two()[-1].number
+        yield from _await_frames(port, number + FRAMES_LATER, monotonic)
+        reported = port.last_two()[-1].state.sensors.mode
+        if reported == PASSIVE:
+            break
+        port.write(FILL + bytes([Op.START]))
+        yield from pause(MODE_S, monotonic)
+    parser.mode_offset = int(reported == PASSIVE + 1)
+    yield from _await_frames(port, port.last_two()[-1].number + FRAMES_LATER, monotonic)  # read so
+
+
+def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Wait for the reading of that number.
+
+    Raises:
+        BackendUnavailable: If it does not come.
+    """
+    end = monotonic() + ANSWER_S
+    while port.wait(number - 1, 0.0) is None:
+        if monotonic() > end:
+            raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
+        yield
 
 
 def _frame_comes(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, bool]:

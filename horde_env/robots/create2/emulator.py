@@ -75,8 +75,9 @@ class CreateRobot:
         self.firmware.reset()
 
     def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
-        """Take bytes off the line."""
-        self.firmware.receive(data)
+        """Take bytes off the line; while it boots nobody does."""
+        if not self.is_hung:
+            self.firmware.receive(data)
 
     def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
         """Let 1/64 s pass and return what the robot puts on its line."""

@@ -13,8 +13,9 @@ from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.emulated import EmulatedCreate
+from horde_env.robots.create2.emulator import CreateEmulator
 from horde_env.robots.create2.simulated import SimulatedCreate
-from horde_env.robots.create2.wire import SAFE
+from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.testing import BackendContract, PacedBody
 
 SPEC = create2()
@@ -151,6 +152,55 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         env.close()
 
 
+@pytest.mark.hardware
+@pytest.mark.parametrize("n_lost", [0, 1, 2])
+def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost: int) -> None:
+    """A robot that was left in Safe reports 2, as one in Passive does that reports each mode one too high.
+
+    Taken for that one it would be told Safe for ever, obeyed all that it was asked, and nothing of it were learned.
+    """
+    body = EmulatedCreate()
+    switch_on = body.switch_on
+
+    def left(seed: int):
+        emulator = switch_on(seed)
+        robot, lost = emulator.robot, 0
+        robot.receive(bytes.fromhex("80 83 94 01 64"))
+        receive = robot.receive
+
+        def deaf(data: bytes, errors: int = 0) -> None:
+            nonlocal lost
+            while lost < n_lost and b"\x80" in data:
+                data, lost = data.replace(b"\x80", b"", 1), lost + 1
+            receive(data, errors)
+
+        robot.receive = deaf
+        return emulator
+
+    body.switch_on = left  # type: ignore[method-assign]
+    env = PenEnv(body, body.clock, spec=SPEC)
+    try:
+        env.reset(seed=0, options=STAY)
+        assert [env.step(0)[4]["applied"] for _ in range(3)] == [1, 1, 1]
+        assert body.emulator.robot.firmware.mode == SAFE
+    finally:
+        env.close()
+
+
+def test_nothing_reaches_a_robot_that_boots() -> None:
+    """Five seconds with the banner; START within them is lost, after them it is not."""
+    with CreateEmulator(seed=0) as emulator:
+        robot = emulator.robot
+        emulator.inject("reboot")
+        modes = []
+        for _ in range(6 * 64):
+            robot.receive(bytes([128]))
+            modes.append(robot.firmware.mode)
+            emulator.advance(speak=False)
+        assert PASSIVE not in modes[1 : 5 * 64]  # the fault begins with the first cycle
+        assert modes[5 * 64 :] == [PASSIVE] * 64
+
+
 @pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=pytest.mark.hardware)])
 def test_it_docks_charges_and_leaves_by_itself(kind: type[SimulatedCreate] | type[EmulatedCreate]) -> None:
     """A battery of 1 % is charged within two minutes; then the robot stands on the floor, in Safe, off its dock."""
@@ -233,7 +283,6 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
     from horde_env.emulation.lockstep import LockstepClock
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.robots.create2.body import CreateBody
-    from horde_env.robots.create2.emulator import CreateEmulator
     from horde_env.robots.create2.world import RADIUS_M
 
     with CreateEmulator(seed=0) as emulator:
