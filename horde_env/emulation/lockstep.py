@@ -123,7 +123,7 @@ class LockstepClock:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
         # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
         port = self._opener(url, **settings | {"timeout": PATIENCE_S, "write_timeout": None})
-        self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S))
+        self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S), self.emulator.wake)
         return self._port
 
     def _let_pass(self, n: int) -> None:
@@ -144,10 +144,12 @@ class LockstepPort:
         port: The open port.
         line: The emulator's end of it.
         read_timeout_s: How long `read` waits for bytes, in seconds of real time: no virtual time passes meanwhile.
+        wake: Called at the falling edge of RTS, which a pseudo terminal lacks, and cables wire to what wakes a robot.
     """
 
-    def __init__(self, port: Any, line: Line, read_timeout_s: float | None) -> None:
+    def __init__(self, port: Any, line: Line, read_timeout_s: float | None, wake: Callable[[], None]) -> None:
         self._port, self.line, self._read_timeout_s = port, line, read_timeout_s
+        self._wake, self._rts = wake, False
         line.forget()
         line.in_lockstep = True
         line.await_received(0, PATIENCE_S)  # a server lets its host in
@@ -227,6 +229,17 @@ class LockstepPort:
             self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._read_timeout_s)
             self._reading = False
         return self._n_ready - self._n_read
+
+    @property
+    def rts(self) -> bool:
+        """The line that wakes the robot when it falls."""
+        return self._rts
+
+    @rts.setter
+    def rts(self, level: bool) -> None:
+        before, self._rts = self._rts, level
+        if before and not level:
+            self._wake()
 
     def write(self, data: bytes) -> int | None:
         """Send bytes; they count as written once the operating system has them."""

@@ -30,6 +30,7 @@ from horde_agent.policies import StickyRandom
 from horde_agent.runs.jobs import warm_up
 from horde_env.backend import Floats, Frame
 from horde_env.env import PenEnv
+from horde_env.errors import HordeEnvError
 from horde_env.robots.create2.commands import drive
 from horde_env.robots.create2.emulated import EmulatedCreate
 from horde_env.robots.create2.wire import SAFE, TICK_S
@@ -188,7 +189,10 @@ def live(hours: float, *, rates: str, battery: float, seed: int) -> dict[str, An
     life.observers.append(watch)
     signal.signal(signal.SIGTERM, lambda *_: life.stop())  # what was lived by then is reported
     with Complaints() as complaints, life:
-        life.run(steps)
+        try:
+            life.run(steps)
+        except HordeEnvError as error:  # the finding of a life, not the end of its figures
+            complaints.said.append(f"the life ended after {life.steps} steps: {error}")
         faults, link = body.emulator.fault_counts, body.body.stats._asdict()
     env.close()
     wall_s = time.perf_counter() - watch.began
@@ -212,6 +216,7 @@ def live(hours: float, *, rates: str, battery: float, seed: int) -> dict[str, An
         "wrong": body.wrong[:20],
         "seed": seed,
         "rates": rates,
+        "physics": body.physics,
         "battery_scale": battery,
         "steps": life.steps,
         "hours_of_the_robot": round(life.steps / STEPS_PER_H, 3),

@@ -205,9 +205,16 @@ class CreateBody(PhysicalBody):
         """Return the wheel speeds for a request."""
         return drive(command, self.spec)
 
-    def steer(self, control: Wheels) -> Wheels:
-        """Return what the pilot wants in place of a request, where it wants anything."""
+    def steer(self, control: Wheels) -> Wheels | None:
+        """Return what the pilot wants in place of a request, where it wants anything.
+
+        To a robot that charges, or is on its own way to the dock, as little is said as the guardian's patience allows:
+        a byte that is damaged on its way may be the opcode that puts it to sleep, or resets it.
+        """
         self._sent = self._newest_frame()
+        readings = () if self._link is None else self._link.last_two()
+        if self.pilot.is_charging and readings and readings[-1].state.mode == PASSIVE:
+            return None
         return self.pilot.override or control
 
     def is_at_rest(self, reading: Reading) -> bool:
@@ -220,7 +227,7 @@ class CreateBody(PhysicalBody):
         if readings and (said := self.pilot.attend(readings[-1].state, self._monotonic())):
             link.send(said)
 
-    def amend(self, frame: Frame, control: Wheels) -> Frame:
+    def amend(self, frame: Frame, control: Wheels | None) -> Frame:
         """Return a frame that tells whether the robot does what it was told."""
         if frame.stale or self._framing is None:
             return frame

@@ -12,6 +12,7 @@ from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
 from horde_env.robots.create2.room import Room, load_room
+from horde_env.sim.physics import chosen
 
 
 class EmulatedCreate(EmulatedRobot):
@@ -20,6 +21,7 @@ class EmulatedCreate(EmulatedRobot):
     Args:
         spec: The robot; the Create 2 when None.
         room: Where it lives; `assets/room.toml` when None.
+        physics: What moves the body; see `horde_env.sim.physics`.
         speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
 
@@ -36,6 +38,7 @@ class EmulatedCreate(EmulatedRobot):
         spec: RobotSpec | None = None,
         *,
         room: Room | None = None,
+        physics: str | None = None,
         speed: float | None = None,
         faults: str = "",
         seed: int = 0,
@@ -54,12 +57,19 @@ class EmulatedCreate(EmulatedRobot):
             latch=latch,
         )
         self.room = load_room() if room is None else room
+        self.physics = chosen(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:
         """Return a new emulated robot."""
         assert isinstance(self._faults, CreateFaultRates)
-        scale = self._battery_scale
-        return CreateEmulator(seed=seed, spec=self.spec, room=self.room, battery_scale=scale, faults=self._faults)
+        return CreateEmulator(
+            seed=seed,
+            spec=self.spec,
+            room=self.room,
+            battery_scale=self._battery_scale,
+            faults=self._faults,
+            physics=self.physics,
+        )
 
     def connect(self, url: str, **time_of: Any) -> CreateBody:
         """Return the host's side."""

@@ -89,7 +89,7 @@ class GuardedPort:
         except ConnectionError:
             data = b""
         if not data:
-            self._stop()
+            self._let_go(must_stop=True)
             raise OSError(errno.EIO, "the device went away, or its guardian was killed")
         return data
 
@@ -98,13 +98,13 @@ class GuardedPort:
         self._life.sendall(data)
         return len(data)
 
-    def _stop(self) -> None:
-        """Say the stop, and let go of the port: there is no guardian to say it."""
+    def _let_go(self, *, must_stop: bool) -> None:
+        """Let go of the port, and say the stop before that where there is no guardian that has said it."""
         with self._letting_go:
             port, self._port = self._port, None
         if port is not None:
             with contextlib.suppress(OSError):
-                os.write(port, STOP_BYTES)
+                os.write(port, STOP_BYTES if must_stop else b"")
             os.close(port)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class GuardedPort:
         self._life.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(LAST_WORDS_S)
-        self._stop()
+        self._let_go(must_stop=self.process.returncode != 0)
         try:
             self.process.wait(ENDING_S)
         except subprocess.TimeoutExpired:

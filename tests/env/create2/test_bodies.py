@@ -187,6 +187,40 @@ def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost
         env.close()
 
 
+@pytest.mark.hardware
+def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+    """Opcode 133, as a damaged byte may be: it says and hears nothing until RTS, wired to BRC, falls."""
+    env, body = emulated
+    env.step(0)
+    body.emulator.robot.receive(bytes([133]))
+    told = [env.step(0)[4] for _ in range(60)]
+    assert told[10]["stale"] == 1
+    assert told[-1]["applied"] == 1
+    assert sum(info["gap"] for info in told) >= 1
+
+
+@pytest.mark.hardware
+def test_next_to_nothing_is_said_to_a_robot_that_charges(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+    """One zero in a period and 50 ms later; whatever of it is damaged, an opcode that acts comes of it seldom."""
+    env, body = emulated
+    robot = body.emulator.robot
+    heard, receive = bytearray(), robot.receive
+    robot.receive = lambda data, errors=0: (heard.extend(data), receive(data, errors))[1]
+    body.enable_charging(True)
+    for _ in range(4):
+        env.step(4)
+    assert bytes([128, 143]) in heard
+    heard.clear()
+    for _ in range(20):
+        env.step(4)
+    assert set(heard) == {0}
+    assert 20 <= len(heard) <= 60
+    body.enable_charging(False)
+    for _ in range(20):
+        env.step(4)
+    assert body.emulator.robot.firmware.mode == SAFE
+
+
 def test_nothing_reaches_a_robot_that_boots() -> None:
     """Five seconds with the banner; START within them is lost, after them it is not."""
     with CreateEmulator(seed=0) as emulator:
