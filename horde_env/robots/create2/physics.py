@@ -16,13 +16,16 @@ from horde_env.robot import RobotSpec, asset
 from horde_env.robots.create2 import world
 from horde_env.robots.create2.room import Room
 from horde_env.robots.create2.wire import TICK_S
-from horde_env.sim.engine import Box
+from horde_env.sim.engine import Box, Motion
 from horde_env.sim.physics import Physics
 
 WALL_M, HEIGHT_M = 0.1, 0.2
 GRIP = 0.6  # friction of rubber on a hard floor: beyond it wheels slip
 GRAVITY = 9.81
 ON_FACE_M = 0.01
+
+Push = tuple[float, float, float]  # of the world: N, N, N m; or m/s, m/s, rad/s
+_NOTHING: Push = (0.0, 0.0, 0.0)
 
 
 class Mover(Protocol):
@@ -76,10 +79,12 @@ class BulletMover:
         self._most_n = GRIP * self._mass * GRAVITY
         self._most_nm = self._most_n * 0.5 * world.BASE_M
         self._n_dock = len(boxes) - 1
+        self._load = _NOTHING
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put it at rest at a pose."""
         self._body.place(x, y, heading)
+        self._load = _NOTHING
 
     def move(
         self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
@@ -87,15 +92,13 @@ class BulletMover:
         """Let a tick pass; arguments as of `world.move`."""
         before = self._body.motion
         world.turn_wheels(state, left, right, noise, stuck)
-        vx, vy, yaw_rate = world.wanted(state)
-        fx, fy = self._mass / TICK_S * (vx - before.vx), self._mass / TICK_S * (vy - before.vy)
-        share = min(1.0, self._most_n / max(math.hypot(fx, fy), 1e-9))
-        torque = self._inertia / TICK_S * (yaw_rate - before.yaw_rate)
-        torque = min(max(torque, -self._most_nm), self._most_nm)
-        after = self._body.step((share * fx, share * fy, torque))
+        push = self._traction(before, world.wanted(state))
+        after = self._body.step(push)
         state[world.X], state[world.Y], state[world.HEADING] = after.x, after.y, after.heading
         found[:] = 0.0
-        for x, y, box in self._body.touches():
+        touches = self._body.touches()
+        self._load = self._reaction(before, after, push) if touches else _NOTHING
+        for x, y, box in touches:
             if box == self._n_dock and self._is_on_face(x, y):
                 found[world.AT_DOCK] = 1.0
             else:
@@ -105,6 +108,25 @@ class BulletMover:
     def close(self) -> None:
         """Let go of the client. Closing twice does nothing."""
         self._body.close()
+
+    def _traction(self, now: Motion, wanted: Push) -> Push:
+        """Return the force of the floor on the wheels, N and N m: what brings the body to its wanted velocity.
+
+        It holds against what the walls did in the last tick, too, up to the grip: tyres do not creep under a load.
+        """
+        fx = self._mass / TICK_S * (wanted[0] - now.vx) - self._load[0]
+        fy = self._mass / TICK_S * (wanted[1] - now.vy) - self._load[1]
+        torque = self._inertia / TICK_S * (wanted[2] - now.yaw_rate) - self._load[2]
+        share = min(1.0, self._most_n / max(math.hypot(fx, fy), 1e-9))
+        return share * fx, share * fy, min(max(torque, -self._most_nm), self._most_nm)
+
+    def _reaction(self, before: Motion, after: Motion, push: Push) -> Push:
+        """Return what the walls did in a tick, N and N m."""
+        return (
+            self._mass / TICK_S * (after.vx - before.vx) - push[0],
+            self._mass / TICK_S * (after.vy - before.vy) - push[1],
+            self._inertia / TICK_S * (after.yaw_rate - before.yaw_rate) - push[2],
+        )
 
     def _is_on_face(self, x: float, y: float) -> bool:
         dock = self._dock
