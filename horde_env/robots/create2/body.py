@@ -22,6 +22,7 @@ from horde_env.hardware.stream import StreamParser
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import FILL, HALT, STREAM_ALL, Op, Wheels, drive, drive_direct
 from horde_env.robots.create2.diagnosis import NOTES, explain_docked, explain_parting, explain_silence
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
@@ -154,7 +155,7 @@ CREATE2 = Dialect(
 )
 
 
-class CreateBody(PhysicalBody):
+class CreateBody(Drawn, PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
     `applied` is False while the robot is not in Safe, or tells other speeds than it was sent. The first frame after its

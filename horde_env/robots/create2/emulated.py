@@ -9,13 +9,14 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
 from horde_env.robots.create2.room import Room, load_room
 from horde_env.sim.physics import chosen
 
 
-class EmulatedCreate(EmulatedRobot):
+class EmulatedCreate(Drawn, EmulatedRobot):
     """The Create 2's body over an emulated one; see `EmulatedRobot`.
 
     Args:
@@ -56,7 +57,7 @@ class EmulatedCreate(EmulatedRobot):
             settings=settings,
             latch=latch,
         )
-        self.room = load_room() if room is None else room
+        self.room: Room = load_room() if room is None else room
         self.physics = chosen(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:

@@ -12,6 +12,7 @@ from horde_env.backend import Backend, Floats, Frame
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.firmware import Firmware
 from horde_env.robots.create2.machine import Machine
@@ -25,7 +26,7 @@ from horde_env.sim.physics import chosen
 SETTLING_TICKS = 4  # after switching on, before the first frame
 
 
-class SimulatedCreate(Backend):
+class SimulatedCreate(Drawn, Backend):
     """The Create 2 in its room.
 
     Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
@@ -52,7 +53,7 @@ class SimulatedCreate(Backend):
         physics: str | None = None,
     ) -> None:
         self.spec = create2() if spec is None else spec
-        self.room = load_room() if room is None else room
+        self.room: Room = load_room() if room is None else room
         self.period_s = self.spec.period_s
         self.physics = chosen(physics)
         self._battery_scale = battery_scale

@@ -17,6 +17,7 @@ from horde_env.robots.create2.emulator import CreateEmulator
 from horde_env.robots.create2.simulated import SimulatedCreate
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.testing import BackendContract, PacedBody
+from tests.env.toy import ToyBody
 
 SPEC = create2()
 FORWARD = np.array([0.199, 0.0, 0.0])
@@ -66,9 +67,9 @@ def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
     assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
 
 
-def test_a_robot_without_an_outline_refuses_to_be_drawn() -> None:
+def test_a_robot_that_nobody_can_draw_refuses_to_be_drawn() -> None:
     with pytest.raises(ValueError, match="the create2 cannot be drawn"):
-        PenEnv(SimulatedCreate(), spec=SPEC, render_mode="rgb_array")
+        PenEnv(ToyBody(), spec=SPEC, render_mode="rgb_array")
 
 
 def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
