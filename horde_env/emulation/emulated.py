@@ -198,7 +198,7 @@ class EmulatedRobot(Backend):
         """Return the host's side, on the clock that the speed asks for."""
         time_of: dict[str, Any]
         if self._speed is None:
-            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
+            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch, inline=True)
             self.clock.clock = lockstep
             time_of = {"monotonic": lockstep.monotonic, "sleep": lockstep.sleep, "connect": lockstep.connect}
         else:
