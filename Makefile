@@ -5,8 +5,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-# A warm cache defeats numba's bounds check: a fresh one per mode.
+# A warm cache defeats numba's bounds check: a fresh one per mode. The two compiled parts of `make test` share one.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
+COMPILED = NUMBA_CACHE_DIR=$${HORDE_TEST_CACHE:-$$(mktemp -d)}
 
 .PHONY: demo test test-learner test-robot test-checked test-interpreted test-all check mutants bench docs clean
 .DEFAULT_GOAL := test
@@ -38,13 +39,13 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
 
 test: $(VENV)/.dev  ## Compiled, in two parts; a small subset with bounds checked; the same subset interpreted, with coverage
 	@echo "four parts, two at a time; each is shown when it is done, the longest after some eight minutes"
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
+	HORDE_TEST_CACHE=$$(mktemp -d) $(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
 
 test-learner: $(VENV)/.dev
-	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/agent horde_agent
+	$(COMPILED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/agent horde_agent
 
 test-robot: $(VENV)/.dev
-	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests horde_env --ignore tests/agent
+	$(COMPILED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests horde_env --ignore tests/agent
 
 test-checked: $(VENV)/.dev
 	$(FRESH) OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'

@@ -81,12 +81,37 @@ def test_a_cache_on_a_full_disk_is_told_and_gone_without(package: str, tmp_path:
     full = """
 import errno, os
 from numba.core import caching
-def save(self, key, data):
+def save(self, name, data):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-caching.IndexDataCacheFile.save = save
+caching.IndexDataCacheFile._save_data = save
 """
     done = ran(full, package, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
     assert f"cannot be kept in {tmp_path / 'cache'}" in done.stderr
     assert "No space left on device" in done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) -> None:
+    """As two programs leave it that compile one kernel at once for other types, or two versions; or a torn file."""
+    both = "from mine import twice\nprint(twice(3))\n"
+    first = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert first.stdout.split() == ["6.0", "2.0", "0"], first.stderr
+    one, other = sorted((tmp_path / "cache").rglob("*.nbc"))
+    whole = one.read_bytes()
+    for left in (other.read_bytes(), whole[:-100], b""):
+        one.write_bytes(left)
+        done = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert (done.returncode, done.stdout.split()) == (0, ["6.0", "2.0", "1"]), done.stderr
+        assert len(one.read_bytes()) > 1_000, "kept anew"
+
+
+def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(tmp_path: Path) -> None:
+    """Neither sees the other's list yet: numba alone would call both files by the number 1."""
+    for name, number in (("one", "3"), ("two", "3.5")):
+        code = f"from mine import twice\nprint(twice({number}))\nraise SystemExit\n"
+        done = ran(code, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / name))
+        assert done.stdout.split() == [str(2 * float(number))], done.stderr
+    names = [{file.name for file in (tmp_path / name).rglob("*.nbc")} for name in ("one", "two")]
+    assert [len(files) for files in names] == [1, 1]
+    assert names[0] != names[1]

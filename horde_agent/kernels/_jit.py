@@ -103,18 +103,37 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def notice_sources(compiled: Any) -> None:
-    """Let what numba compiled be void in its cache after a change in any file of this folder.
+    """Let what numba compiled be void in its cache after a change in any file of this folder, and keep it by its name.
 
     Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
     So is a list of what is in the cache that cannot be read: it names types of a version before, or a caller's own that
-    are not installed here, or is torn.
+    are not installed here, or is torn. Numba numbers what it keeps of a kernel: of two programs that compile it at once
+    for other types, one would find the other's machine code in its place. Here the types are in the file's name, and
+    in the file.
     """
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
         file._source_stamp = file._source_stamp, _SOURCES
         file._load_index = _or_nothing(file._load_index)
+        file.save, file.load = functools.partial(_save, file), functools.partial(_load, file, file.load)
         cache.save_overload = _kept(cache.save_overload, cache.cache_path)
+
+
+def _save(file: Any, key: Any, data: Any) -> None:
+    """Keep what was compiled for `key`, the types of a call and the processor, and then list it."""
+    name = file._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+    file._save_data(name, (file._source_stamp, key, data))
+    file._save_index({**file._load_index(), key: name})
+
+
+def _load(file: Any, load: Callable[[Any], Any], key: Any) -> Any:
+    """Return what is kept for `key`, None where there is nothing, or what is there is another's."""
+    try:
+        stamp, of, data = load(key) or (None, None, None)
+    except (*_UNREADABLE, pickle.UnpicklingError):
+        return None
+    return data if (stamp, of) == (file._source_stamp, key) else None
 
 
 # What unpickling raises where bytes are missing, or others, or name what is no longer there.

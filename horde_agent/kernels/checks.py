@@ -120,7 +120,7 @@ _bound = inlined(bound)
 
 @inner_kernel
 def raise_bounds(of: SignalArrays, observation: Floats) -> None:
-    """Renew the largest numbers so far, and the bounds that follow from them; what is broken counts for nothing."""
+    """Renew the largest numbers so far, and the bounds, by an observation, (n_sensors,); NaN counts for nothing."""
     for g in range(of.gamma.shape[0]):
         if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
             of.longest[g] = of.gamma[g]
@@ -134,7 +134,7 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
 
 @inner_kernel
 def read_channels(of: SignalArrays, observation: Floats) -> int:
-    """Write the channels, or each demon's, into `c`, and return the findings about them."""
+    """Write the channels of an observation, (n_sensors,), or each demon's, into `c`, and return what was found."""
     n_larger, n_broken = 0, 0
     for k in range(of.top.shape[0]):
         n_broken += abs(observation[k]) > of.most

@@ -56,7 +56,7 @@ PART = 16  # lanes of what LLVM sees as one vector
 
 _INT32, _INT64, _BYTES, _VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
 _LINE = 64  # bytes of a cache's line
-_BOOLS = ir.VectorType(ir.IntType(1), PART)
+_IN_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
 
 # Numba's decorators and models have no hints.
 _intrinsic: Any = intrinsic
@@ -67,7 +67,7 @@ _function: Any = cgutils.get_or_insert_function
 
 
 class Vector(types.Type):
-    """Numba's type of `n` numbers, float32 or float64."""
+    """Numba's type of `n` numbers, float32 or float64, or of `n` truth values."""
 
     def __init__(self, dtype: Any, n: int) -> None:
         self.dtype, self.n = dtype, n
@@ -76,12 +76,7 @@ class Vector(types.Type):
     @property
     def part(self) -> Any:
         """The type of a part in LLVM."""
-        return ir.VectorType(ir.FloatType() if self.dtype == types.float32 else ir.DoubleType(), PART)
-
-    @property
-    def llvm(self) -> Any:
-        """The type in LLVM."""
-        return ir.ArrayType(self.part, self.n // PART)
+        return ir.VectorType(_IN_LLVM[self.dtype], PART)
 
     @property
     def suffix(self) -> str:
@@ -89,24 +84,10 @@ class Vector(types.Type):
         return f"v{PART}f{self.dtype.bitwidth}"
 
 
-class Mask(types.Type):
-    """Numba's type of `n` truth values."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        super().__init__(f"Mask({n})")
-
-
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of_type: Any) -> None:
-        super().__init__(manager, of_type, of_type.llvm)  # type: ignore[no-untyped-call]
-
-
-@register_model(Mask)
-class _MaskModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, of_type: Any) -> None:
-        super().__init__(manager, of_type, ir.ArrayType(_BOOLS, of_type.n // PART))  # type: ignore[no-untyped-call]
+        super().__init__(manager, of_type, ir.ArrayType(of_type.part, of_type.n // PART))  # type: ignore[no-untyped-call]
 
 
 def _apart(builder: Any, value: Any) -> list[Any]:
@@ -135,9 +116,7 @@ def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) ->
 def _vector_of(*given: Any) -> Any:
     """Return the vectors' type among some types of vectors and numbers, None where they do not go together."""
     vectors = {t for t in given if isinstance(t, Vector)}
-    if len(vectors) != 1 or not all(isinstance(t, Vector | types.Number) for t in given):
-        return None
-    return vectors.pop()
+    return vectors.pop() if len(vectors) == 1 and all(isinstance(t, Vector | types.Number) for t in given) else None
 
 
 def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compares: bool = False) -> None:
@@ -147,7 +126,7 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
     def _type(context: Any) -> Any:  # noqa: ARG001
         def typed(a: Any, b: Any) -> Any:
             of_type = _vector_of(a, b)
-            return Mask(of_type.n) if of_type and compares else of_type
+            return Vector(types.boolean, of_type.n) if of_type and compares else of_type
 
         return typed
 
@@ -180,7 +159,7 @@ def _zeros(lanes: int) -> Any:
     @_intrinsic
     def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
         to = Vector(array.dtype, lanes)
-        return to(array), lambda *_: ir.Constant(to.llvm, None)
+        return to(array), lambda *_: ir.Constant(ir.ArrayType(to.part, lanes // PART), None)
 
     return zeros
 
@@ -221,15 +200,17 @@ def store(typing_context: Any, array: Any, i: Any, x: Any) -> Any:  # noqa: ARG0
 
 
 def _prefetch(cache: int) -> Any:
-    """Return a function that asks for a vector's lines, into the first cache (3) or the second (2)."""
+    """Return a function that asks for a vector's lines, or a number's, into the first cache (3) or the second (2)."""
 
     @_intrinsic
     def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001
+        n_bytes = (zero.n if isinstance(zero, Vector) else 1) * array.dtype.bitwidth // 8
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             first = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
             of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
             ask = _function(builder.module, of_type, "llvm.prefetch.p0")
-            for line in range(0, zero.n * zero.dtype.bitwidth // 8, _LINE):
+            for line in range(0, n_bytes, _LINE):
                 builder.call(ask, [builder.gep(first, [_INT64(line)]), _INT32(0), _INT32(cache), _INT32(1)])
             return context.get_dummy_value()
 
@@ -239,17 +220,6 @@ def _prefetch(cache: int) -> Any:
 
 
 prefetch, prefetch_far = _prefetch(3), _prefetch(2)
-
-
-@_intrinsic
-def prefetch_line(typing_context: Any, row: Any, i: Any) -> Any:  # noqa: ARG001, D103
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _BYTES)
-        of_type = ir.FunctionType(_VOID, [_BYTES, _INT32, _INT32, _INT32])
-        builder.call(_function(builder.module, of_type, "llvm.prefetch.p0"), [place, _INT32(0), _INT32(3), _INT32(1)])
-        return context.get_dummy_value()
-
-    return types.void(row, i), generate
 
 
 @_intrinsic

@@ -64,7 +64,7 @@ class Demons(NamedTuple):
 
 @inner_kernel
 def dot(weights: Reals, phi: Phi) -> float:
-    """Return weights.phi, summed in float64."""
+    """Return weights.phi, weights of shape (n,), summed in float64."""
     total = 0.0
     for k in range(phi.feature.shape[0]):
         total += phi.value[k] * weights[phi.feature[k]]
@@ -73,14 +73,14 @@ def dot(weights: Reals, phi: Phi) -> float:
 
 @inner_kernel
 def add(weights: Reals, factor: float, phi: Phi) -> None:
-    """Add a multiple of a feature vector."""
+    """Add a multiple of a feature vector to weights, shape (n,)."""
     for k in range(phi.feature.shape[0]):
         weights[phi.feature[k]] += factor * phi.value[k]
 
 
 @inner_kernel
 def add_vector(weights: Reals, factor: float, e: Reals) -> None:
-    """Add a multiple of a vector in full."""
+    """Add a multiple of a vector in full, shape (n,), as the weights are."""
     factor = weights.dtype.type(factor)
     for k in range(weights.shape[0]):
         weights[k] += factor * e[k]
@@ -88,7 +88,7 @@ def add_vector(weights: Reals, factor: float, e: Reals) -> None:
 
 @inner_kernel
 def inner(a: Reals, b: Reals) -> float:
-    """Return a.b of two vectors in full: four sums in float64, since one would wait for each of its terms."""
+    """Return a.b of two vectors, shape (n,): four sums in float64, since one would wait for each of its terms."""
     n, t0, t1, t2, t3 = a.shape[0] // 4, 0.0, 0.0, 0.0, 0.0
     for k in range(0, 4 * n, 4):
         t0 += np.float64(a[k]) * b[k]
@@ -105,7 +105,7 @@ def inner(a: Reals, b: Reals) -> float:
 
 @inner_kernel
 def move_trace(i: int, demons: Demons, e: Reals, rho: float, phi_t: Phi) -> bool:
-    """Write e_t = rho_t min(phi_t + gamma_t lambda_t e_{t-1}, cap), and say whether it is not 0.
+    """Write e_t = rho_t min(phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,), and say whether it is not 0.
 
     No entry of a trace is negative: `max_trace` is the largest of all so far.
     """
@@ -128,7 +128,7 @@ def move_trace(i: int, demons: Demons, e: Reals, rho: float, phi_t: Phi) -> bool
 
 @inner_kernel
 def clear_trace(i: int, demons: Demons, e: Reals) -> None:
-    """Set a trace to 0."""
+    """Set a trace, shape (n,), to 0."""
     if demons.alive[i]:
         e[:] = 0
     demons.alive[i] = False
@@ -138,6 +138,7 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None:
     """Move the MSPBE estimates on: s += (delta e.w - s) / tau, and m += (delta e - m) / tau, of which m.w is the other.
 
+    The trace e and m have the shape (n,).
     Source: White, Modayil & Sutton (2012), equation 9; w is that from before the step.
     """
     step = demons.one_over_tau
@@ -154,7 +155,7 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
 
 @inner_kernel
 def skip(i: int, demons: Demons, e: Reals) -> None:
-    """Let a step be a gap for one demon: its trace is cleared, its weights stand, its TD error is 0."""
+    """Let a step be a gap for one demon: its trace, shape (n,), is cleared, its weights stand, its TD error is 0."""
     clear_trace(i, demons, e)
     estimate(i, demons, 0.0, e, 0.0)
     demons.td_error[i], demons.gamma_t[i], demons.lam_t[i] = 0.0, 0.0, 0.0

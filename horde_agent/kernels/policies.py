@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.kernels.tiles import switched
-from horde_agent.kernels.vectors import on_threads, prefetch_line
+from horde_agent.kernels.vectors import on_threads, prefetch
 from horde_agent.types import Floats, Integers
 
 Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
@@ -93,12 +93,12 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
 
 @inner_kernel
 def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int) -> None:
-    """Add (sign 1) or subtract (sign -1) the entries of n features to a block's logits."""
+    """Add (sign 1) or subtract (sign -1) the entries of the first n features, (n_active,), to a block's logits."""
     start, entry, logits = of.start[b], of.entry, logits_of(b, of)
     for k in range(n):
-        prefetch_line(start, features[min(k + 2 * _AHEAD, n - 1)])
+        prefetch(start, features[min(k + 2 * _AHEAD, n - 1)], 0.0)
         soon = min(start[features[min(k + _AHEAD, n - 1)]], entry.shape[0] - 1)
-        prefetch_line(entry[soon], 0)
+        prefetch(entry[soon], 0, 0.0)
         for i in range(start[features[k]], start[features[k] + 1]):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
@@ -203,7 +203,7 @@ def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
 
 @kernel
 def gibbs_ratios(of: GibbsArrays, entry: Any, tiles: Integers, action: int, probability: float, in_floats: int) -> None:
-    """Write rho = pi(action | tiles)/b(action) of every policy to its position; `entry` is that of `do_task`."""
+    """Write rho = pi(action | tiles)/b(action) of every policy; tiles (n_active,), and `entry` that of `do_task`."""
     n_gained, n_lost = switched(of.tiles, tiles, of.balance, of.gained, of.lost)
     for k in range(tiles.shape[0]):
         of.tiles[k] = tiles[k]

@@ -30,26 +30,11 @@ def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any
 
 @inner_kernel
 def narrow_zeros(array: NDArray[Any]) -> Any:
-    """Return a narrow vector of zeros, of an array's type."""
+    """Return a narrow vector of zeros, of the type of an array of any shape; others have more lanes."""
     return array.dtype.type(0)
 
 
-@inner_kernel
-def wide_zeros(array: NDArray[Any]) -> Any:
-    """Return a wide vector of zeros."""
-    return array.dtype.type(0)
-
-
-@inner_kernel
-def wider_zeros(array: NDArray[Any]) -> Any:
-    """Return a vector of zeros that is wider by a narrow one."""
-    return array.dtype.type(0)
-
-
-@inner_kernel
-def row_zeros(array: NDArray[Any]) -> Any:
-    """Return a vector of zeros for sums of rows."""
-    return array.dtype.type(0)
+wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
 @inner_kernel
@@ -60,29 +45,24 @@ def lanes_of(zero: Any) -> int:  # noqa: ARG001
 
 @inner_kernel
 def load(array: NDArray[Any], i: int, zero: Any) -> Any:  # noqa: ARG001
-    """Return as many numbers of a flat array, from `i` on, as `zero` has."""
+    """Return as many numbers of an array, shape (n,), from `i` on, as `zero` has."""
     return array[i]
 
 
 @inner_kernel
 def store(array: NDArray[Any], i: int, x: Any) -> None:
-    """Write a vector to a flat array, from `i` on."""
+    """Write a vector to an array, shape (n,), from `i` on."""
     array[i] = x
 
 
 @inner_kernel
 def prefetch(array: NDArray[Any], i: int, zero: Any) -> None:
-    """Ask for as many numbers, from `i` on, as `zero` has, without waiting for them: they come soon."""
+    """Ask for as many numbers of an array, shape (n,), from `i` on, as `zero` has, without waiting: they come soon."""
 
 
 @inner_kernel
 def prefetch_far(array: NDArray[Any], i: int, zero: Any) -> None:
-    """Ask for numbers that come later, into the second cache."""
-
-
-@inner_kernel
-def prefetch_line(row: NDArray[Any], i: int) -> None:
-    """Ask for the cache line in which number `i` lies."""
+    """Ask for numbers of an array, shape (n,), that come later, into the second cache."""
 
 
 @inner_kernel

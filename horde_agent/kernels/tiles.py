@@ -26,7 +26,7 @@ class Tilings(NamedTuple):
 
 @kernel
 def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> int:
-    """Write the active tile of each tiling, row-major within a pair; what follows them (a bias) is left alone.
+    """Write the active tile of each tiling, row-major within a pair, into tiles, (n_active,); a bias is left alone.
 
     Returns:
         The position of the first value that is not in [0, 1] (NaN included), with nothing written, or -1.
@@ -56,7 +56,7 @@ def switched(
     that is there twice as often counts twice; one that only changed its place, not at all.
 
     Args:
-        before: Active tiles, in any order and number.
+        before: Active tiles, in any order and number, shape (n_active,).
         after: Active tiles later.
         balance: Zero for each feature, before and afterwards.
         gained: Where to write, at least of the length of `after`.

@@ -21,6 +21,5 @@ _of: Any = _chosen
 absolute, any_true, choose, multiply_add = _of.absolute, _of.any_true, _of.choose, _of.multiply_add
 narrow_zeros, wide_zeros, wider_zeros, row_zeros = _of.narrow_zeros, _of.wide_zeros, _of.wider_zeros, _of.row_zeros
 load, store, prefetch, prefetch_far = _of.load, _of.store, _of.prefetch, _of.prefetch_far
-prefetch_line = _of.prefetch_line
 lanes_of, popcount, lowest_bit = _of.lanes_of, _of.popcount, _of.lowest_bit
 hold, bind, entry_of, on_threads = _of.hold, _of.bind, _of.entry_of, _of.on_threads

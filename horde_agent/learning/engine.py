@@ -90,29 +90,54 @@ class Engine(Protocol):
     """Steps that were only noted so far."""
 
     def begin(self, tiles: Tiles) -> Floats:
-        """Start a stream at `tiles` with traces at zero, and return the predictions there."""
+        """Start a stream at `tiles` with every trace at zero, and return the predictions there; what is learned stays.
+
+        Args:
+            tiles: Active features, all different, int64, shape (n_active,), as many as the first time; the plain engine
+                takes the value of every feature too, float, shape (n_features,).
+
+        Raises:
+            ValueError: If there are more or fewer tiles than the first time.
+        """
 
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, at which the stream may end, and return the latest predictions.
+        """Learn from the transition to `tiles`, or note it where steps are taken in batches.
 
         To whom something is told that is not finite, or past what the engine's type can hold, the step is a gap: the
         trace is cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
+
+        Args:
+            tiles: As in `begin`, shape (n_active,).
+            signals: What the demons are told.
+            is_last: Says that the stream ends here: all continuations are 0.
+
+        Returns:
+            Predictions theta_{t+1}.phi_{t+1} at the latest step that was taken.
+
+        Raises:
+            ValueError: If the signals do not fit the demons.
         """
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
 
     def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions at `tiles`; nothing changes."""
+        """Return the predictions at `tiles`, (n_active,); nothing changes."""
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given; the rest stays."""
+        """Set theta, (n_demons, n_features), to zero unless given, for measuring how learning recovers; the rest stays.
+
+        Raises:
+            ValueError: If `theta` has another shape, or holds what the engine's dtype cannot.
+
+        Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
+        """
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| past which a demon is flagged."""
+        """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
 
     def newly_broken(self) -> dict[int, str]:
         """Return the demons flagged since they were last asked for, and what is wrong with each."""
@@ -133,7 +158,7 @@ class Engine(Protocol):
         """Return copies of theta and w, each (n_demons, n_features)."""
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates."""
+        """Return the vector MSPBE estimates m.w; ValueError where m is not kept."""
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, (n_demons, n_features)."""

@@ -126,7 +126,7 @@ class Move(NamedTuple):
 
 
 def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
-    """Return which lanes go where; lanes are counted from the start of their block."""
+    """Return which lanes go where, counted from the start of their block; `stays`, (n_demons,), as in `Roster`."""
     staying = np.flatnonzero(stays != NEWCOMER)
     to, came_from = new.lane[staying], old.lane[stays[staying]]
     block = np.searchsorted(new.start, to, side="right") - 1
@@ -137,11 +137,10 @@ def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
     return [Move(int(block[p[0]]), here[p], int(source[p[0]]), there[p]) for p in np.split(order, cuts) if p.size]
 
 
-def rows_of(numbers: Reals, layout: Layout, block: int) -> Reals:
-    """Return a view of one block's rows, (n, lanes), of an array in which all blocks have n."""
+def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
+    """Return a view of a block's rows, shape (chunks, n, lanes), of chunks in which all blocks have n rows."""
     start, stop = int(layout.start[block]), int(layout.start[block + 1])
-    n = numbers.size // layout.n_lanes
-    return numbers[n * start : n * stop].reshape(n, stop - start)
+    return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

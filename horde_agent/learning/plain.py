@@ -24,17 +24,7 @@ from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, gathered, scattered
 from horde_agent.types import Floats, Integers, Reals
 
-_NUMBERS = [
-    "prediction",
-    "td_error",
-    "mspbe",
-    "max_trace",
-    "gamma_t",
-    "lam_t",
-    "alpha",
-    "alpha_w",
-    "bound",
-]  # of each demon
+_NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", "alpha", "alpha_w", "bound"]  # of each
 
 
 class PlainEngine:
@@ -120,17 +110,8 @@ class PlainEngine:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
-        """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
-
-        Args:
-            tiles: Active features, int64 of shape (n_active,), or the value of every feature, float of shape (n,).
-            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
-            lam: Trace decay at this state, likewise.
-
-        Returns:
-            Predictions of all demons there, float64, shape (n_demons,).
-        """
+    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
+        """Start a stream at `tiles`, (n_active,), with every trace at zero: `Engine.begin`."""
         demons = self._demons
         if "e" in self._rule.VECTORS:
             demons.vectors[self._rule.VECTORS.index("e"), demons.alive] = 0
@@ -138,19 +119,7 @@ class PlainEngine:
         return self._arrive(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`.
-
-        To whom something is told that is not finite, or past what the dtype can hold, the step is a gap: the trace is
-        cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
-
-        Args:
-            tiles: As in `begin`.
-            signals: What the demons are told.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,).
-        """
+        """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
         phi, group = self._features(tiles), self._group
         told = (
             signals.rho_t[self._policy[group]],
@@ -191,7 +160,7 @@ class PlainEngine:
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
         phi = self._features(tiles)
         return float(self._demons.theta[demon, phi.feature].astype(np.float64) @ phi.value)
 
@@ -211,11 +180,7 @@ class PlainEngine:
         return self._demons.max_trace.copy()
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,).
-
-        Raises:
-            ValueError: If the engine does not keep m, or its rule no w.
-        """
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); ValueError where m or w is not kept."""
         return np.asarray(np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64))
 
     def mspbe_trace(self) -> Reals:
@@ -273,16 +238,7 @@ class PlainEngine:
         self._demons.bound[:] = np.minimum(bound, self._demons.most)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
-
-        Args:
-            theta: Shape (n_demons, n_features).
-
-        Raises:
-            ValueError: If `theta` has another shape, or holds what the engine's dtype cannot.
-
-        Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
-        """
+        """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
         self._demons.theta[:] = 0
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
@@ -344,7 +300,7 @@ class PlainEngine:
         scattered(self, state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
-        """Go on at `tiles` from what another engine has learned, by name: see `SpanEngine.in_full`."""
+        """Go on at `tiles`, (n_active,), from what another engine has learned, by name: see `SpanEngine.in_full`."""
         of, names = self._demons, self._rule.VECTORS
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)

@@ -121,7 +121,7 @@ class SignalMaker:
         return vars(self) | {"_complete": None}
 
     def succeed(self, before: SignalMaker, stays: Integers) -> None:
-        """Take over what is remembered of the demons that stay; `stays` is as in `layout.Roster`."""
+        """Take over what is remembered of the demons that stay; `stays`, (n_demons,), is as in `layout.Roster`."""
         is_new, was, of = stays == NEWCOMER, before._arrays, self._arrays
         group_before = np.full(of.longest.size, was.longest.size)  # a new one's numbers are 0
         group_before[self.group[~is_new]] = before.group[stays[~is_new]]
@@ -165,7 +165,7 @@ class SignalMaker:
         return np.asarray(self._totals_carried + self._arrays.totals[:, self.policy_of])
 
     def see_weights(self, largest: Floats) -> None:
-        """Raise the bounds for weights that come from elsewhere: as if a cumulant as large had been seen."""
+        """Raise the bounds for weights from elsewhere, as if a cumulant as large, (n_demons,), had been seen."""
         of = self._arrays
         np.maximum(of.largest, largest, out=of.largest)
         of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.most)
@@ -191,13 +191,13 @@ class SignalMaker:
         return int(a), b
 
     def checked_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, float64, and its tiles, int64, that are sound."""
+        """Return copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64, that are sound."""
         state = self.copied_state(observation, tiles)
         self.refuse_state(*state)
         return state
 
     def copied_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation and its tiles, whose values are not yet looked at."""
+        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), not yet looked at."""
         observation = np.array(observation, dtype=np.float64)
         n = self._cumulants.n_channels
         if observation.ndim != 1 or observation.size < n:
@@ -205,7 +205,7 @@ class SignalMaker:
         return observation, self._copied_tiles(tiles)
 
     def tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64."""
+        """Return a copy of the tiles, (n_active,), as int64."""
         tiles = self._copied_tiles(tiles)
         self.refuse_state(np.zeros(0), tiles)
         return tiles
@@ -222,7 +222,7 @@ class SignalMaker:
         return np.array(tiles, dtype=np.int64)
 
     def refuse_state(self, observation: Observation, tiles: Tiles) -> None:
-        """Raise ValueError where a state is not sound."""
+        """Raise ValueError where a state is not sound: an observation, (n_sensors,), and its tiles, (n_active,)."""
         if self.real_valued:
             if not np.isfinite(tiles).all():
                 raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
@@ -253,7 +253,7 @@ class SignalMaker:
         Args:
             action: The action taken.
             probability: b(action).
-            before: Observation and tiles of the state in which it was taken.
+            before: Observation, (n_sensors,), and tiles, (n_active,), of the state in which it was taken.
             after: Of the state reached.
             predict_one: Gives a demon's prediction at some tiles, NaN where it was set aside.
             terminated: Whether the stream ends at the state reached.

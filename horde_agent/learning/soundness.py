@@ -46,7 +46,7 @@ class Soundness:
         self._first_skips: dict[str, str] = {}
 
     def rearrange(self, stays: Integers, names: Sequence[str]) -> None:
-        """Go on with other demons; a newcomer is sound, even where one of its name was not."""
+        """Go on with other demons; `stays`, (n_demons,), is as in `layout.Roster`. Newcomers are sound."""
         is_new = stays == NEWCOMER
         staying = {self.names[i] for i in stays[~is_new]}
         for notes in (self.reasons, self._first_skips):

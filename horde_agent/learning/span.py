@@ -10,7 +10,7 @@ back further than LARGEST_TAIL steps: for these, take `PlainEngine`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numba
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import CHUNK, DECAYS, IS_KNOWN, LEARNS, N_CLOCKS, N_ROWS, NOW, SpanArrays
+from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
@@ -70,6 +70,20 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else _WIDEST
 
 
+class Pace(TypedDict, total=False):
+    """How the fast engine takes steps together; what is learned is the same but for rounding.
+
+    Attributes:
+        batch: Steps that are noted before they are taken; 1, at once, unless given.
+        period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
+        widest: Most lanes of a block; chosen unless given.
+    """
+
+    batch: int
+    period: int
+    widest: int
+
+
 class SpanEngine:
     """GTD(lambda) for many demons that share one stream of tiles: the fast engine.
 
@@ -82,13 +96,9 @@ class SpanEngine:
         config: The other rules. Its step sizes are not read here.
         policy: Policy of each trace group, shape (n_groups,): groups of one policy have the same rho on every step, and
             are laid side by side. Each group has its own unless given.
-        batch: Steps that are noted before they are taken together.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
-        period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
-        widest: Most lanes of a block; chosen unless given. Results do not depend on it.
         largest_decay: No product of gamma and lambda will be larger; how far traces may reach follows from it.
-        drop_below: What is left of a trace is dropped below this, beside the 1 of an active feature; the rounding of
-            the dtype unless given.
+        pace: How steps are taken together, see `Pace`.
 
     Attributes:
         latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
@@ -108,19 +118,17 @@ class SpanEngine:
         config: LearnerConfig = PAPER_CONFIG,
         *,
         policy: Integers | None = None,
-        batch: int = 1,
         cumulant: Integers | None = None,
-        period: int | None = None,
-        widest: int | None = None,
         largest_decay: float = 1.0,
-        drop_below: float | None = None,
+        **pace: Unpack[Pace],
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use PlainEngine for it')
         self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
-        self.batch, self.period = batch, max(period or _PERIODS[batch > 1], batch)
-        self._widest, self._clips = widest, config.trace_rule == "clipped"
-        self._drop_below = (DROP_BELOW[config.dtype] if drop_below is None else drop_below) if self._clips else 0.0
+        self.batch = batch = pace.get("batch", 1)
+        self.period = max(pace.get("period", _PERIODS[batch > 1]), batch)
+        self._widest, self._clips = pace.get("widest", 0), config.trace_rule == "clipped"
+        self._drop_below = DROP_BELOW[config.dtype] if self._clips else 0.0
         self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -172,11 +180,7 @@ class SpanEngine:
         span, widths = self._span, np.diff(self.layout.start)
         places = span.d.size // self.layout.n_lanes
         used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
-        parts = [
-            a[places * s : places * s + n]
-            for a in (span.d, span.h, span.q)
-            for s, n in zip(span.start, used, strict=False)
-        ]
+        parts = [a[places * s :][:n] for a in (span.d, span.h, span.q) for s, n in zip(span.start, used, strict=False)]
         touch(span.c, *parts, n_threads=self._n_threads)
         self._make_ready(min(self.n_features, max(int(self._clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -312,20 +316,8 @@ class SpanEngine:
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002
-        """Start a stream at `tiles` with every trace at zero; weights and estimates stay.
-
-        Args:
-            tiles: Active features, all different, shape (n_active,), as many as the first time.
-            gamma: Continuation at this state, (n_groups,). It would decay a trace that is 0: nothing depends on it.
-            lam: Trace decay at this state, likewise.
-
-        Returns:
-            Predictions of all demons there, float64, shape (n_demons,).
-
-        Raises:
-            ValueError: If there are more or fewer tiles than the first time.
-        """
+    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
+        """Start a stream at `tiles`, (n_active,), with every trace at zero: `Engine.begin`."""
         self.catch_up()
         self._check_size(tiles)
         self._look_ahead(tiles.size)
@@ -342,22 +334,7 @@ class SpanEngine:
             raise ValueError(f"tiles must be {self._span.n_active} as in the first state, not {tiles.size}")
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, or note it where steps are taken in batches.
-
-        To whom something is told that is not finite, or past what the dtype can hold, the step is a gap: the trace is
-        cleared, theta and w stand, the estimates decay as where rho = 0, and the TD error is 0.
-
-        Args:
-            tiles: Active features, all different, shape (n_active,).
-            signals: What the demons are told.
-            is_last: Says that the stream ends here: all continuations are 0.
-
-        Returns:
-            Predictions theta_{t+1}.phi_{t+1} of all demons, float64, shape (n_demons,), at the latest step taken.
-
-        Raises:
-            ValueError: If the signals do not fit the demons.
-        """
+        """Learn from the transition to `tiles`, (n_active,), or note it until a batch is full: `Engine.learn`."""
         if signals is not self._signals:
             self._check(signals)
             self._signals, self._step = signals, None
@@ -378,17 +355,12 @@ class SpanEngine:
 
     def _check(self, signals: Signals) -> None:
         """Raise ValueError where signals do not fit: kernels write as many as they are given."""
-        n_groups, shapes = self._policy.size, {name: np.shape(part) for name, part in signals._asdict().items()}
-        expected = {
-            "rho_t": int(self._policy.max()) + 1,
-            "gamma_tp1": n_groups,
-            "lam_tp1": n_groups,
-            "c_tp1": int(self._cumulant.max()) + 1,
-            "z_tp1": self.n_demons,
-        }
-        for name, n in expected.items():
-            if shapes[name] != (n,):
-                raise ValueError(f"{name} must have the shape ({n},), not {shapes[name]}")
+        of = self._span
+        told = (of.told_rho, of.told_gamma, of.told_lam, of.told_c, of.told_z)
+        for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), told, strict=True):
+            shape, expected = np.shape(getattr(signals, name)), (numbers.shape[1] - 1,)
+            if shape != expected:
+                raise ValueError(f"{name} must have the shape {expected}, not {shape}")
 
     def catch_up(self) -> None:
         """Take the steps that were only noted so far."""
@@ -419,16 +391,6 @@ class SpanEngine:
         """Numbers that a step reads, more or less: where they are few, one thread does it all."""
         return self.layout.n_lanes * self._span.n_active * self.batch
 
-    @property
-    def n_numbers_kept(self) -> float:
-        """Numbers of its past that a demon's next step looks at, in the mean over the lanes."""
-        span, now, lanes = self._span, int(self._clock[NOW]), np.diff(self.layout.start)
-        n_kept = np.zeros(self.layout.n_blocks)
-        for b, g in enumerate(self.layout.flush_group):
-            kind = span.kind[g, np.arange(span.flushed_at[g], now) % self._n_times]
-            n_kept[b] = span.flushed_at[g] - span.tail_from[g] + 4 * (kind == LEARNS).sum() + (kind == DECAYS).sum()
-        return float((n_kept * lanes).sum() / lanes.sum())
-
     def _flush(self) -> None:
         """Write all that is pending."""
         self.catch_up()
@@ -442,7 +404,7 @@ class SpanEngine:
         return self._of_demons(self._predict(tiles, 0, self.layout.n_blocks))
 
     def predict_one(self, demon: int, tiles: Integers) -> float:
-        """Return one demon's prediction at `tiles`."""
+        """Return one demon's prediction at `tiles`, (n_active,)."""
         lane = int(self.layout.lane[demon])
         b = self.layout.block_of(lane)
         return float(self._predict(tiles, b, b + 1)[lane])
@@ -482,11 +444,7 @@ class SpanEngine:
         return self._of_demons(self._span.max_trace)
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,).
-
-        Raises:
-            ValueError: If the engine does not keep m.
-        """
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); ValueError where m is not kept."""
         if not self.config.vector_mspbe:
             raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
         estimate = np.zeros(self.layout.n_lanes)
@@ -523,13 +481,7 @@ class SpanEngine:
         n, flags, listed = int(self._clock[N_ROWS]), self._span.is_flagged.copy(), -1
         for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
             width, g = int(np.diff(self.layout.start)[b]), int(self.layout.flush_group[b])
-            theta, w, m = (
-                self._zeros(n * width if a.size else 0) for a in (self._span.theta, self._span.w, self._span.m)
-            )
-            for rows, of_kind in zip((theta, w, m), (self._span.theta, self._span.w, self._span.m), strict=True):
-                for chunk, view in self._chunks(of_kind, b):
-                    into = rows[CHUNK * chunk * width :][: view.size]
-                    into[:] = view.ravel()[: into.size]
+            theta, w, m = (self._rows(name, b).reshape(-1)[: n * width].copy() for name in _ROWS)
             if self._clock[NOW] >= 0:
                 if g != listed:
                     transition.list_group(self._native, g)
@@ -538,12 +490,9 @@ class SpanEngine:
             yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]
         self._span.is_flagged[:] = flags
 
-    def _chunks(self, numbers: Reals, b: int) -> Iterator[tuple[int, Reals]]:
-        """Yield a block's rows that are in use, a view of a chunk of them at a time, (CHUNK, lanes)."""
-        start, stop, stride = int(self.layout.start[b]), int(self.layout.start[b + 1]), CHUNK * self.layout.n_lanes
-        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if numbers.size else 0):
-            first = chunk * stride + CHUNK * start
-            yield chunk, numbers[first : first + CHUNK * (stop - start)].reshape(CHUNK, stop - start)
+    def _rows(self, name: str, b: int) -> Reals:
+        """Return a view of a block's rows of theta, w or m that are in use, (chunks, CHUNK, lanes)."""
+        return rows_of(getattr(self._span, name)[: self._n_in_use], self.layout, b, CHUNK)
 
     def in_full(self) -> tuple[dict[str, Reals], NDArray[np.bool_], Integers]:
         """Return what is learned, by name and demon, with traces in full; who was set aside; and the present tiles.
@@ -564,7 +513,7 @@ class SpanEngine:
         e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
         for b in range(self.layout.n_blocks):
             times = np.arange(span.tail_from[self.layout.flush_group[b]], now)
-            c = rows_of(span.c, self.layout, b)
+            (c,) = rows_of(span.c, self.layout, b, span.c.size // self.layout.n_lanes)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self._clock[N_ROWS]]
@@ -601,11 +550,10 @@ class SpanEngine:
         self.catch_up()
         lane, span = int(self.layout.lane[demon]), self._span
         b = self.layout.block_of(lane)
-        for of_kind in (span.theta, span.w, span.m):
-            for _, rows in self._chunks(of_kind, b):
-                rows[:, lane - self.layout.start[b]] = 0
-        for numbers in (span.c, span.d, span.h, span.q):
-            rows_of(numbers, self.layout, b)[:, lane - self.layout.start[b]] = 0
+        own = [self._rows(name, b) for name in _ROWS]
+        own += [rows_of(a, self.layout, b, a.size // self.layout.n_lanes) for a in (span.c, span.d, span.h, span.q)]
+        for rows in own:
+            rows[..., lane - self.layout.start[b]] = 0
         for name in _OF_LANES:
             if name not in ("bound", "max_trace"):
                 getattr(span, name)[lane] = 0
@@ -618,30 +566,22 @@ class SpanEngine:
         self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, to zero unless given, for measuring how learning recovers; w, traces and estimates stay.
-
-        Args:
-            theta: Shape (n_demons, n_features).
-
-        Raises:
-            ValueError: If `theta` has another shape, or holds what the engine's dtype cannot.
-
-        Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
-        """
+        """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
         if theta is not None:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
             self._number_features(np.flatnonzero((theta != 0).any(axis=0)))
         self._flush()
-        n, is_aside = int(self._clock[N_ROWS]), self._is_aside
+        features = self._feature_of[: self._clock[N_ROWS]]
         for b in range(self.layout.n_blocks):
             start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-            demon = self.layout.demon[start:stop]
-            sits = (demon >= 0) & ~is_aside[start:stop]
-            for chunk, rows in self._chunks(self._span.theta, b):
-                rows[:] = 0
-                if theta is not None:
-                    features = self._feature_of[CHUNK * chunk : min(n, CHUNK * (chunk + 1))]
-                    rows[: features.size, sits] = theta[np.ix_(demon[sits], features)].T
+            demon, rows = self.layout.demon[start:stop], self._rows("theta", b)
+            sits, into = (
+                (demon >= 0) & ~self._is_aside[start:stop],
+                np.zeros((rows.size // (stop - start), stop - start)),
+            )
+            if theta is not None:
+                into[: features.size, sits] = theta[np.ix_(demon[sits], features)].T
+            rows[:] = into.reshape(rows.shape)
         self._sum_bases()
 
     def _number_features(self, features: Integers) -> None:
@@ -721,13 +661,13 @@ class SpanEngine:
         self._span.predictions[:] = self.latest
 
     def _take_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
-        """Take whole columns of weights along, a chunk at a time."""
-        for chunk in range(-(-int(self._clock[N_ROWS]) // CHUNK) if into.size else 0):
-            of_old = numbers[chunk * CHUNK * old.n_lanes : (chunk + 1) * CHUNK * old.n_lanes]
-            of_new = into[chunk * CHUNK * self.layout.n_lanes : (chunk + 1) * CHUNK * self.layout.n_lanes]
-            for move in moved:
-                came_from = rows_of(of_old, old, move.source)[:, move.there]
-                rows_of(of_new, self.layout, move.block)[:, move.here] = came_from
+        """Take whole columns of weights along."""
+        n = self._n_in_use // self.layout.n_lanes if into.size else 0
+        for move in moved if n else ():
+            came_from = rows_of(numbers[: n * old.n_lanes], old, move.source, CHUNK)
+            rows_of(into[: n * self.layout.n_lanes], self.layout, move.block, CHUNK)[..., move.here] = came_from[
+                ..., move.there
+            ]
 
     def _take_tails(self, before: SpanArrays, old: Layout, moved: list[Move]) -> None:
         """Take along what is left of the traces: a flush group keeps as much as the longest that comes to it."""
@@ -736,10 +676,10 @@ class SpanEngine:
         for move in moved:
             first, g = int(before.tail_from[old.flush_group[move.source]]), self.layout.flush_group[move.block]
             span.tail_from[g] = min(int(span.tail_from[g]), first)
-            came_from, into = rows_of(before.c, old, move.source), rows_of(span.c, self.layout, move.block)
+            (came_from,) = rows_of(before.c, old, move.source, before.c.size // old.n_lanes)
+            (into,) = rows_of(span.c, self.layout, move.block, span.c.size // self.layout.n_lanes)
             times = np.arange(first, now)
-            of_old, of_new = times % len(came_from), times % len(into)
-            into[np.ix_(of_new, move.here)] = came_from[np.ix_(of_old, move.there)]
+            into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
 
     def _take_numbers(self, roster: Roster, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]) -> None:
         """Write the numbers of the lanes: those that they had, or a newcomer's."""

@@ -138,7 +138,7 @@ def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
 
 
 def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Tiles) -> None:
-    """Ask each target policy once, and refuse one that gives no probabilities.
+    """Ask each target policy once, at an observation, (n_sensors,), and tiles, and refuse one that is no policy.
 
     Raises:
         ValueError: If so; the message names a question about it, what was given and what was expected.
@@ -190,7 +190,7 @@ class StateValues:
         return bool(self._functions)
 
     def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
-        """Write the functions' values in this state, NaN where one is out of range; the constants are left alone."""
+        """Write the functions' values in this state, (n_demons,), NaN where one is out of range; not the constants."""
         for i, function in self._functions:
             value = out[i] = float(function(observation, tiles))
             if not self._low <= value <= self._high:

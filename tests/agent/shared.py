@@ -73,7 +73,8 @@ def random_stream(seed: int, n_steps: int, group: list[int], n_features: int = 3
 
 def write_every(period: int | None, monkeypatch: pytest.MonkeyPatch, *, widest: int | None = None) -> None:
     """Have Hordes that are made from now on write what is pending after so many steps, in blocks of so many lanes."""
-    monkeypatch.setattr(horde, "SpanEngine", functools.partial(SpanEngine, period=period, widest=widest))
+    pace = {name: n for name, n in (("period", period), ("widest", widest)) if n is not None}
+    monkeypatch.setattr(horde, "SpanEngine", functools.partial(SpanEngine, **pace))
 
 
 def learn_all(stream: RandomStream, config: LearnerConfig) -> PlainEngine:

@@ -153,11 +153,11 @@ def test_bits_are_counted_and_the_lowest_is_found(module: str, word: int) -> Non
 
 @IN_BOTH
 def test_asking_for_a_line_changes_nothing(module: str) -> None:
-    ask, rows = MODULES[module].prefetch_line, np.arange(40).reshape(5, 8)
+    ask, rows = MODULES[module].prefetch, np.arange(40).reshape(5, 8)
 
     @njit
     def run(rows: Any) -> None:
-        ask(rows[2], 3)
+        ask(rows[2], 3, 0.0)
 
     run(rows)
     np.testing.assert_array_equal(rows, np.arange(40).reshape(5, 8))

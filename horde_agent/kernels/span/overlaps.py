@@ -34,7 +34,7 @@ _ONE = np.uint64(1)
 
 @inner_kernel
 def observe(span: SpanArrays, tiles: Integers) -> None:
-    """Move the present on by one time, to the feature vector at `tiles`, and list the rows that went on and off."""
+    """Move the present on by one time, to the tiles given, (n_active,), and list the rows that went on and off."""
     time = span.clock[NOW] + 1
     place, slot = time & (span.bits.shape[0] - 1), time % span.active.shape[0]
     bits, active, n_rows = span.bits[place], span.active[slot], span.clock[N_ROWS]
@@ -79,7 +79,7 @@ def words_in_use(span: SpanArrays) -> int:
 
 @inner_kernel
 def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
-    """Write the overlaps of the times oldest..last with the feature vector whose bits are given."""
+    """Write the overlaps of the times oldest..last, (T,), with the feature vector whose bits are given, (n / 64,)."""
     mask, oldest, n_words = span.bits.shape[0] - 1, span.clock[OLDEST], words_in_use(span)
     for time in range(oldest, last + 1):
         then, n = span.bits[time & mask], 0

@@ -34,7 +34,7 @@ from horde_agent.types import Reals
 
 @inner_kernel
 def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> tuple[Any, Any, Any, Any]:
-    """Add up the steps before `now` against the feature vector whose overlaps are given, from `clock[OLDEST]` on.
+    """Add up the steps before `now` against a feature vector, by its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
         Of the lanes from `lane` on, in block b: g e.phi, sum d u, sum h G, sum q G.
@@ -83,7 +83,7 @@ def hear(span: SpanArrays, first: int, last: int, slot: int) -> None:
 
 @inner_kernel
 def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
-    """Bring the prediction, and what is added up, to the feature vector at `now`; the base is there already."""
+    """Bring the prediction, and what is added up, to `now`, by its overlaps, (T,); the base is there already."""
     _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     store(span.d_sum, lane, d_sum)
     store(span.h_sum, lane, h_sum)
@@ -115,7 +115,7 @@ def rest(span: SpanArrays, lane: int, zero: Any) -> None:
 
 @inner_kernel
 def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
-    """Let lanes learn from the transition from phi_t, t = `now`, to phi_{t+1}, whose overlaps are given.
+    """Let lanes learn from the transition from phi_t, t = `now`, to phi_{t+1}, by its overlaps, shape (T,).
 
     base and base_w are theta_0.phi_{t+1} and w_0.phi_t. Who is told something that is not finite skips the step: its
     trace is cleared, its weights stand, and its TD error is 0.
@@ -210,7 +210,7 @@ def keep_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
 
 @inner_kernel
 def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Any) -> int:
-    """Return how many steps before `now` still matter to the traces of some lanes; `top` is scratch paper.
+    """Return how many steps before `now` still matter to the traces of some lanes; `top`, any shape, is scratch.
 
     Beside the 1 of an active feature, what lies before step k weighs at most (product of c from k on) top_{k-1}, with
     top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: this can only shrink as time

@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
 
 @inner_kernel
 def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
-    """Observe the state reached, and keep what is told of the way there; where the stream ends, continuations are 0."""
+    """Observe the state reached, (n_active,), and keep what is told of the way; where a stream ends, gamma is 0."""
     observe(span, tiles_tp1)
     time = span.clock[NOW]
     slot = time % span.told_rho.shape[0]
@@ -80,7 +80,7 @@ def note_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) ->
 
 @inner_kernel
 def copy(numbers: Floats, out: Reals) -> None:
-    """Copy numbers into a longer row of another type."""
+    """Copy numbers, shape (n,), into a longer row of another type."""
     for i in range(numbers.shape[0]):
         out[i] = numbers[i]
 
@@ -287,7 +287,7 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
 def step(
     span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
 ) -> int:
-    """Note the step to the state at `tiles_tp1`; take the last `n_steps`, if any, and return what was found."""
+    """Note the step to `tiles_tp1`, (n_active,); take the last `n_steps`, if any, and return what was found."""
     note(span, signals, tiles_tp1, m_step, is_last)
     return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
 
@@ -310,7 +310,7 @@ def flush(span: SpanArrays, entry: Any) -> int:
 
 @kernel
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
-    """Go on at another feature vector with every trace at zero, and predict there.
+    """Go on at other tiles, shape (n_active,), with every trace at zero, and predict there.
 
     What is pending stays so for a while: no more times than the ring has lie between it and the present, however often
     a stream begins.
@@ -331,7 +331,7 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 @kernel
 def sum_bases(span: SpanArrays, active: Integers) -> None:
-    """Write theta.phi and w.phi at the present, by the weights as written."""
+    """Write theta.phi and w.phi at the present, rows (n_active,), by the weights as written."""
     for b in range(span.flush_group.shape[0]):
         sum_base(span, b, (span.theta, active, span.base))
         sum_base(span, b, (span.w, active, span.base_w))
@@ -343,7 +343,7 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
 
 @inner_kernel
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
-    """Add what is pending to predictions by the weights as written; `how`: overlaps, and predictions."""
+    """Add what is pending to predictions by the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
     _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
     store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
@@ -354,7 +354,7 @@ add_all_pending = over_block(add_pending)
 
 @kernel
 def predict(span: SpanArrays, tiles: Integers, blocks: Integers, scratch: Scratch, out: Reals) -> None:
-    """Write theta.phi at any feature vector, for the lanes of blocks[0]..blocks[1] - 1; features never on count 0."""
+    """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,)."""
     n, now = 0, span.clock[NOW]
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
@@ -378,7 +378,7 @@ def list_group(span: SpanArrays, g: int) -> None:
 
 @inner_kernel
 def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
-    """Add what lanes have pending to copies of their block's rows."""
+    """Add what lanes have pending to copies of their block's rows, each of shape (rows in use times lanes,)."""
     start, table = span.start[b], span.table[0]
     tabulate(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
@@ -389,5 +389,5 @@ read_all_lanes = over_block(read_lanes)
 
 @kernel
 def read_block(span: SpanArrays, b: int, theta: Reals, w: Reals, m: Reals) -> None:
-    """Add what a block has pending to copies of its rows, which lie one after another; see `list_group`."""
+    """Add what a block has pending to copies of its rows, of shape (rows in use times lanes,); see `list_group`."""
     read_all_lanes(span, b, (theta, w, m))

@@ -56,7 +56,7 @@ def stride_of(span: SpanArrays) -> int:
 def add_rows(
     span: SpanArrays, rows: Reals, b: int, lane: int, chosen: Integers, n: int, sign: float, total: Any
 ) -> Any:
-    """Return `total` with the first n `chosen` rows added, times `sign`; ask for those of the thread's next block."""
+    """Return `total` with the first n of `chosen`, (n_active,), rows added, times `sign`; ask for the next block's."""
     start, stride, soon = span.start[b], stride_of(span), span.next_block[b]
     first, width = CHUNK * start + lane - start, span.start[b + 1] - start
     for k in range(n):
@@ -70,7 +70,7 @@ def add_rows(
 def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals], zero: Any) -> None:
     """Move sums over lanes' active rows from those at time - 1 to those at time, or sum afresh if shorter.
 
-    `how`: the rows, the time, and the sums.
+    `how`: the rows, the time, and the sums, shape (L,).
     """
     rows, time, out = how
     slot, now = time & 1, time % span.active.shape[0]
@@ -85,7 +85,7 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
 
 @inner_kernel
 def sum_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, Reals], zero: Any) -> None:
-    """Write sums over some rows of lanes; `how`: all rows, those to be added, and the sums."""
+    """Write sums over some rows of lanes; `how`: all rows, those to be added, and the sums, shape (L,)."""
     rows, active, out = how
     store(out, lane, add_rows(span, rows, b, lane, active, active.shape[0], 1.0, zero))
 
@@ -128,7 +128,7 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
 
 @inner_kernel
 def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: Any) -> None:
-    """Write tables of prefix sums of some lanes, a row per place: of theta's coefficients, then of w's, then of m's."""
+    """Write prefix sums of some lanes, shape (kinds, places, lanes): theta's coefficients, then w's, then m's."""
     g, n, n_kinds = span.flush_group[b], lanes_of(zero), 2 + (span.m.shape[0] > 0)
     first, since, mask = span.tail_from[g], span.flushed_at[g], span.bits.shape[0] - 1
     place, start, n_lanes = span.run_place, span.start[b], span.policy.shape[0]
@@ -172,7 +172,7 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
 def write_runs(
     span: SpanArrays, b: int, lane: int, table: Reals, rows: Reals, first: int, stride: int, zero: Any
 ) -> Any:
-    """Add to lanes' rows what a table gained over their runs, and return 1, but 0 for lanes past their bound.
+    """Add to lanes' rows what a table, shape (places, lanes), gained over their runs; return 1, or 0: past a bound.
 
     The lanes' rows begin at `first`, chunks of them `stride` apart.
     """
@@ -202,7 +202,7 @@ def write_lanes(
     stride: int,
     zero: Any,
 ) -> None:
-    """Add what is tabulated of lanes to their rows of theta, w and m, one after another: a table fits into a cache.
+    """Add a table, shape (kinds, places, lanes), to rows of theta, w and m in turn: one kind fits into a cache.
 
     theta past its bound flags a lane. m is of size 0 where it is not kept.
     """
