@@ -242,6 +242,32 @@ class CreateBody(Drawn, PhysicalBody):
         """Return what the supervisor says."""
         return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
 
+    @property
+    def mode_offset(self) -> int:
+        """By how much this robot reports each mode too high.
+
+        Raises:
+            BackendUnavailable: If it is not connected.
+        """
+        state = self._newest_state()
+        return int(state.sensors.mode - state.mode)
+
+    def send_zeros(self, n: int) -> None:
+        """Send zeros, which are no opcodes: a robot that passes over them obeys what comes next.
+
+        Raises:
+            BackendUnavailable: If it is not connected.
+        """
+        self._newest_state()
+        assert self._link is not None
+        self._link.send(bytes(n))
+
+    def _newest_state(self) -> CreateState:
+        if self._framing is None:
+            raise BackendUnavailable("the robot is not connected: call reset() first.")
+        state: CreateState = self._framing.mark.newest.state
+        return state
+
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
         self._charging_wanted = enabled
