@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
 from horde_env.robots.create2.drawing import Drawn
@@ -73,9 +73,7 @@ class SimulatedCreate(Drawn, Backend):
         Raises:
             BackendUnavailable: After close.
         """
-        if self._machine is None:
-            raise BackendUnavailable("the simulated body is closed: call reset() first.")
-        return self._machine
+        return opened(self._machine, "the simulated body is closed")
 
     @property
     def firmware(self) -> Firmware:
@@ -84,9 +82,7 @@ class SimulatedCreate(Drawn, Backend):
         Raises:
             BackendUnavailable: Before the first reset and after close.
         """
-        if self._firmware is None:
-            raise BackendUnavailable("the simulated body is not open: call reset() first.")
-        return self._firmware
+        return opened(self._firmware, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
