@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--yes", action="store_true", help="drive without asking first")
     check.add_argument("--host", action="store_true", help="look at this machine instead: clock, disk, swap, load")
     check.add_argument("--save", action="store_true", help="keep port, signs and ranges in the robot's file")
+    check.add_argument("--measure", action="store_true", help="then measure noise, speeds and currents, for --save")
     check.set_defaults(run=_check)
 
     monitor = commands.add_parser("monitor", help="show all channels live; the robot is kept still")
@@ -126,6 +127,7 @@ def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
     from horde_env.commands.anatomy import Verdict
     from horde_env.commands.check import Check
+    from horde_env.commands.measure import Measurement
 
     if words.host:
         return _check_host()
@@ -136,14 +138,15 @@ def _check(words: argparse.Namespace) -> int:
     counts: Counter[Verdict] = Counter()
     with running(target, realtime=False) as env:
         print(target.title, flush=True)
-        check = Check(env, _may_move(target, words.yes))
+        check = (Measurement if words.measure else Check)(env, _may_move(target, words.yes))
         for line in check.lines():
             counts[line.verdict] += 1
             print_line(line.verdict.value, line.subject, line.text)
     said = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
     print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {said}")
     if words.save:
-        _save(target, check.signs, check.ranges, check.is_swapped)
+        measured = check.measured if isinstance(check, Measurement) else {}
+        _save(target, check.signs, check.ranges, check.is_swapped, measured)
     return UNWELL if counts[Verdict.FAIL] else WELL
 
 
@@ -179,7 +182,11 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
 
 
 def _save(
-    target: Target, signs: dict[str, int], ranges: dict[str, tuple[float, float]], is_swapped: bool = False
+    target: Target,
+    signs: dict[str, int],
+    ranges: dict[str, tuple[float, float]],
+    is_swapped: bool,
+    measured: dict[str, float],
 ) -> None:
     """Write the robot's file; what was measured was put right by the signs of the file before, which go into it."""
     if not ranges:
@@ -189,6 +196,7 @@ def _save(
     path = robot_file.default_path(target.robot)
     signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in signs.items()}
     kept = replace(file, signs=signs, ranges=ranges, swapped_encoders=file.swapped_encoders != is_swapped)
+    kept = replace(kept, measured=measured or file.measured)
     robot_file.save(kept, path)
     print(f"saved in {path}")
 

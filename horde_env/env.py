@@ -114,7 +114,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
-        can_be_drawn = "outline_m" in self.robot.body
+        self._make_painter = getattr(backend, "painter", None)
+        can_be_drawn = self._make_painter is not None or "outline_m" in self.robot.body
         if render_mode is not None and not can_be_drawn:
             raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
@@ -129,7 +130,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         facts["restorable"] = isinstance(backend, Restorable)
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
-        facts["picture"] = picture(self.robot, self.pen)
+        facts["picture"] = picture(self.robot, self.pen) | (backend.plan() if hasattr(backend, "plan") else {})
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
@@ -422,10 +423,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _picture(self) -> Any:
         if self._frame is None:
             raise ResetNeeded("there is nothing to draw yet: call reset() before render()")
-        if self._painter is None:
+        if self._painter is None and self._make_painter is not None:
+            self._painter = self._make_painter()
+        elif self._painter is None:
             from horde_env.view.render import Painter
 
             self._painter = Painter(self.robot, self.pen)
+        assert self._painter is not None
         return self._painter.draw(self._frame, list(self._trail))
 
     def _open_window(self) -> None:

@@ -12,6 +12,9 @@ A message says what happened with the numbers, what was expected, and what to do
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class HordeEnvError(Exception):
@@ -64,3 +67,14 @@ class PortLost(HordeEnvError):
             f"{url} was lost: {reason}. The robot stops by itself 0.5 s after the last command that reached it."
         )
         self.url, self.reason = url, reason
+
+
+def opened(part: T | None, unless: str) -> T:
+    """Return a part of a body that is there from its reset to its close.
+
+    Raises:
+        BackendUnavailable: If it is not there; `unless` says what is the matter, and the cure is a reset.
+    """
+    if part is None:
+        raise BackendUnavailable(f"{unless}: call reset() first.")
+    return part

@@ -190,24 +190,31 @@ def make_emulated_env(
 
 
 def make_create_env(
-    *, realtime: bool = False, battery_scale: float = 1.0, layout: str | Path | None = None, **kwargs: Any
+    *,
+    realtime: bool = False,
+    battery_scale: float = 1.0,
+    physics: str | None = None,
+    layout: str | Path | None = None,
+    **kwargs: Any,
 ) -> PenEnv:
     """Return the Create 2 in its simulated room ("CreatePen-v0").
 
     Args:
         realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
         battery_scale: Capacity of the battery, a share of the robot's own (four hours of wandering).
+        physics: As for `make_simulator_env`.
         layout: The room's file; `assets/room.toml` when None.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
+        BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown, or the layout is wrong.
     """
     from horde_env.robots.create2.room import load_room
     from horde_env.robots.create2.simulated import SimulatedCreate
 
     spec = create2()
-    body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale)
+    body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale, physics=physics)
     return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
 
 
@@ -260,6 +267,7 @@ def make_create_emulated_env(
     faults: str = "",
     seed: int = 0,
     battery_scale: float = 1.0,
+    physics: str | None = None,
     layout: str | Path | None = None,
     latch: EmergencyLatch | None = None,
     settings: LinkSettings | None = None,
@@ -273,12 +281,14 @@ def make_create_emulated_env(
         faults: Rates per second of faults, as "loss=0.5,lift=0.01".
         seed: Of the faults and of the noise, beside the seed of `reset`.
         battery_scale: Capacity of the battery, a share of the robot's own.
+        physics: As for `make_simulator_env`.
         layout: The room's file; `assets/room.toml` when None.
         latch: An emergency stop; none when None.
         settings: How long commands are held and reconnection is tried.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
+        BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.create2.emulated import EmulatedCreate
@@ -290,6 +300,7 @@ def make_create_emulated_env(
         faults=faults,
         seed=seed,
         battery_scale=battery_scale,
+        physics=physics,
         settings=settings,
         latch=latch,
     )

@@ -49,7 +49,7 @@ def make_body(
         robot: As in `horde learn --robot`.
         log: What a replay reads.
         realtime: Keep 100 ms between two steps, where the body does not do so by itself.
-        physics: What moves the simulated Critterbot; what is installed decides when None.
+        physics: What moves a simulated robot; what is installed decides when None.
         lamp_moves: Changes of the pen during the life.
         in_process: Let the simulator move in a process of its own, where that gains something.
 

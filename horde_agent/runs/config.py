@@ -24,8 +24,8 @@ ROBOTS = {
 """Robots by name, and the backends that each has."""
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
 PHYSICS = ("planar", "bullet")
-SIMULATED = (("critterbot", "simulator"), ("critterbot", "emulated"))
-"""The robots and backends among whose physics there is a choice."""
+SIMULATED = ("simulator", "emulated")
+"""The backends among whose physics there is a choice."""
 WITH_PORT = ("serial", "drops")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
@@ -126,7 +126,7 @@ class LearnConfig:
             `never` keeps the one in the end alone. Learning waits for none of them.
         on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
             `deadline`, `disk`, `silent` (docs/LONG_LIVES.md).
-        physics: What moves the simulated Critterbot: `planar` (runs everywhere, many times faster) or `bullet`
+        physics: What moves a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
             (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
         watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
         seed: Seed of everything random: same seed, same life.
@@ -178,7 +178,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
     _check_questions(questions, "a life" if is_life(config.log) else config.backend)
     _check_folder(config.out)
-    physics = config.physics or (default_physics() if (config.robot, config.backend) in SIMULATED else None)
+    physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps, physics=physics)
 
@@ -300,9 +300,9 @@ def _check_body(config: LearnConfig) -> None:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.physics is not None:
         _one_of("physics", config.physics, PHYSICS)
-        if (config.robot, config.backend) not in SIMULATED:
+        if config.backend not in SIMULATED:
             body = config.env or f"{config.robot} with the backend {config.backend}"
-            raise BadInput(f"--physics belongs to the simulated Critterbot; the body of {body} has its own")
+            raise BadInput(f"--physics belongs to a simulated robot; the body of {body} has its own")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

@@ -368,10 +368,22 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
     ]
     text = (
         "A reading that hardly changes has a tiny variance, so that its NMSRE is large until its value is learned to "
-        "the last digit; such questions can dominate the mean."
+        "the last digit, and one that changes seldom has it where the tests happened to see a change in their last "
+        f"steps alone; such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
     )
     table = html_table(["question", "NMSRE", "variance of its returns (scaled units squared)", "tests"], rows)
     return f"<section><h2>The worst questions</h2><p>{text}</p>{table}</section>"
+
+
+def _weight_of(nmsre: Sequence[float]) -> str:
+    """Return what part of the mean the worst hundredth of the questions makes, and the mean of the others."""
+    ordered = sorted(nmsre, reverse=True)
+    n = max(len(ordered) // 100, 1)
+    if len(ordered) <= n or not sum(ordered):
+        return ""
+    share = sum(ordered[:n]) / sum(ordered)
+    others = fmean(ordered[n:])
+    return f"Here the worst {n} of {len(ordered)} make {share:.1%} of it; the mean of the others is {others:.3f}."
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:

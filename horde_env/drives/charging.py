@@ -108,7 +108,29 @@ class BatteryGauge:
         return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)} if self.is_known else {}
 
 
-class DockStay:
+class Ending:
+    """How any stay at a dock is ended from outside.
+
+    Attributes:
+        is_charging: Whether charging is enabled now.
+    """
+
+    def __init__(self, body: Chargeable) -> None:
+        self._body = body
+        self.is_charging = self._is_ended = False
+
+    def end(self) -> None:
+        """Give up the drive, or stop charging and leave."""
+        self._is_ended = True
+
+    def stop_charging(self) -> None:
+        """Disable the charging, and call the robot back, where it was enabled."""
+        if self.is_charging:
+            self.is_charging = False
+            self._body.enable_charging(False)
+
+
+class DockStay(Ending):
     """One stay at the dock: the drive there, the charging, the way off; a function of the frames and of nothing else.
 
     Args:
@@ -123,14 +145,15 @@ class DockStay:
     """
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
-        self._body, self._period_s = body, spec.period_s
+        super().__init__(body)
+        self._period_s = spec.period_s
         self._drive = DockingDrive(spec)
         self._bus = spec.index("bus_voltage")
         self._behind = spec.group("ir_distance").start + int(np.cos(spec.angles("ir_distance")).argmin())
         self._max_charging = round(charge_s / spec.period_s)
-        self.docked = self.is_charging = False
+        self.docked = False
         self.outcome = "not docked"
-        self._is_leaving = self._is_ended = False
+        self._is_leaving = False
         self._n_charging = self._n_free = self._n_unplugged = self._n_backing = self._n_held = 0
 
     def request(self, frame: Frame, observation: Observation) -> Floats | None:
@@ -146,16 +169,6 @@ class DockStay:
             self._body.enable_charging(True)
             return np.zeros(3)
         return asked
-
-    def end(self) -> None:
-        """Give up the drive, or stop charging and leave."""
-        self._is_ended = True
-
-    def stop_charging(self) -> None:
-        """Disable the charging where it was enabled."""
-        if self.is_charging:
-            self.is_charging = False
-            self._body.enable_charging(False)
 
     def _charge(self, frame: Frame, observation: Observation) -> Floats | None:
         """Stand still until nothing more comes, or the time is up."""

@@ -13,7 +13,7 @@ from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
 from horde_env.emulation.emulator import Emulator, FaultRates, RobotEmulator
 from horde_env.emulation.lockstep import BATCH, LockstepClock
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import opened
 from horde_env.hardware.backend import DropsBody, PhysicalBody, SerialBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
@@ -144,9 +144,7 @@ class EmulatedRobot(Backend):
         Raises:
             BackendUnavailable: Before the first reset and after close.
         """
-        if self._emulator is None:
-            raise BackendUnavailable("the emulated robot is not switched on: call reset() first.")
-        return self._emulator
+        return opened(self._emulator, "the emulated robot is not switched on")
 
     @property
     def body(self) -> PhysicalBody:
@@ -155,9 +153,7 @@ class EmulatedRobot(Backend):
         Raises:
             BackendUnavailable: Before the first reset and after close.
         """
-        if self._body is None:
-            raise BackendUnavailable("the emulated robot is not connected: call reset() first.")
-        return self._body
+        return opened(self._body, "the emulated robot is not connected")
 
     def reset(self, rng: np.random.Generator) -> Frame:
         """Switch on a new robot, connect to it, and return its first frame."""
@@ -198,7 +194,7 @@ class EmulatedRobot(Backend):
         """Return the host's side, on the clock that the speed asks for."""
         time_of: dict[str, Any]
         if self._speed is None:
-            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
+            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch, inline=True)
             self.clock.clock = lockstep
             time_of = {"monotonic": lockstep.monotonic, "sleep": lockstep.sleep, "connect": lockstep.connect}
         else:

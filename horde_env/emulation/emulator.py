@@ -122,6 +122,12 @@ class RobotEmulator:
         with self._lock:
             self._faults.inject(kind, for_s)
 
+    def wake(self) -> None:
+        """Pulse the line that wakes a sleeping robot, where it has one."""
+        with self._lock:
+            if (wake := getattr(self.robot, "wake", None)) is not None:
+                wake()
+
     # ---- time --------------------------------------------------------------------------------------------------------
 
     @property

@@ -8,7 +8,9 @@ promises make a life deterministic, whatever the threads and the operating syste
 
 Both are kept by counting bytes at the two ends of the line: the clock opens the host's port itself (`connect`), and the
 reader thread's return to `read` says that it is done with what it read before. The port's own threads and buffers are
-the real ones; the host must not write from a thread of its own, whose moments would be the operating system's.
+the real ones; the host must not write from a thread of its own, whose moments would be the operating system's. Or, with
+`inline`, there is no reader thread: the clock lets the port read, itself, when it is time. The life is the same bit for
+bit, without two changes of threads a tick, each of which waits where the machine is busy.
 
     emulator = Emulator(seed=0)
     clock = LockstepClock(emulator)
@@ -48,6 +50,7 @@ class LockstepClock:
             The robot's motion is the same either way.
         batch: After how many ticks the reader takes what came: by its readings' times a host knows a gap, so that one
             whose packets come further apart than those of a hundred a second takes each by itself.
+        inline: Let the port read in the thread that waits, and have no other.
         opener: Opens a port as pyserial's `serial_for_url` does.
 
     Attributes:
@@ -66,6 +69,7 @@ class LockstepClock:
         *,
         look_last: int | None = 2,
         batch: int = BATCH,
+        inline: bool = False,
         opener: Callable[..., Any] = serial_for_url,
     ) -> None:
         if emulator.is_running:
@@ -79,7 +83,7 @@ class LockstepClock:
         self._look_last = math.ceil(self._n_cycles) if look_last is None or emulator.spoils_bytes else look_last
         # Where packets may fail to come, a reading's time must be that of its own cycle: by it a host knows a gap.
         self._batch = 1 if emulator.spoils_bytes else batch
-        self._opener = opener
+        self._opener, self._is_inline = opener, inline
         self._port: LockstepPort | None = None
         self._waited = True
 
@@ -123,7 +127,8 @@ class LockstepClock:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
         # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
         port = self._opener(url, **settings | {"timeout": PATIENCE_S, "write_timeout": None})
-        self._port = LockstepPort(port, lines[url], settings.get("timeout", PATIENCE_S))
+        read_timeout_s = settings.get("timeout", PATIENCE_S)
+        self._port = LockstepPort(port, lines[url], read_timeout_s, self.emulator.wake, inline=self._is_inline)
         return self._port
 
     def _let_pass(self, n: int) -> None:
@@ -144,17 +149,24 @@ class LockstepPort:
         port: The open port.
         line: The emulator's end of it.
         read_timeout_s: How long `read` waits for bytes, in seconds of real time: no virtual time passes meanwhile.
+        wake: Called at the falling edge of RTS, which a pseudo terminal lacks, and cables wire to what wakes a robot.
+        inline: Take whoever attaches for the reader.
     """
 
-    def __init__(self, port: Any, line: Line, read_timeout_s: float | None) -> None:
+    def __init__(
+        self, port: Any, line: Line, read_timeout_s: float | None, wake: Callable[[], None], *, inline: bool = False
+    ) -> None:
         self._port, self.line, self._read_timeout_s = port, line, read_timeout_s
+        self._wake, self._rts = wake, False
+        self._is_inline = inline
+        self._read_once: Callable[[], bool] | None = None
         line.forget()
         line.in_lockstep = True
         line.await_received(0, PATIENCE_S)  # a server lets its host in
         self._epoch = line.n_breaks
         self._n_written = self._n_read = self._n_ready = 0
         self._reading = self.is_closed = self._is_gone = False
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # whose lock the same thread may take again
 
     # ---- the clock's side --------------------------------------------------------------------------------------------
 
@@ -184,10 +196,21 @@ class LockstepPort:
             self._n_ready = self._n_read if self._is_gone else self.line.n_sent
             if self._n_ready == self._n_read and not self._is_gone:
                 return
+            if self._read_once is not None:
+                self._let_read(self._read_once)
+                return
             self._changed.notify_all()
             # In several waits: time goes on while this process is suspended, and its reader needs some after that.
             if not any(self._changed.wait_for(self._is_done, PATIENCE_S / N_WAITS) for _ in range(N_WAITS)):
                 raise LockstepLost(f"nobody read {self._n_ready - self._n_read} bytes that came from {self.line.url}")
+
+    def _let_read(self, read_once: Callable[[], bool]) -> None:
+        while not self.is_closed and (self._n_read < self._n_ready or self._is_gone):
+            before = self._n_read
+            if not read_once():
+                return  # the host has noted why
+            if self._n_read == before:
+                raise LockstepLost(f"{self._n_ready - self._n_read} bytes that came from {self.line.url} were not read")
 
     def _lost_line(self) -> bool:
         """Whether the line was unplugged since this port was opened, be it there again or not."""
@@ -195,6 +218,11 @@ class LockstepPort:
 
     def _is_done(self) -> bool:
         return self.is_closed or (self._reading and self._n_read == self._n_ready and not self._is_gone)
+
+    def attach(self, read_once: Callable[[], bool]) -> bool:
+        """Take what reads once what is there, and returns False where that failed; return whether it will be called."""
+        self._read_once = read_once if self._is_inline else None
+        return self._is_inline
 
     # ---- the host's side, as pyserial has it -------------------------------------------------------------------------
 
@@ -221,12 +249,23 @@ class LockstepPort:
 
     def _await_bytes(self) -> int:
         """Say that all that was read is dealt with, and return how many bytes can be read now."""
-        if self._n_ready == self._n_read and not self._is_gone:
+        if self._n_ready == self._n_read and not self._is_gone and not self._is_inline:
             self._reading = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._read_timeout_s)
             self._reading = False
         return self._n_ready - self._n_read
+
+    @property
+    def rts(self) -> bool:
+        """The line that wakes the robot when it falls."""
+        return self._rts
+
+    @rts.setter
+    def rts(self, level: bool) -> None:
+        before, self._rts = self._rts, level
+        if before and not level:
+            self._wake()
 
     def write(self, data: bytes) -> int | None:
         """Send bytes; they count as written once the operating system has them."""

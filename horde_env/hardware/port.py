@@ -108,8 +108,12 @@ class Port:
         self._writing = threading.Lock()
         self._closing = threading.Event()
         self._serial = _open(config, connect)
-        self._thread = threading.Thread(target=self._read_until_closed, name=f"reader of {config.url}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        attach = getattr(self._serial, "attach", None)
+        if attach is None or not attach(self._read_once):  # a port on virtual time lets itself be read when it is time
+            name = f"reader of {config.url}"
+            self._thread = threading.Thread(target=self._read_until_closed, name=name, daemon=True)
+            self._thread.start()
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -162,14 +166,20 @@ class Port:
             raise PortLost(self.config.url, self._lost)
 
     def _read_until_closed(self) -> None:
-        """Run the reader thread: wait for no more bytes than complete a packet, so that none lies unread."""
+        """Run the reader thread."""
+        while not self._closing.is_set() and self._read_once():
+            pass
+
+    def _read_once(self) -> bool:
+        """Wait for no more bytes than complete a packet, so that none lies unread; return False where that failed."""
         try:
-            while not self._closing.is_set():
-                data = self._serial.read(max(self._parser.n_wanted, self._serial.in_waiting))
-                if data:
-                    self._take(data, self._monotonic())
+            data = self._serial.read(max(self._parser.n_wanted, self._serial.in_waiting))
+            if data:
+                self._take(data, self._monotonic())
         except Exception as error:  # a thread that died in silence would leave the robot without a driver
             self._lose(error)
+            return False
+        return True
 
     def _take(self, data: bytes, t: float) -> None:
         """Make readings of the next bytes."""
@@ -245,7 +255,8 @@ class Port:
     def close(self) -> None:
         """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
         self._closing.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         with self._writing:
             connection = getattr(self._serial, "_socket", None)  # pyserial forgets to close one that the peer has left
             with contextlib.suppress(*PORT_ERRORS):  # raised where it had gone away: nothing is left to be closed

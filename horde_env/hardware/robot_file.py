@@ -11,6 +11,9 @@
     [ranges]                    # what was measured, in SI units: [lowest, highest]
     light_0 = [0.11, 0.31]
 
+    [measured]                  # by `horde-robot check --measure`, SI units
+    wheel_velocity_left_in_forward = 0.189
+
 Every key may be missing; one that is not known here is refused by its name, for a mistyped setting would be ignored.
 """
 
@@ -45,6 +48,7 @@ class RobotFile:
         baudrate: Bits per second.
         signs: Channel -> 1, or -1 where it runs against the specification.
         ranges: Channel -> lowest and highest value measured, SI units.
+        measured: What `horde-robot check --measure` found, by names of its own (`commands.measure`), SI units.
 
     Raises:
         ValueError: If a value is not one of those.
@@ -58,6 +62,7 @@ class RobotFile:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kind: str = ""
     swapped_encoders: bool = False
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.backend and self.backend not in BACKENDS:
@@ -78,6 +83,9 @@ class RobotFile:
         for name, pair in self.ranges.items():
             if not _is_range(pair):
                 raise ValueError(f"ranges.{name} must be [lowest, highest], not {pair!r}")
+        for name, number in self.measured.items():
+            if not _is_number(number):
+                raise ValueError(f"measured.{name} must be a number, not {number!r}")
 
 
 def default_path(robot: str = ROBOT) -> Path:
@@ -143,6 +151,9 @@ def save(file: RobotFile, path: Path) -> None:
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]
     lines += [f"{name} = [{float(low)!r}, {float(high)!r}]" for name, (low, high) in file.ranges.items()]
+    if file.measured:
+        lines += ["", "[measured]  # by `horde-robot check --measure`, SI units"]
+        lines += [f"{_text(name)} = {float(number)!r}" for name, number in file.measured.items()]
     try:
         write_whole(path, "\n".join(lines) + "\n")
     except OSError as error:
@@ -156,9 +167,10 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
         if key not in keys:
             raise ValueError(f"unknown key {key!r}; it may hold {', '.join(keys)}")
     known = {channel.name for channel in spec.channels}
-    for section in ("signs", "ranges"):
+    for section in ("signs", "ranges", "measured"):
         if not isinstance(table.get(section, {}), dict):
             raise ValueError(f"{section} must be a table, not {table[section]!r}")
+    for section in ("signs", "ranges"):
         for name in table.get(section, {}):
             if name not in known:
                 raise ValueError(f"unknown channel {name!r} in [{section}]")

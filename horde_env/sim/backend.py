@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame, State
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import opened
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import firmware, motors
 from horde_env.sim.engine import Motion
@@ -96,9 +96,7 @@ class SimulatedBody(Backend):
         Raises:
             BackendUnavailable: Before the first reset and after close.
         """
-        if self._machine is None:
-            raise BackendUnavailable("the simulated body is not open: call reset() first.")
-        return self._machine
+        return opened(self._machine, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose away from the walls, and return its first frame."""

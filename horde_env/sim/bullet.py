@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from horde_env.sim.tick import Drive, Supply
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
-_NORMAL_FORCE = 9  # of a contact point's tuple
+_OTHER, _PLACE, _NORMAL_FORCE = 2, 5, 9  # of a contact point's tuple
 
 # What PyBullet tells of the joints x, y and yaw: (position, velocity, ...) of each.
 Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -45,6 +46,7 @@ class PlanarBody:
         boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
         tick_s: Time of one step, seconds.
         window: Whether to show PyBullet's own window.
+        urdf: The body, on three joints; the Critterbot's when None.
 
     Attributes:
         joints: How the body moves, as PyBullet told it.
@@ -55,7 +57,7 @@ class PlanarBody:
         BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display.
     """
 
-    def __init__(self, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> None:
+    def __init__(self, boxes: Sequence[Box], *, tick_s: float, window: bool = False, urdf: Path | None = None) -> None:
         self._p = require(window)
         self._tick_s = tick_s
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
@@ -70,9 +72,8 @@ class PlanarBody:
             deterministicOverlappingPairs=1,
             physicsClientId=self._client,
         )
-        for box in boxes:
-            self._add_box(*box)
-        self._body = self._add_robot()
+        self._boxes = {self._add_box(*box): i for i, box in enumerate(boxes)}
+        self._body = self._add_robot(asset("robot/critterbot.urdf") if urdf is None else urdf)
         # Bound once: these run a thousand times per simulated second and body.
         p, client = self._p, self._client
         # By place, which takes a third less than by name; a torque needs no target positions and velocities.
@@ -155,28 +156,39 @@ class PlanarBody:
             self._forces.clear()
         return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 
+    def touches(self) -> list[tuple[float, float, int]]:
+        """Return where the body was pushed in the last tick: x, y (metres), and by which of the boxes."""
+        points = self._p.getContactPoints(self._body, physicsClientId=self._client)
+        pushed = [point for point in points if point[_NORMAL_FORCE] > 0.0]
+        return [(*point[_PLACE][:2], self._boxes[point[_OTHER]]) for point in pushed]
+
     def close(self) -> None:
         """Let go of the client. Closing twice does nothing."""
         if self._client >= 0:
             client, self._client = self._client, -1
             self._p.disconnect(physicsClientId=client)
 
-    def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float) -> None:
+    def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float, turned: float = 0.0) -> int:
         p, half = self._p, [size_x / 2, size_y / 2, height / 2]
         shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
         # Maximal coordinates: a plain rigid body, a fifth cheaper per step than a multi-body that never moves.
-        box = p.createMultiBody(
-            0, shape, basePosition=[x, y, height / 2], useMaximalCoordinates=1, physicsClientId=self._client
+        box: int = p.createMultiBody(
+            0,
+            shape,
+            basePosition=[x, y, height / 2],
+            baseOrientation=[0.0, 0.0, math.sin(turned / 2), math.cos(turned / 2)],
+            useMaximalCoordinates=1,
+            physicsClientId=self._client,
         )
         p.changeDynamics(
             box, -1, lateralFriction=WALL_FRICTION, restitution=WALL_RESTITUTION, physicsClientId=self._client
         )
+        return box
 
-    def _add_robot(self) -> int:
+    def _add_robot(self, urdf: Path) -> int:
         p, client = self._p, self._client
-        urdf = str(asset("robot/critterbot.urdf"))
         flags = p.URDF_USE_INERTIA_FROM_FILE
-        body: int = p.loadURDF(urdf, useFixedBase=True, flags=flags, physicsClientId=client)
+        body: int = p.loadURDF(str(urdf), useFixedBase=True, flags=flags, physicsClientId=client)
         # A joint comes with a motor of its own that holds it still, and links with damping: neither belongs here.
         p.setJointMotorControlArray(body, _JOINTS, p.VELOCITY_CONTROL, forces=[0.0] * 3, physicsClientId=client)
         for link in (-1, *_JOINTS):

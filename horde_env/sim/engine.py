@@ -12,7 +12,7 @@ from horde_env.backend import State
 from horde_env.sim.tick import Drive, Supply
 
 Floats = NDArray[np.float64]
-Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height, metres
+Box = tuple[float, ...]  # centre x, y, size x, y, height, metres; turned by, radians, where that is said
 
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
 

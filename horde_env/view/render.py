@@ -7,7 +7,7 @@ drawn as far as their reflections say. A body that does not know its pose is dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from horde_env.sim.pen import Pen
 from horde_env.view.raster import Canvas, Colour, Picture
 
 SIZE_PX, PANEL_PX = 480, 240
-BARS_PX = (494, 234)  # left top of the channels' bars
+BARS_PX, PITCH_PX = (494, 234), 16  # left top of the channels' bars, and from one row to the next
 PEN_SHARE = 0.90  # of the view that the pen's inside fills
 SENSES_PX_PER_M = 390.0
 IR_REACH_M = 0.6
@@ -214,24 +214,35 @@ def _draw_wheels(canvas: Canvas, view: View, spec: RobotSpec, values: Floats) ->
             canvas.line(hub[i, 0], hub[i, 1], tip[i, 0], tip[i, 1], max(0.009 * view.scale, 1.5), SPEED)
 
 
-def draw_labels(canvas: Canvas, spec: RobotSpec) -> None:
-    """Draw the panel's paper and the name of every group of channels."""
+def draw_labels(
+    canvas: Canvas, spec: RobotSpec, pitch_px: int = PITCH_PX, names: Mapping[str, str] = BAR_NAMES
+) -> None:
+    """Draw the panel's paper and the name of every group of channels, one in `pitch_px`."""
     canvas.rectangle(SIZE_PX, 0, SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
     left, top = BARS_PX
     for row, group in enumerate(spec.groups):
-        canvas.text(left, top + 16 * row + 3, BAR_NAMES.get(group, group.replace("_", " ")), INK)
+        y = top + pitch_px * row + max(pitch_px - 11, 0) // 2 + 1
+        canvas.text(left, y, names.get(group, group.replace("_", " ")), INK)
 
 
-def draw_bars(canvas: Canvas, spec: RobotSpec, values: Floats) -> None:
+def draw_bars(
+    canvas: Canvas,
+    spec: RobotSpec,
+    values: Floats,
+    pitch_px: int = PITCH_PX,
+    colours: Mapping[str, Colour] = BAR_COLOURS,
+) -> None:
     """Draw every channel as a bar over its specified range, a row per group; signed ones grow from the middle."""
     observation, _ = spec.scale(values)
     left, top = BARS_PX
+    high_px = 0.75 * pitch_px
     for row, group in enumerate(spec.groups):
-        y, members = top + 16 * row, spec.group(group)
+        y, members = top + pitch_px * row, spec.group(group)
         for i, share in enumerate(observation[members]):
             x = left + 112 + 10.5 * i
-            canvas.rectangle(x, y, x + 8, y + 12, FAINT, 0.55)
+            canvas.rectangle(x, y, x + 8, y + high_px, FAINT, 0.55)
             start = 0.5 if spec.low[members.start + i] == -spec.high[members.start + i] else 0.0
             low, high = sorted((start, float(share)))
-            colour = BAR_COLOURS.get(group, PATH)
-            canvas.rectangle(x, y + 12 * (1 - high), x + 8, max(y + 12 * (1 - low), y + 12 * (1 - high) + 1), colour)
+            upper = y + high_px * (1 - high)
+            colour = colours.get(group, PATH)
+            canvas.rectangle(x, upper, x + 8, max(y + high_px * (1 - low), upper + 1), colour)

@@ -38,9 +38,9 @@ LINES: dict[str, Callable[[Emulator], str]] = {
 class Host:
     """A host that sends a command at the beginning of each step, and what it hears."""
 
-    def __init__(self, line: str = "pty", seed: int = 0, **rest: Any) -> None:
+    def __init__(self, line: str = "pty", seed: int = 0, *, inline: bool = False, **rest: Any) -> None:
         self.emulator = Emulator(seed=seed, awake=True, **rest)
-        self.clock = LockstepClock(self.emulator)
+        self.clock = LockstepClock(self.emulator, inline=inline)
         self.url, self.is_drops = LINES[line](self.emulator), line == "drops"
         self.port = self.open()
         self.clock.sleep(0.1)
@@ -101,6 +101,26 @@ def test_the_same_seed_gives_the_same_life_through_real_bytes(line: str) -> None
         life = one.life(60)
         assert other.life(60) == life
         assert another.life(60) != life
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_life_without_a_reader_thread_is_the_same(line: str) -> None:
+    """With faults of the line, an unplug and a port that is opened anew; nobody but this thread reads."""
+    rates = FaultRates(loss=2.0, flip=2.0, burst=1.0, stall=0.2)
+    with Host(line, seed=4, faults=rates) as one, Host(line, seed=4, inline=True, faults=rates) as other:
+        assert not [t for t in threading.enumerate() if t.name == f"reader of {other.url}"]
+        assert other.life(60) == one.life(60)
+        for host in (one, other):
+            host.emulator.inject("unplug", for_s=0.3)
+            host.clock.sleep(0.1)
+            with pytest.raises(PortLost):
+                host.port.write(encode_control(Control(1, 20)))
+            host.clock.sleep(0.5)
+            host.port.close()
+            host.port = host.open()
+            host.clock.sleep(0.1)
+        assert other.life(20, seed=3) == one.life(20, seed=3)
+        assert other.port.counts == one.port.counts
 
 
 def test_the_same_seed_gives_the_same_faults() -> None:

@@ -22,13 +22,15 @@ from horde_env.hardware.stream import StreamParser
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import FILL, HALT, STREAM_ALL, Op, Wheels, drive, drive_direct
 from horde_env.robots.create2.diagnosis import NOTES, explain_docked, explain_parting, explain_silence
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState, FrameParser
-from horde_env.robots.create2.wire import FRAME_SIZE, SAFE
+from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE
 
-MODE_S, ANSWER_S, TRIES, BOOT_S = 0.03, 0.5, 10, 8.0
+MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
+STARTS, FRAMES_LATER = 4, 2  # before a robot is believed that Passive is 2; after a word, until frames know of it
 AT_REST_COUNTS = 1.0  # in six ticks
 
 
@@ -72,7 +74,7 @@ def open_create(
                 _pulse(port)
         else:
             raise BackendUnavailable(explain_silence(port.config, port.heard, port.counts))
-        parser.learn_offset()
+        yield from _learn_offset(port, parser, monotonic)
         newest = port.last_two()[-1].state
         if not newest.sensors.charging_sources & 2:
             port.write(bytes([Op.SAFE]))
@@ -80,11 +82,7 @@ def open_create(
             while port.last_two()[-1].state.mode != SAFE and monotonic() < end:
                 yield
         yield from pause(MODE_S, monotonic)  # a second reading
-        end = monotonic() + ANSWER_S
-        while port.wait(1, 0.0) is None:
-            if monotonic() > end:
-                raise BackendUnavailable(f"{port.config.url} sent one frame and then none for {ANSWER_S:g} s.")
-            yield
+        yield from _await_frames(port, 2, monotonic)
     except PortLost as lost:
         port.close()
         raise BackendUnavailable(explain_parting(port.config, lost.reason)) from lost
@@ -92,6 +90,37 @@ def open_create(
         port.close()
         raise
     return port
+
+
+def _learn_offset(port: Port, parser: FrameParser, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Learn whether the robot reports each mode one too high, by how it reports Passive.
+
+    A robot that says 1 does not. One that says 2 does, or is in Safe still: START may be on its way, or have lost its
+    byte. So the frames that tell are those that came well after it, and who says 2 is told it three times.
+    """
+    for _ in range(STARTS):
+        number = port.last_two()[-1].number
+        yield from _await_frames(port, number + FRAMES_LATER, monotonic)
+        reported = port.last_two()[-1].state.sensors.mode
+        if reported == PASSIVE:
+            break
+        port.write(FILL + bytes([Op.START]))
+        yield from pause(MODE_S, monotonic)
+    parser.mode_offset = int(reported == PASSIVE + 1)
+    yield from _await_frames(port, port.last_two()[-1].number + FRAMES_LATER, monotonic)  # read so
+
+
+def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Wait for the reading of that number.
+
+    Raises:
+        BackendUnavailable: If it does not come.
+    """
+    end = monotonic() + ANSWER_S
+    while port.wait(number - 1, 0.0) is None:
+        if monotonic() > end:
+            raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
+        yield
 
 
 def _frame_comes(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, bool]:
@@ -126,7 +155,7 @@ CREATE2 = Dialect(
 )
 
 
-class CreateBody(PhysicalBody):
+class CreateBody(Drawn, PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
     `applied` is False while the robot is not in Safe, or tells other speeds than it was sent. The first frame after its
@@ -177,9 +206,16 @@ class CreateBody(PhysicalBody):
         """Return the wheel speeds for a request."""
         return drive(command, self.spec)
 
-    def steer(self, control: Wheels) -> Wheels:
-        """Return what the pilot wants in place of a request, where it wants anything."""
+    def steer(self, control: Wheels) -> Wheels | None:
+        """Return what the pilot wants in place of a request, where it wants anything.
+
+        To a robot that charges, or is on its own way to the dock, as little is said as the guardian's patience allows:
+        a byte that is damaged on its way may be the opcode that puts it to sleep, or resets it.
+        """
         self._sent = self._newest_frame()
+        readings = () if self._link is None else self._link.last_two()
+        if self.pilot.is_charging and readings and readings[-1].state.mode == PASSIVE:
+            return None
         return self.pilot.override or control
 
     def is_at_rest(self, reading: Reading) -> bool:
@@ -192,7 +228,7 @@ class CreateBody(PhysicalBody):
         if readings and (said := self.pilot.attend(readings[-1].state, self._monotonic())):
             link.send(said)
 
-    def amend(self, frame: Frame, control: Wheels) -> Frame:
+    def amend(self, frame: Frame, control: Wheels | None) -> Frame:
         """Return a frame that tells whether the robot does what it was told."""
         if frame.stale or self._framing is None:
             return frame
@@ -205,6 +241,32 @@ class CreateBody(PhysicalBody):
     def objection(self, frame: Frame, reading: Reading) -> str:
         """Return what the supervisor says."""
         return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
+
+    @property
+    def mode_offset(self) -> int:
+        """By how much this robot reports each mode too high.
+
+        Raises:
+            BackendUnavailable: If it is not connected.
+        """
+        state = self._newest_state()
+        return int(state.sensors.mode - state.mode)
+
+    def send_zeros(self, n: int) -> None:
+        """Send zeros, which are no opcodes: a robot that passes over them obeys what comes next.
+
+        Raises:
+            BackendUnavailable: If it is not connected.
+        """
+        self._newest_state()
+        assert self._link is not None
+        self._link.send(bytes(n))
+
+    def _newest_state(self) -> CreateState:
+        if self._framing is None:
+            raise BackendUnavailable("the robot is not connected: call reset() first.")
+        state: CreateState = self._framing.mark.newest.state
+        return state
 
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""

@@ -76,8 +76,8 @@ FILL = bytes(40)  # completes any command that an earlier program left half sent
 STREAM_ALL = bytes([Op.STREAM, 1, GROUP])
 
 
-def drive_direct(wheels: Wheels) -> bytes:
-    """Return the padded command that asks for two wheel speeds.
+def drive_direct(wheels: Wheels | None) -> bytes:
+    """Return the padded command that asks for two wheel speeds; a zero for None: the host lives, and asks for nothing.
 
     >>> drive_direct(Wheels(-199, -199)).hex(" ")
     '00 00 00 00 91 ff 39 ff 39'
@@ -85,6 +85,8 @@ def drive_direct(wheels: Wheels) -> bytes:
     Raises:
         OverflowError: If a speed does not fit in two bytes.
     """
+    if wheels is None:
+        return PAD[:1]
     speeds = b"".join(speed.to_bytes(2, "big", signed=True) for speed in wheels)
     return PAD + bytes([Op.DRIVE_DIRECT]) + speeds
 

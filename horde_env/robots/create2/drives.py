@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives.charging import Chargeable
+from horde_env.drives.charging import Chargeable, Ending
 from horde_env.drives.kinds import Drives
 from horde_env.robot import RobotSpec
 
@@ -55,7 +55,7 @@ class ClearingDrive:
         return np.array([FORWARD, 0.0, 0.0])
 
 
-class CreateStay:
+class CreateStay(Ending):
     """One stay at the dock: the robot's own way there, the charging, the way off; a function of the frames alone.
 
     Args:
@@ -70,15 +70,16 @@ class CreateStay:
     """
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
-        self._body, self._period_s, self._charge_s = body, spec.period_s, charge_s
+        super().__init__(body)
+        self._period_s, self._charge_s = spec.period_s, charge_s
         self._docked, self._charging = spec.index("docked"), spec.index("charging")
         self._current, self._blocked = spec.index("battery_current"), spec.index("blocked")
-        self.docked = self.is_charging = False
+        self.docked = False
         self.outcome = "not docked"
         self._n_seeks = 0
         self._seek_s = self._settled_s = self._missed_s = self._charged_s = self._weak_s = 0.0
         self._leaving_s = self._turned_s = 0.0
-        self._is_leaving = self._is_ended = False
+        self._is_leaving = False
 
     def request(self, frame: Frame, observation: Observation) -> Floats | None:  # noqa: ARG002
         """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
@@ -87,16 +88,6 @@ class CreateStay:
         if self.docked:
             return self._charge(frame)
         return self._seek(frame)
-
-    def end(self) -> None:
-        """Give up the drive, or stop charging and leave."""
-        self._is_ended = True
-
-    def stop_charging(self) -> None:
-        """Call the robot back where it was sent to its dock."""
-        if self.is_charging:
-            self.is_charging = False
-            self._body.enable_charging(False)
 
     def _seek(self, frame: Frame) -> Floats | None:
         """Let the robot look for its dock; ask again where it misses the contacts, or takes too long."""

@@ -9,17 +9,20 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
 from horde_env.robots.create2.room import Room, load_room
+from horde_env.sim.physics import chosen
 
 
-class EmulatedCreate(EmulatedRobot):
+class EmulatedCreate(Drawn, EmulatedRobot):
     """The Create 2's body over an emulated one; see `EmulatedRobot`.
 
     Args:
         spec: The robot; the Create 2 when None.
         room: Where it lives; `assets/room.toml` when None.
+        physics: What moves the body; see `horde_env.sim.physics`.
         speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
 
@@ -36,6 +39,7 @@ class EmulatedCreate(EmulatedRobot):
         spec: RobotSpec | None = None,
         *,
         room: Room | None = None,
+        physics: str | None = None,
         speed: float | None = None,
         faults: str = "",
         seed: int = 0,
@@ -53,13 +57,20 @@ class EmulatedCreate(EmulatedRobot):
             settings=settings,
             latch=latch,
         )
-        self.room = load_room() if room is None else room
+        self.room: Room = load_room() if room is None else room
+        self.physics = chosen(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:
         """Return a new emulated robot."""
         assert isinstance(self._faults, CreateFaultRates)
-        scale = self._battery_scale
-        return CreateEmulator(seed=seed, spec=self.spec, room=self.room, battery_scale=scale, faults=self._faults)
+        return CreateEmulator(
+            seed=seed,
+            spec=self.spec,
+            room=self.room,
+            battery_scale=self._battery_scale,
+            faults=self._faults,
+            physics=self.physics,
+        )
 
     def connect(self, url: str, **time_of: Any) -> CreateBody:
         """Return the host's side."""

@@ -19,6 +19,7 @@ from horde_env.robots.create2.firmware import Firmware
 from horde_env.robots.create2.machine import Machine
 from horde_env.robots.create2.room import Room
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
+from horde_env.sim.physics import chosen
 
 REBOOT_S = 5.0  # of banner and silence
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
@@ -75,8 +76,13 @@ class CreateRobot:
         self.firmware.reset()
 
     def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
-        """Take bytes off the line."""
-        self.firmware.receive(data)
+        """Take bytes off the line; while it boots nobody does."""
+        if not self.is_hung:
+            self.firmware.receive(data)
+
+    def wake(self) -> None:
+        """Pulse BRC."""
+        self.firmware.wake()
 
     def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
         """Let 1/64 s pass and return what the robot puts on its line."""
@@ -85,7 +91,8 @@ class CreateRobot:
         return said + self.firmware.tick()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let go of the simulation."""
+        self.machine.close()
 
 
 class CreateFaults(LineFaults):
@@ -150,8 +157,10 @@ class CreateEmulator(RobotEmulator):
         battery_scale: Factor on the battery's capacity.
         faults: Rates of the faults that come by themselves; none by default.
         mode_offset: 1 for a robot that reports each mode one too high.
+        physics: What moves the body; see `horde_env.sim.physics`.
 
     Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
 
@@ -164,9 +173,10 @@ class CreateEmulator(RobotEmulator):
         battery_scale: float = 1.0,
         faults: CreateFaultRates | None = None,
         mode_offset: int = 0,
+        physics: str | None = None,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        machine = Machine(spec, room, battery_scale=battery_scale)
+        machine = Machine(spec, room, battery_scale=battery_scale, physics=chosen(physics))
         firmware = Firmware(machine, own, mode_offset=mode_offset)
         firmware.tick()  # compiles
         machine.place_freely(own)

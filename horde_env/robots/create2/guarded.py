@@ -12,11 +12,14 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 from typing import Any
 
+from horde_env.robots.create2.commands import STOP_BYTES
+
 GUARDIAN = Path(__file__).with_name("guardian.py")
-STARTING_S, ENDING_S = 10.0, 2.0
+STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
 
 
 class GuardedPort:
@@ -36,6 +39,8 @@ class GuardedPort:
         if url.startswith(("rfc2217://", "loop://")):
             raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT alone, not {url}")
         self._timeout_s = timeout
+        self._port: int | None = None  # the robot's own, for a stop when the guardian is no more
+        self._letting_go = threading.Lock()
         self._life, theirs = socket.socketpair()
         words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
         with theirs:
@@ -52,15 +57,17 @@ class GuardedPort:
 
     def _await_port(self) -> None:
         self._life.settimeout(STARTING_S)
-        said = b""
+        said, port = b"", list[int]()
         while not said.endswith(b"\n"):
-            byte = self._life.recv(1)
-            if not byte:
+            data, descriptors, _, _ = socket.recv_fds(self._life, 1, 1)
+            port += descriptors
+            if not data:
                 raise OSError(errno.EIO, "the guardian ended before it had opened the port")
-            said += byte
+            said += data
         if said != b"ok\n":
             number, _, reason = said.decode(errors="replace").strip().partition(" ")
             raise OSError(int(number), reason)
+        (self._port,) = port
         self._life.settimeout(self._timeout_s)
 
     @property
@@ -77,8 +84,12 @@ class GuardedPort:
         """
         if not select.select([self._life], [], [], self._timeout_s)[0]:
             return b""
-        data = self._life.recv(size)
+        try:
+            data = self._life.recv(size)
+        except ConnectionError:
+            data = b""
         if not data:
+            self._let_go(must_stop=True)
             raise OSError(errno.EIO, "the device went away, or its guardian was killed")
         return data
 
@@ -87,16 +98,31 @@ class GuardedPort:
         self._life.sendall(data)
         return len(data)
 
+    def _let_go(self, *, must_stop: bool) -> None:
+        """Let go of the port, and say the stop before that where there is no guardian that has said it."""
+        with self._letting_go:
+            port, self._port = self._port, None
+        if port is not None:
+            with contextlib.suppress(OSError):
+                os.write(port, STOP_BYTES if must_stop else b"")
+            os.close(port)
+
     def close(self) -> None:
-        """End the connection, at which the guardian stops the robot, and wait for it. Closing twice does nothing."""
+        """End the connection, at which the guardian stops the robot, and wait for it. Closing twice does nothing.
+
+        One that does not end, because it was stopped itself, is killed, and the stop said in its place.
+        """
         with contextlib.suppress(OSError):
             self._life.shutdown(socket.SHUT_RDWR)
         self._life.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LAST_WORDS_S)
+        self._let_go(must_stop=self.process.returncode != 0)
         try:
             self.process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            os.kill(self.process.pid, 15)
-            self.process.wait(ENDING_S)
+            self.process.kill()
+            self.process.wait()
 
 
 def connect_guarded(url: str, **settings: Any) -> GuardedPort:

@@ -14,8 +14,8 @@ says passes through here, and so does everything that the robot says. The guardi
 It stands in a session of its own, so that Ctrl-C does not reach it, and asks for real-time priority where that is
 allowed. What it cannot stop: its own SIGKILL together with the life's, and a cable that is pulled, or a computer that
 loses its power, while the wheels turn. For these a microcontroller belongs between cable and robot
-(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once and starts
-another.
+(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once, says the
+stop itself, for which it was given the port, and starts another.
 
 Nothing but the standard library is imported, and nothing of this package: it takes some 10 MB.
 """
@@ -147,6 +147,12 @@ def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> bool:
     return True
 
 
+def hand_over(life: int, port: int) -> None:
+    """Say "ok" to the life, and give it the port too: for a stop of its own, should this process be killed."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(life)) as connection:
+        socket.send_fds(connection, [b"ok\n"], [port])
+
+
 def pulse(descriptor: int) -> None:
     """Pull RTS for a moment, where the port has one."""
     import fcntl
@@ -242,7 +248,7 @@ def main(words: list[str]) -> int:
     except OSError as error:
         put(life, f"{error.errno or errno.EIO} {error.strerror or error}\n".encode())
         return 1
-    put(life, b"ok\n")
+    hand_over(life, port)
     try:
         guard(life, port, ended, emergency)
     finally:

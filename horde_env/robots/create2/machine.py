@@ -9,8 +9,10 @@ from numpy.random import Generator
 
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2 import world
+from horde_env.robots.create2.physics import open_mover
 from horde_env.robots.create2.room import Room, load_room
 from horde_env.robots.create2.wire import TICK_S, Sensors
+from horde_env.sim.physics import Physics
 
 CAPACITY_AH, RESISTANCE_OHM, CHARGE_A = 2.7, 0.25, 1.2
 REST_A, AWAKE_A, DRIVE_A = -0.05, -0.22, -0.10  # asleep; awake; awake and driving, beside the wheels' own
@@ -43,6 +45,10 @@ class Machine:
         spec: The robot: where its sensors look.
         room: Where it is; `assets/room.toml` when None.
         battery_scale: Factor on the battery's capacity.
+        physics: What moves the body, "planar" or "bullet".
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
 
     Attributes:
         state: Pose, wheels, currents: see `world`.
@@ -55,13 +61,21 @@ class Machine:
         n_ticks: Since it was placed.
     """
 
-    def __init__(self, spec: RobotSpec | None = None, room: Room | None = None, *, battery_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        room: Room | None = None,
+        *,
+        battery_scale: float = 1.0,
+        physics: Physics = "planar",
+    ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
         spec = create2() if spec is None else spec
         self.room = load_room() if room is None else room
         self.capacity_ah = CAPACITY_AH * battery_scale
         self._segments = self.room.segments()
+        self._mover = open_mover(physics, spec, self.room)
         self._angles = spec.angles("light_bump")
         self._cliffs = spec.positions("cliff_signal")
         self.state, self._found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
@@ -74,6 +88,7 @@ class Machine:
         self._rng = rng
         self.state[:] = 0.0
         self.state[:3] = x, y, heading
+        self._mover.place(x, y, heading)
         self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
         self._found[:] = 0.0
@@ -100,6 +115,10 @@ class Machine:
                 break
         self.place(x, y, float(rng.uniform(-math.pi, math.pi)), rng)
 
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self._mover.close()
+
     @property
     def pose(self) -> tuple[float, float, float]:
         """Where it is: metres, and radians in (-pi, pi]."""
@@ -120,7 +139,7 @@ class Machine:
         drag, dirt_per_s = self._floor_under()
         if self.lifted_s > 0.0:
             self.lifted_s -= TICK_S
-        world.move(self.state, left, right, noise, drag, self.stuck, self._segments, self._found)
+        self._mover.move(self.state, left, right, noise, drag, self.stuck, self._found)
         self._happen(dirt_per_s)
         self._touch_dock()
         self._let_current_flow(may_charge, is_awake)

@@ -75,12 +75,12 @@ class Pilot:
             return b""
         return self._recover(state.sensors, t)
 
-    def judge(self, state: CreateState, asked: Wheels, n_since: int) -> tuple[bool, bool]:
+    def judge(self, state: CreateState, asked: Wheels | None, n_since: int) -> tuple[bool, bool]:
         """Return whether the robot does what was asked, and whether this frame does not follow from the last one.
 
         Args:
             state: The newest.
-            asked: The newest command.
+            asked: The newest command; None where nothing was asked for.
             n_since: Frames since it was sent.
         """
         is_safe = state.mode == SAFE

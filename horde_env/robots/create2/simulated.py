@@ -9,9 +9,10 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
+from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.firmware import Firmware
 from horde_env.robots.create2.machine import Machine
@@ -20,11 +21,12 @@ from horde_env.robots.create2.room import Room, load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState, FrameParser
 from horde_env.robots.create2.wire import SAFE, TICK_S
+from horde_env.sim.physics import chosen
 
 SETTLING_TICKS = 4  # after switching on, before the first frame
 
 
-class SimulatedCreate(Backend):
+class SimulatedCreate(Drawn, Backend):
     """The Create 2 in its room.
 
     Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
@@ -33,22 +35,45 @@ class SimulatedCreate(Backend):
         spec: The robot; the Create 2 by default.
         room: Where it lives; `assets/room.toml` by default.
         battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
+        physics: What moves the body; see `horde_env.sim.physics`.
 
     Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
 
     drives = CREATE2_DRIVES
 
-    def __init__(self, spec: RobotSpec | None = None, *, room: Room | None = None, battery_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        room: Room | None = None,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
+    ) -> None:
         self.spec = create2() if spec is None else spec
-        self.room = load_room() if room is None else room
+        self.room: Room = load_room() if room is None else room
         self.period_s = self.spec.period_s
-        self.machine = Machine(self.spec, self.room, battery_scale=battery_scale)
+        self.physics = chosen(physics)
+        self._battery_scale = battery_scale
+        self._machine: Machine | None = self._make_machine()
         self.pilot = Pilot()
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
         self._state: CreateState | None = None
+
+    def _make_machine(self) -> Machine:
+        return Machine(self.spec, self.room, battery_scale=self._battery_scale, physics=self.physics)
+
+    @property
+    def machine(self) -> Machine:
+        """The robot's body in its room.
+
+        Raises:
+            BackendUnavailable: After close.
+        """
+        return opened(self._machine, "the simulated body is closed")
 
     @property
     def firmware(self) -> Firmware:
@@ -57,12 +82,12 @@ class SimulatedCreate(Backend):
         Raises:
             BackendUnavailable: Before the first reset and after close.
         """
-        if self._firmware is None:
-            raise BackendUnavailable("the simulated body is not open: call reset() first.")
-        return self._firmware
+        return opened(self._firmware, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
+        if self._machine is None:
+            self._machine = self._make_machine()
         self.machine.place_freely(rng)
         firmware = self._firmware = Firmware(self.machine, rng)
         self._parser, self._supervisor, self._objection = FrameParser(), CreateSupervisor(self.spec), ""
@@ -103,6 +128,9 @@ class SimulatedCreate(Backend):
     def close(self) -> None:
         """Let go of the simulation. Closing twice does nothing."""
         self._firmware = None
+        machine, self._machine = self._machine, None
+        if machine is not None:
+            machine.close()
 
     @property
     def _t(self) -> float:

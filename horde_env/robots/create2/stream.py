@@ -15,7 +15,6 @@ from horde_env.robots.create2.wire import (
     COUNT_MOST,
     FRAME_SIZE,
     HEADER,
-    PASSIVE,
     Sensors,
     channels,
     decode,
@@ -53,7 +52,7 @@ class FrameParser(PacketFinder):
         swapped_encoders: True for a robot that sends the right one first, as some Roomba 500 do.
 
     Attributes:
-        mode_offset: 1 at a robot that reports each mode one too high, else 0 (`learn_offset`).
+        mode_offset: 1 at a robot that reports each mode one too high, else 0; whoever opens the connection finds out.
         newest: The last state; None before the first.
         text: The last bytes that belonged to no frame, for banners.
     """
@@ -92,11 +91,6 @@ class FrameParser(PacketFinder):
         """Begin anew: the next frame does not follow from the last one."""
         self._history.clear()
         self.breaks += 1
-
-    def learn_offset(self) -> None:
-        """Note how this robot reports Passive: the newest frame came after START, which leads nowhere else."""
-        if self.newest is not None:
-            self.mode_offset = int(self.newest.sensors.mode == PASSIVE + 1)
 
     def _listen(self, data: bytes) -> None:
         """Notice a robot that says that it was reset."""

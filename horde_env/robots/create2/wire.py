@@ -103,6 +103,7 @@ GROUPS = {
     106: (46, 51),
     107: (54, 58),
 }
+_GROUP_LAYOUTS = {n: struct.Struct(">" + CODES[first - 7 : last - 6]) for n, (first, last) in GROUPS.items()}
 
 # What firmware can send in packets whose range is narrower than their bytes.
 _MOST = Sensors(
@@ -150,7 +151,7 @@ def encode_packet(sensors: Sensors, number: int) -> bytes:
     """Return the bare bytes of a packet, or of a group of them; nothing for a number that there is not."""
     if number in GROUPS:
         first, last = GROUPS[number]
-        return b"".join(encode_packet(sensors, n) for n in range(first, last + 1))
+        return _GROUP_LAYOUTS[number].pack(*sensors[first - 7 : last - 6])
     return PACKETS[number].pack(sensors[number - 7]) if number in PACKETS else b""
 
 

@@ -83,7 +83,7 @@ def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
 def move(
     state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, segments: Floats, found: Floats
 ) -> None:
-    """Let one tick pass.
+    """Let one tick pass in the plane.
 
     Args:
         state: See above; changed in place.
@@ -95,6 +95,20 @@ def move(
         segments: What can be hit (`Room.segments`).
         found: Receives what was met, shape (4,).
     """
+    turn_wheels(state, left, right, noise, stuck)
+    vx, vy, yaw_rate = wanted(state)
+    before_x, before_y, before_heading = state[X], state[Y], state[HEADING]
+    state[X] += vx * TICK_S
+    state[Y] += vy * TICK_S
+    state[HEADING] += yaw_rate * TICK_S
+    found[BUMP_L] = found[BUMP_R] = found[AT_DOCK] = 0.0
+    _push_out(state, segments, found)
+    feel(state, left, right, drag, stuck, before_x, before_y, before_heading, found)
+
+
+@kernel
+def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: int) -> None:
+    """Let the wheels follow what they are asked for; arguments as of `move`."""
     asked = (left, right)
     for i in range(2):
         goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (1.0 + 0.02 * noise[i])
@@ -103,19 +117,40 @@ def move(
             state[LEFT + i] = 0.0
         if asked[i] != 0.0:
             state[SIGN_L + i] = math.copysign(1.0, asked[i])
+
+
+@kernel
+def wanted(state: Floats) -> tuple[float, float, float]:
+    """Return the velocity that the wheels would give a free body: m/s of the world, rad/s."""
     v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
     middle = state[HEADING] + 0.5 * yaw_rate * TICK_S
-    before_x, before_y = state[X], state[Y]
-    state[X] += v * TICK_S * math.cos(middle)
-    state[Y] += v * TICK_S * math.sin(middle)
     # In a spin the encoders say some 1.7 % more than a compass.
-    state[HEADING] += yaw_rate * TICK_S / 1.017
-    found[BUMP_L] = found[BUMP_R] = found[AT_DOCK] = 0.0
-    _push_out(state, segments, found)
+    return v * math.cos(middle), v * math.sin(middle), yaw_rate / 1.017
+
+
+@kernel
+def feel(
+    state: Floats,
+    left: float,
+    right: float,
+    drag: float,
+    stuck: int,
+    before_x: float,
+    before_y: float,
+    before_heading: float,
+    found: Floats,
+) -> None:
+    """Let motors and encoders tell of a tick after which the body is where `state` says, and was at a pose before it.
+
+    The other arguments are those of `move`.
+    """
+    asked = (left, right)
+    v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
+    middle = before_heading + 0.5 * yaw_rate * TICK_S
     gone = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
     found[AHEAD] = gone
-    wanted = abs(v) * TICK_S
-    held = min(max(1.0 - abs(gone) / wanted, 0.0), 1.0) if wanted > 1e-4 else 0.0
+    way = abs(v) * TICK_S
+    held = min(max(1.0 - abs(gone) / way, 0.0), 1.0) if way > 1e-4 else 0.0
     for i in range(2):
         held_i = 1.0 if stuck == 1 + i and asked[i] != 0.0 else held
         state[HELD_L + i] = state[HELD_L + i] + TICK_S if held_i > 0.5 else 0.0
@@ -126,6 +161,16 @@ def move(
         state[AMP_L + i] += SMOOTHED * (amps - state[AMP_L + i])
         # One channel: the encoder cannot tell forward from backward, and takes the command's word for it.
         state[COUNT_L + i] += state[SIGN_L + i] * abs(speed) * TICK_S / COUNT_M
+
+
+@kernel
+def press(state: Floats, x: float, y: float, found: Floats) -> None:
+    """Close the bumper's switches for a touch at a point of the world."""
+    angle = math.atan2(y - state[Y], x - state[X]) - state[HEADING]
+    angle = math.atan2(math.sin(angle), math.cos(angle))
+    if abs(angle) < 0.5 * math.pi:
+        found[BUMP_L] = max(found[BUMP_L], 1.0 if angle > -BUMP_SIDE else 0.0)
+        found[BUMP_R] = max(found[BUMP_R], 1.0 if angle < BUMP_SIDE else 0.0)
 
 
 @kernel
@@ -140,13 +185,10 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
                 continue
             state[X] = px + dx / distance * RADIUS_M
             state[Y] = py + dy / distance * RADIUS_M
-            angle = math.atan2(-dy, -dx) - state[HEADING]
-            angle = math.atan2(math.sin(angle), math.cos(angle))
             if segments[k, 5] > 0.0:
                 found[AT_DOCK] = 1.0
-            elif abs(angle) < 0.5 * math.pi:
-                found[BUMP_L] = max(found[BUMP_L], 1.0 if angle > -BUMP_SIDE else 0.0)
-                found[BUMP_R] = max(found[BUMP_R], 1.0 if angle < BUMP_SIDE else 0.0)
+            else:
+                press(state, px, py, found)
 
 
 @kernel

@@ -13,9 +13,11 @@ from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.emulated import EmulatedCreate
+from horde_env.robots.create2.emulator import CreateEmulator
 from horde_env.robots.create2.simulated import SimulatedCreate
-from horde_env.robots.create2.wire import SAFE
+from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.testing import BackendContract, PacedBody
+from tests.env.toy import ToyBody
 
 SPEC = create2()
 FORWARD = np.array([0.199, 0.0, 0.0])
@@ -65,9 +67,9 @@ def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
     assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
 
 
-def test_a_robot_without_an_outline_refuses_to_be_drawn() -> None:
+def test_a_robot_that_nobody_can_draw_refuses_to_be_drawn() -> None:
     with pytest.raises(ValueError, match="the create2 cannot be drawn"):
-        PenEnv(SimulatedCreate(), spec=SPEC, render_mode="rgb_array")
+        PenEnv(ToyBody(), spec=SPEC, render_mode="rgb_array")
 
 
 def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
@@ -149,6 +151,89 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         assert env.step(0)[4]["applied"] == 1
     finally:
         env.close()
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("n_lost", [0, 1, 2])
+def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost: int) -> None:
+    """A robot that was left in Safe reports 2, as one in Passive does that reports each mode one too high.
+
+    Taken for that one it would be told Safe for ever, obeyed all that it was asked, and nothing of it were learned.
+    """
+    body = EmulatedCreate()
+    switch_on = body.switch_on
+
+    def left(seed: int):
+        emulator = switch_on(seed)
+        robot, lost = emulator.robot, 0
+        robot.receive(bytes.fromhex("80 83 94 01 64"))
+        receive = robot.receive
+
+        def deaf(data: bytes, errors: int = 0) -> None:
+            nonlocal lost
+            while lost < n_lost and b"\x80" in data:
+                data, lost = data.replace(b"\x80", b"", 1), lost + 1
+            receive(data, errors)
+
+        robot.receive = deaf
+        return emulator
+
+    body.switch_on = left  # type: ignore[method-assign]
+    env = PenEnv(body, body.clock, spec=SPEC)
+    try:
+        env.reset(seed=0, options=STAY)
+        assert [env.step(0)[4]["applied"] for _ in range(3)] == [1, 1, 1]
+        assert body.emulator.robot.firmware.mode == SAFE
+    finally:
+        env.close()
+
+
+@pytest.mark.hardware
+def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+    """Opcode 133, as a damaged byte may be: it says and hears nothing until RTS, wired to BRC, falls."""
+    env, body = emulated
+    env.step(0)
+    body.emulator.robot.receive(bytes([133]))
+    told = [env.step(0)[4] for _ in range(60)]
+    assert told[10]["stale"] == 1
+    assert told[-1]["applied"] == 1
+    assert sum(info["gap"] for info in told) >= 1
+
+
+@pytest.mark.hardware
+def test_next_to_nothing_is_said_to_a_robot_that_charges(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+    """One zero in a period and 50 ms later; whatever of it is damaged, an opcode that acts comes of it seldom."""
+    env, body = emulated
+    robot = body.emulator.robot
+    heard, receive = bytearray(), robot.receive
+    robot.receive = lambda data, errors=0: (heard.extend(data), receive(data, errors))[1]
+    body.enable_charging(True)
+    for _ in range(4):
+        env.step(4)
+    assert bytes([128, 143]) in heard
+    heard.clear()
+    for _ in range(20):
+        env.step(4)
+    assert set(heard) == {0}
+    assert 20 <= len(heard) <= 60
+    body.enable_charging(False)
+    for _ in range(20):
+        env.step(4)
+    assert body.emulator.robot.firmware.mode == SAFE
+
+
+def test_nothing_reaches_a_robot_that_boots() -> None:
+    """Five seconds with the banner; START within them is lost, after them it is not."""
+    with CreateEmulator(seed=0) as emulator:
+        robot = emulator.robot
+        emulator.inject("reboot")
+        modes = []
+        for _ in range(6 * 64):
+            robot.receive(bytes([128]))
+            modes.append(robot.firmware.mode)
+            emulator.advance(speak=False)
+        assert PASSIVE not in modes[1 : 5 * 64]  # the fault begins with the first cycle
+        assert modes[5 * 64 :] == [PASSIVE] * 64
 
 
 @pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=pytest.mark.hardware)])
@@ -233,7 +318,6 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
     from horde_env.emulation.lockstep import LockstepClock
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.robots.create2.body import CreateBody
-    from horde_env.robots.create2.emulator import CreateEmulator
     from horde_env.robots.create2.world import RADIUS_M
 
     with CreateEmulator(seed=0) as emulator:

@@ -140,3 +140,33 @@ def test_a_wrong_layout_is_refused_in_one_sentence(text: str, complaint: str, tm
     layout.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=complaint):
         gymnasium.make("horde_env:CreatePen-v0", layout=layout, disable_env_checker=True)
+
+
+@pytest.mark.hardware
+def test_what_only_a_real_robot_can_tell_is_measured_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over the emulated one's bytes: its true speeds and currents, the noise of its floor, its modes, its zeros."""
+    words = ["check", "--robot", "create2", "--backend", "emulated", "--seed", "1", "--yes", "--measure", "--save"]
+    assert main(words) == 0, capsys.readouterr().out
+    measured = robot_file.known("create2").measured
+    assert measured["wheel_velocity_left_in_forward"] == pytest.approx(0.189, rel=0.06)
+    assert measured["wheel_velocity_right_in_reverse"] == pytest.approx(-0.189, rel=0.06)
+    assert measured["rotational_velocity_in_rotate_counterclockwise"] == pytest.approx(1.43, rel=0.06)
+    assert -0.25 < measured["battery_current_at_rest"] < -0.19
+    assert measured["battery_current_in_forward"] < -0.3
+    assert measured["cliff_signal_left_at_rest"] * 4095 == pytest.approx(2890, abs=90)
+    assert measured["cliff_signal_left_noise"] * 4095 == pytest.approx(9.0, rel=0.3)
+    assert (measured["mode_offset"], measured["passes_over_zeros"]) == (0.0, 1.0)
+
+
+def test_a_robot_that_is_not_moved_is_not_measured() -> None:
+    from horde_env.commands.measure import Measurement
+    from horde_env.env import PenEnv
+    from horde_env.robot import create2
+    from horde_env.robots.create2.simulated import SimulatedCreate
+
+    env = PenEnv(SimulatedCreate(physics="planar"), spec=create2())
+    env.reset(seed=1, options={"manoeuvre": "stay"})
+    check = Measurement(env, lambda: "not wanted")
+    assert [line.verdict.value for line in check.lines()][-2:] == ["skip", "skip"]
+    assert check.measured == {}
+    env.close()

@@ -105,6 +105,23 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -> None:
+    """Killed, it is noticed by the next read; stopped, by who closes the port. The port is free afterwards."""
+    with robot() as (emulator, url):
+        port, firmware = GuardedPort(url, baudrate=115200, timeout=0.05), emulator.robot.firmware
+        port.write(FORWARD)
+        wait_for(lambda: bool(firmware.is_driven), 5.0)
+        os.kill(port.process.pid, signum)
+        if signum == signal.SIGKILL:
+            with pytest.raises(OSError, match="guardian was killed"):
+                wait_for(lambda: port.read(4096) is None, 5.0)
+            assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
+        port.close()
+        assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
+        GuardedPort(url, baudrate=115200, timeout=0.05).close()
+
+
 def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:
     """Less than 20 MB, whatever the life imports."""
     with robot() as (_, url):
