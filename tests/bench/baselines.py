@@ -84,18 +84,23 @@ def train(task: str, seed: int, steps: int) -> tuple[list[tuple[int, float]], Po
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     class Curve(BaseCallback):
+        """The environments' own rewards: PPO's buffer adds the value of what is left where an episode is cut."""
+
         points: list[tuple[int, float]]
+        paid: list[float]
 
         def _on_step(self) -> bool:
+            self.paid.append(float(self.locals["rewards"].mean()))
             return True
 
         def _on_rollout_end(self) -> None:
-            self.points.append((self.num_timesteps, float(self.model.rollout_buffer.rewards.mean())))  # type: ignore[attr-defined]
+            self.points.append((self.num_timesteps, float(np.mean(self.paid))))
+            self.paid.clear()
 
     envs = DummyVecEnv([lambda: make(task)] * N_ENVS)
     model = PPO("MlpPolicy", envs, n_steps=256, batch_size=128, n_epochs=6, gamma=0.97, seed=seed, device="cpu")
     curve = Curve()
-    curve.points = []
+    curve.points, curve.paid = [], []
     model.learn(steps, callback=curve)
     envs.close()
     return curve.points, lambda seen: int(model.predict(seen, deterministic=False)[0])
