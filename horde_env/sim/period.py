@@ -1,6 +1,6 @@
 """One period of the simulated robot in one kernel: the command, its ticks, the supply, and the frame at its end.
 
-Calling a kernel and carrying numbers to and fro cost more than what it computes: `live` is a whole step of the planar
+To call a kernel and to hand it its numbers costs more than what it computes: `live` is a whole step of the planar
 engine. With PyBullet, which is called from Python at every tick, `ask` comes before its ticks and `sample` after them.
 """
 
