@@ -49,6 +49,14 @@ def kernel(function: Function) -> Function:
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
         save, folder = cache.save_overload, cache.cache_path
+        # Void after a change of the options, too: with counting and without are different code.
+        options = os.stat(__file__)
+        cache._cache_file._source_stamp = (
+            cache._cache_file._source_stamp,
+            options.st_mtime,
+            options.st_size,
+            *_COUNTING,
+        )
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:
