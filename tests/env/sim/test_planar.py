@@ -254,6 +254,7 @@ except Exception as error:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_without_numbas_insides_a_life_has_the_same_bits(tmp_path: object) -> None:
     """HORDE_PLAIN_KERNELS=1 counts references as any of numba's functions does; the cache keeps the two apart."""
     program = """
