@@ -57,6 +57,7 @@ from horde_agent.runs.stdio import unfailing
 from horde_agent.watch.command import WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+SCALARS = "tensorboard"  # of `export`
 
 
 @dataclass(frozen=True)
@@ -110,17 +111,20 @@ class DoctorConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write the record of a life in a format that other programs read.
+    """Write a life in a format that other programs read: its record, or its curves for TensorBoard.
 
     Attributes:
         run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas) or `mcap` (for robots' own viewers).
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers) or `tensorboard`
+            (scalars: NMSRE, MSPBE, cycle times, faults).
         out: Folder or file to write; `export` in the run's folder when None.
+        follow: With `tensorboard`: go on until the life is over; the life knows nothing of it.
     """
 
     run: tyro.conf.Positional[Path]
     to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
+    follow: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,16 @@ def _export(command: ExportConfig) -> None:
     """Write a record in another format; the libraries that do it are imported for this command alone."""
     from horde_agent.runs.export import export
 
+    if command.follow and command.to != SCALARS:
+        raise BadInput(f"--follow goes with --to {SCALARS}: what {command.to} holds of a living run is told once")
     with answered():
-        print(export(command.run, command.to, command.out))
+        if command.to == SCALARS:
+            from horde_agent.watch.scalars import export_scalars
+
+            say = Console(stderr=True, highlight=False, soft_wrap=True).print
+            print(export_scalars(command.run, command.out, follow=command.follow, say=say))
+        else:
+            print(export(command.run, command.to, command.out))
 
 
 def _compared(runs: Sequence[Path]) -> Path:

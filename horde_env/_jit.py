@@ -34,16 +34,29 @@ def _finds_cache() -> bool:
 
 _HAS_CACHE = _finds_cache()
 
+# Kernels here make no arrays and return none, so that nobody need count who holds one: counting took half the time of a
+# period of the planar engine, for each slice that a kernel hands on. HORDE_PLAIN_KERNELS=1 does without this option of
+# numba's insides, should a numba come that no longer has it.
+_COUNTING: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False}
+
 
 def kernel(function: Function) -> Function:
     """Compile a function when it is first called; a cache survives the process, so a second start compiles nothing.
 
     NaN stays visible: neither nnan nor ninf.
     """
-    compiled: Any = njit(cache=_HAS_CACHE, nogil=True)(function)
+    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **_COUNTING)(function)
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
         save, folder = cache.save_overload, cache.cache_path
+        # Void after a change of the options, too: with counting and without are different code.
+        options = os.stat(__file__)
+        cache._cache_file._source_stamp = (
+            cache._cache_file._source_stamp,
+            options.st_mtime,
+            options.st_size,
+            *_COUNTING,
+        )
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:

@@ -44,7 +44,7 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     """
     folder = RunFolder(run)
     if to not in FORMATS:
-        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}")
+        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     if not folder.life.is_file():
         raise BadInput(f"{run} holds no record of a life: there is no {folder.life.name} in its log")
     place = out or folder.exported

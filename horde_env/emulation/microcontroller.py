@@ -24,8 +24,9 @@ from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim import motors
 from horde_env.sim.firmware import CLICKS, HUNG
-from horde_env.sim.machine import N_RAW, Machine
+from horde_env.sim.machine import Machine
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.period import N_RAW
 from horde_env.sim.physics import chosen
 from horde_env.sim.sensors import Senses
 from horde_env.sim.state import BodyState

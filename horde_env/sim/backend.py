@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -11,37 +10,22 @@ from numpy.random import Generator
 from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim import firmware, motors
+from horde_env.sim import motors, period
 from horde_env.sim.engine import Motion
-from horde_env.sim.machine import N_RAW, Machine, look_back
+from horde_env.sim.machine import Machine
+from horde_env.sim.packet import Air
 from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.period import N_NOISE, N_RAW
 from horde_env.sim.physics import chosen
+from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import inner, nested
-from horde_env.sim.sensors import Senses
-from horde_env.sim.state import BodyState
+from horde_env.sim.sensors import Kit, Senses
 
 # Half the square in which a life begins: even the tail's tip (0.289 m) is clear of the walls and of the dock there.
 START_M = 0.6
 
 
-class Sensing(Protocol):
-    """What `SimulatedBody` needs of its senses; see `Senses`."""
-
-    @property
-    def beacon(self) -> Floats | None:
-        """How much each ir_light sensor changed between the last two packets, shape (8,); None where unknown."""
-
-    def reset(self, rng: Generator) -> None:
-        """Begin a life."""
-
-    def save(self) -> State:
-        """Return what the next reading depends on."""
-
-    def restore(self, state: State) -> None:
-        """Go on from what `save` returned."""
-
-    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
-        """Write the channels from acceleration to thermal into `out`."""
+Prepared = tuple[Kit, Air]  # what `Senses.prepare` returns
 
 
 class SimulatedBody(Backend):
@@ -55,7 +39,7 @@ class SimulatedBody(Backend):
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
         physics: What moves the body, "planar" or "bullet"; PyBullet where it is installed when None (`engine`).
         window: Whether to show PyBullet's own window.
-        senses: What reads channels 16..52; the full `Senses` by default.
+        senses: What reads channels 16..52; `Senses` in the pen by default.
 
     Raises:
         BackendUnavailable: If PyBullet is asked for and missing, or a window where there is no display.
@@ -70,22 +54,27 @@ class SimulatedBody(Backend):
         battery_scale: float = 1.0,
         physics: str | None = None,
         window: bool = False,
-        senses: Sensing | None = None,
+        senses: Senses | None = None,
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
         self.physics = chosen(physics, window=window)
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
-        self.senses: Sensing = Senses(self.spec, self.pen) if senses is None else senses
+        self.senses = Senses(self.spec, self.pen) if senses is None else senses
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
         self._battery_scale, self._window = battery_scale, window
         drive = self.spec.drive
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
-        self._units = (drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"])
-        self._request, self._overheating = self.spec.group("last_request"), self.spec.index("overheating")
-        self._lsb, self._offset = self.spec.lsb[:N_RAW], self.spec.offset[:N_RAW]
+        self._units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
+        places = self.spec.group("last_request").start, self.spec.index("overheating")
+        lsb, offset = self.spec.lsb[:N_RAW].copy(), self.spec.offset[:N_RAW].copy()
+        self._scales: period.Scales = (lsb, offset, self.spec.largest_request, *places)
+        # In the order of the draws: the encoders at each tick, the packet's first channels, its senses.
+        self._normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
+        self._uniform = np.zeros((2, self.senses.n_uniform))
+        self._path = np.zeros((self._ticks, len(Motion._fields)))
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
@@ -109,8 +98,9 @@ class SimulatedBody(Backend):
         x, y = rng.uniform(-START_M, START_M, 2)
         self._machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
-        at_rest = self._machine.state((0.0, 0.0))
-        return self._frame(at_rest, at_rest, np.zeros(3), applied=True)
+        self._path[:] = self._machine.body.motion
+        self._draw(self._normal[3 * self._ticks :])
+        return self._sampled(self._path, 0.0, (0.0, 0.0, 0.0), self.senses.prepare(0.0))
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end.
@@ -120,13 +110,18 @@ class SimulatedBody(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         machine = self.machine
-        machine.firmware.command(firmware.XYTHETA_SPACE, *self._to_wire(command))
-        free = not machine.is_held()
-        noise = self._rng.standard_normal((self._ticks, 3))
-        before, previous = (Motion(*row) for row in machine.run(noise)[-3:-1].tolist())
-        body = machine.state((previous.vx, previous.vy))
-        share = np.asarray(command, dtype=np.float64) / self.spec.largest_request
-        return self._frame(look_back(previous, before), body, share, applied=free and not machine.is_held())
+        request = np.asarray(command, dtype=np.float64).tolist()
+        if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
+            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
+        self._draw(self._normal)
+        prepared = self.senses.prepare((machine.n_ticks + self._ticks) * motors.TICK_S)
+        asked = request[0], request[1], request[2]
+        if isinstance(machine.body, PlanarBody):
+            return self._lived(machine, machine.body, asked, prepared)
+        period.ask(machine.firmware.arm, machine.firmware.wheels, machine.firmware.matrix, asked, self._units)
+        was_held = machine.is_held()
+        path = machine.run(self._normal[: 3 * self._ticks].reshape(-1, 3))
+        return self._sampled(path, machine.body.contact_impulse(), asked, prepared, was_held=was_held)
 
     def _compile(self) -> None:
         """Take one step that nobody sees, so that kernels are compiled before the first motion and not during it."""
@@ -163,23 +158,32 @@ class SimulatedBody(Backend):
             self._machine.close()
             self._machine = None
 
-    def _to_wire(self, command: Floats) -> list[int]:
-        """Return (x, y RIGHT, theta) in the wire's units, kept within a signed byte."""
-        request = np.asarray(command, dtype=np.float64).tolist()
-        if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
-            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
-        along, right, turn = self._units
-        units = request[0] / along, request[1] / right, request[2] / turn
-        return [min(max(round(number), -127), 127) for number in units]
+    def _draw(self, normal: Floats) -> None:
+        """Draw the noise of what comes next: standard normals, then shares of 1."""
+        self._rng.standard_normal(out=normal)
+        self._rng.random(out=self._uniform)
 
-    def _frame(self, previous: BodyState, body: BodyState, share: Floats, *, applied: bool) -> Frame:
-        """Sample all channels of the packet at the end of the period."""
-        spec, machine = self.spec, self.machine
-        t = machine.n_ticks * motors.TICK_S
-        values = np.zeros(spec.n_channels)
-        values[:N_RAW] = self._lsb * machine.raw(self._rng) + self._offset
-        self.senses.read(previous, body, t, self._rng, values)
-        values[self._request] = share
-        values[self._overheating] = machine.firmware.overheated
-        extras = {"x_m": body.x, "y_m": body.y, "heading_rad": body.heading}
-        return Frame(values=values, t=t, applied=applied, extras=extras, beacon=self.senses.beacon)
+    def _lived(self, machine: Machine, body: PlanarBody, request: period.Request, prepared: Prepared) -> Frame:
+        """Let the planar engine hold a request for one period, in one kernel, and return the frame at its end."""
+        (kit, air), values = prepared, np.zeros(self.spec.n_channels)
+        wire, now = (machine.firmware.matrix, self._units, machine.face), (machine.n_ticks, machine.stuck_wheel)
+        noise = self._normal, self._uniform
+        own = machine.plant, kit, self._scales
+        end = period.live(*own, body.shape, body.state, wire, now, request, air, *noise, self._path, values)
+        machine.n_ticks += self._ticks
+        return self._frame(values, end)
+
+    def _sampled(
+        self, path: Floats, contact_n_s: float, request: period.Request, prepared: Prepared, *, was_held: bool = False
+    ) -> Frame:
+        """Return the frame of the packet at the end of a path; `was_held` where something held the motors before it."""
+        (kit, air), values = prepared, np.zeros(self.spec.n_channels)
+        noise = self._normal[3 * self._ticks :], self._uniform
+        own = self.machine.plant, kit, self._scales
+        x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, air, *noise, values)
+        return self._frame(values, (x, y, heading, is_held or was_held))
+
+    def _frame(self, values: Floats, end: period.End) -> Frame:
+        x, y, heading, was_held = end
+        t, extras = self.machine.n_ticks * motors.TICK_S, {"x_m": x, "y_m": y, "heading_rad": heading}
+        return Frame(values=values, t=t, applied=not was_held, extras=extras, beacon=self.senses.beacon)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats, State
+from horde_env.backend import State
 from horde_env.robot import RobotSpec
+from horde_env.sim.packet import Air
 from horde_env.sim.pen import Pen
-from horde_env.sim.sensors import Senses
-from horde_env.sim.state import BodyState
+from horde_env.sim.sensors import Kit, Senses
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so that 9200.1 s may read a little less
 
@@ -74,9 +74,9 @@ class ChangingSenses(Senses):
         self.pen = self._pens[self._n_moved]
         super().restore(state)
 
-    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
-        """Move what is due, then read as `Senses` do; the same draws of `rng` with moves and without."""
+    def prepare(self, t_s: float) -> tuple[Kit, Air]:
+        """Move what is due; the same draws with moves and without."""
         while self._n_moved < len(self._times) and t_s >= self._times[self._n_moved] - _ROUNDING_S:
             self._n_moved += 1
             self.pen = self._pens[self._n_moved]
-        super().read(previous, body, t_s, rng, out)
+        return super().prepare(t_s)

@@ -277,12 +277,13 @@ class Firmware:
 
     Attributes:
         arm, wheels: The state as the kernels know it (the rows and words are this module's constants).
+        matrix: The kinematics in 1/1024, shape (3, 3).
     """
 
     def __init__(self, matrix: Ints) -> None:
         self.arm = np.zeros(N_WORDS, dtype=np.int64)
         self.wheels = np.zeros((N_ROWS, 3), dtype=np.int64)
-        self._matrix = np.ascontiguousarray(matrix, dtype=np.int64)
+        self.matrix = np.ascontiguousarray(matrix, dtype=np.int64)
         self.boot()
 
     def boot(self) -> None:
@@ -313,7 +314,7 @@ class Firmware:
 
     def command(self, mode: int, a: int, b: int, c: int) -> None:
         """Hand over one control packet (see the kernel of that name)."""
-        command(self.arm, self.wheels, self._matrix, mode, a, b, c)
+        command(self.arm, self.wheels, self.matrix, mode, a, b, c)
 
     def cycle(self, bus: int, charging: bool) -> None:
         """Run both programs for 10 ms."""

@@ -10,29 +10,17 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from horde_env._jit import kernel_over
-from horde_env.backend import Floats, Ints, State
+from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
-from horde_env.sim import firmware, motors, tick
-from horde_env.sim.engine import Body, Motion
-from horde_env.sim.firmware import Firmware
+from horde_env.sim import motors, period, tick
+from horde_env.sim.engine import Body
+from horde_env.sim.firmware import DUTY, Firmware
 from horde_env.sim.pen import Pen
+from horde_env.sim.period import N_NOISE, N_RAW, PER_DUTY, TICKS_PER_POWER_STEP, wrapped
 from horde_env.sim.physics import Physics, open_body
 from horde_env.sim.power import POWER_STATE, PowerSupply
 from horde_env.sim.saving import attributes, inner, nested, put_back
 from horde_env.sim.state import BodyState
-
-N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
-N_NOISE = 10
-TICKS_PER_POWER_STEP = 10  # the supply changes slowly
-VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
-
-_FORGOTTEN = np.full(3, np.nan)
-_PER_DUTY = 1.0 / firmware.FULL_DUTY
-
-# How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
-DOCK_REACH_M = 0.05
-DOCK_COS = math.cos(math.radians(20.0))
 
 
 class Machine:
@@ -52,6 +40,8 @@ class Machine:
         body: Where the robot is.
         n_ticks: Ticks of 10 ms since the last reset.
         stuck: Number of a wheel that something blocks (0, 1, 2), or None.
+        plant: The state of firmware, motors and supply as `period.live` knows it.
+        face: Of the dock, and how far the robot's nose is ahead; see `period.on_dock`.
 
     Raises:
         BackendUnavailable: See `engine.chosen`.
@@ -71,12 +61,11 @@ class Machine:
         self.power = PowerSupply(battery_scale)
         angles = np.deg2rad(spec.drive["wheel_angles_deg"])
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
-        self._radius_m = float(spec.body["radius_m"])
-        self._face = _dock_face(pen)
+        self.face = np.array([*_dock_face(pen), float(spec.body["radius_m"])])
         self._drive = self.firmware.arm, self.firmware.wheels, self.motion, self._geometry, np.zeros(3)
+        self.plant: period.Plant = self._drive, (self.power.amounts, self.power.marks)
         self.n_ticks = 0
         self.stuck: int | None = None
-        self._see_power()
         self.body: Body = open_body(physics, pen.boxes(), tick_s=motors.TICK_S, window=window)
 
     def reset(self, x: float, y: float, heading: float) -> None:
@@ -87,7 +76,6 @@ class Machine:
         self.n_ticks = 0
         self.stuck = None
         self.body.place(x, y, heading)
-        self._see_power()
         motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
 
     def tick(self, noise: Floats) -> None:
@@ -104,8 +92,7 @@ class Machine:
         n_done = 0
         while n_done < len(noise):
             left = TICKS_PER_POWER_STEP - self.n_ticks % TICKS_PER_POWER_STEP
-            stuck = tick.NO_WHEEL if self.stuck is None else self.stuck
-            supply = self._bus_byte, self._is_off, self.power.bus_v, stuck
+            supply = self.power.bus_byte, self.power.holds_motors, self.power.bus_v, self.stuck_wheel
             paths.append(self.body.run(self._drive, supply, noise[n_done : n_done + left]))
             n_done += len(paths[-1])
             self.n_ticks += len(paths[-1])
@@ -115,13 +102,18 @@ class Machine:
 
     def is_held(self) -> bool:
         """Whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
-        return self._is_off or self.firmware.overheated or self._bus_byte > firmware.BUS_TOO_HIGH
+        return bool(period.is_held(self.firmware.arm, self.power.amounts, self.power.marks))
+
+    @property
+    def stuck_wheel(self) -> int:
+        """Number of the wheel that is stuck, or `tick.NO_WHEEL`."""
+        return tick.NO_WHEEL if self.stuck is None else self.stuck
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        values, power = np.empty(N_RAW), self.power
-        volts = power.bus_v, *power.battery_v
-        report(volts, self.motion, self.firmware.wheels, rng.standard_normal(N_NOISE), values)
+        values = np.empty(N_RAW)
+        noise = rng.standard_normal(N_NOISE)
+        period.report(self.power.amounts, self.motion, self.firmware.wheels, noise, values)
         return values
 
     def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
@@ -131,7 +123,7 @@ class Machine:
         """
         x, y, heading, vx, vy, yaw_rate = self.body.motion
         ax, ay = (vx - previous[0]) / motors.TICK_S, (vy - previous[1]) / motors.TICK_S
-        speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[firmware.DUTY] * _PER_DUTY
+        speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[DUTY] * PER_DUTY
         contact_n_s = self.body.contact_impulse() if touch and self.n_ticks else 0.0
         return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
 
@@ -150,55 +142,18 @@ class Machine:
         put_back(self.firmware, inner(state, "firmware"), "arm", "wheels")
         put_back(self.power, inner(state, "power"), *POWER_STATE)
         self.body.restore(inner(state, "body"))
-        self._see_power()
 
     def on_dock(self) -> bool:
         """Whether the robot's nose touches the dock's contacts."""
-        m, (x, y, ux, uy) = self.body.motion, self._face
-        c, s = math.cos(m.heading), math.sin(m.heading)
-        nose = math.hypot(m.x + self._radius_m * c - x, m.y + self._radius_m * s - y)
-        return nose < DOCK_REACH_M and -(c * ux + s * uy) > DOCK_COS
+        m = self.body.motion
+        return bool(period.on_dock(m.x, m.y, m.heading, self.face))
 
     def close(self) -> None:
         """Let go of the body. Closing twice does nothing."""
         self.body.close()
 
     def _supply(self) -> None:
-        span_s = TICKS_PER_POWER_STEP * motors.TICK_S
-        a, b, c = self.motion[motors.SUPPLY].tolist()
-        self.power.advance((a + b + c) / span_s, self.on_dock(), span_s)
-        self.motion[motors.SUPPLY] = 0.0
-        self._see_power()
-
-    def _see_power(self) -> None:
-        """Tell the motors' side what the supply says; it changes no faster than it is stepped."""
-        self._bus_byte, self._is_off = self.power.bus_byte, self.power.holds_motors
-
-
-def look_back(motion: Motion, before: Motion) -> BodyState:
-    """Return how the body moved a tick ago, when that was `motion`, and `before` the tick before.
-
-    Nobody remembers its wheels, duties and contacts: they are nan.
-    """
-    x, y, heading, vx, vy, yaw_rate = motion
-    ax, ay = (vx - before.vx) / motors.TICK_S, (vy - before.vy) / motors.TICK_S
-    return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, _FORGOTTEN, _FORGOTTEN, math.nan)
-
-
-def wrapped(heading: float) -> float:
-    """Return an angle within (-pi, pi], radians."""
-    return math.pi - (math.pi - heading) % (2.0 * math.pi)
-
-
-@kernel_over(firmware, motors)
-def report(volts: tuple[float, ...], motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
-    """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
-
-    `noise` holds ten standard normals; motion and wheels as for `motors.report`.
-    """
-    for i in range(4):
-        out[i] = min(max(np.rint(10.0 * volts[i] + VOLT_SD[i] * noise[i]), 0.0), 255.0)
-    motors.report(motion, wheels, noise[4:], out[4:])
+        period.draw_power(self.motion, self.power.amounts, self.power.marks, self.on_dock())
 
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:

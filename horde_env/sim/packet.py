@@ -28,6 +28,7 @@ ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0]
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Eyes = tuple[Floats, Floats, Floats, Floats]
 Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
+Air = tuple[float, tuple[float, float], float, float, float, float, float]  # elapsed_s, lit .. kept of `read`
 
 
 @kernel_over(fields, inertial)

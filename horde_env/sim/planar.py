@@ -26,15 +26,24 @@ Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
 
 
 @kernel_over(firmware, motors, tick, rigid)
-def run(
-    drive: tuple[Ints, Ints, Floats, Floats, Floats],
-    supply: tuple[int, bool, float, int],
-    shape: Shape,
-    motion: Floats,
-    dt: float,
-    noise: Floats,
-    out: Floats,
+def tick_once(
+    drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats
 ) -> None:
+    """Let a tick pass; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick alone."""
+    arm, wheels, motor_state, geometry, force = drive
+    bus_byte, is_off, bus_v, stuck = supply
+    inertia, corners, pieces, radii, obstacles, contacts = shape
+    heading = motion[rigid.HEADING]
+    push = tick.act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
+    rigid.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
+    vx, vy, yaw_rate = motion[rigid.VX], motion[rigid.VY], motion[rigid.YAW_RATE]
+    tick.sense(wheels, motor_state, geometry, stuck, noise, motion[rigid.HEADING], vx, vy, yaw_rate)
+    for i in range(out.shape[0]):
+        out[i] = motion[i]
+
+
+@kernel_over(firmware, motors, tick, rigid)
+def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats) -> None:
     """Let a tick pass for each row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
 
     Args:
@@ -46,21 +55,16 @@ def run(
         noise: Standard normals for the encoders.
         out: Receives x, y, heading, vx, vy, yaw rate of each tick.
     """
-    arm, wheels, motor_state, geometry, force = drive
-    bus_byte, is_off, bus_v, stuck = supply
-    inertia, corners, pieces, radii, obstacles, contacts = shape
     for k in range(noise.shape[0]):
-        heading = motion[rigid.HEADING]
-        push = tick.act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
-        rigid.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
-        vx, vy, yaw_rate = motion[rigid.VX], motion[rigid.VY], motion[rigid.YAW_RATE]
-        tick.sense(wheels, motor_state, geometry, stuck, noise[k], motion[rigid.HEADING], vx, vy, yaw_rate)
-        for i in range(out.shape[1]):
-            out[k, i] = motion[i]
+        tick_once(drive, supply, shape, motion, dt, noise[k], out[k])
 
 
 class PlanarBody:
     """The robot's body in its pen; the seam is `engine.Body`. How it moves is all that there is to remember.
+
+    Attributes:
+        shape: What `rigid.step` wants to know of body and obstacles.
+        state: How it moves, shape (N_MOTION,), changed in place.
 
     Args:
         boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
@@ -88,43 +92,43 @@ class PlanarBody:
         )
         scratch = np.zeros((rigid.MOST_CONTACTS, rigid.N_COLUMNS))
         obstacles = np.array(rows, dtype=np.float64).reshape(-1, 5)
-        self._shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
+        self.shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
         self._tick_s = tick_s
-        self._motion = np.zeros(rigid.N_MOTION)
+        self.state = np.zeros(rigid.N_MOTION)
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose; it has no memory of earlier contacts."""
-        self._motion[:] = 0.0
-        self._motion[: rigid.VX] = x, y, heading
+        self.state[:] = 0.0
+        self.state[: rigid.VX] = x, y, heading
 
     def save(self) -> State:
         """Return what the body's future depends on: how it moves."""
-        return {"motion": self._motion.copy()}
+        return {"motion": self.state.copy()}
 
     def restore(self, state: State) -> None:
         """Go on from what `save` returned, here or in another process."""
-        self._motion[:] = state["motion"]
+        self.state[:] = state["motion"]
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
         fx, fy, torque = map(float, force)
-        rigid.step(self._motion, *self._shape, (fx, fy, torque), self._tick_s)
+        rigid.step(self.state, *self.shape, (fx, fy, torque), self._tick_s)
         return self.motion
 
     def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
         """Let firmware, motors and body run for a tick per row of `noise`; see `engine.Body.run`."""
         path = np.empty((noise.shape[0], len(Motion._fields)))
-        run(drive, supply, self._shape, self._motion, self._tick_s, noise, path)
+        run(drive, supply, self.shape, self.state, self._tick_s, noise, path)
         return path
 
     @property
     def motion(self) -> Motion:
         """How the body moves now."""
-        return Motion(*self._motion[: rigid.IMPULSE].tolist())
+        return Motion(*self.state[: rigid.IMPULSE].tolist())
 
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""
-        return float(self._motion[rigid.IMPULSE])
+        return float(self.state[rigid.IMPULSE])
 
     def close(self) -> None:
         """Let go of nothing: it is arrays."""

@@ -7,9 +7,11 @@ wandering life lasts 12 h from full.
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from horde_env._jit import kernel
+from horde_env.backend import Floats, Ints
+from horde_env.sim.saving import number_of
 
 # Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
 # States 3, 5 and 8 are passed in one step: they switch a charger on or off.
@@ -38,6 +40,9 @@ WORTH_CHARGING_V = 16.0
 OVERRIDE_V = 14.5  # below it the dock charges even where charging is disabled
 DEAD_V = 8.0
 
+# Numbers of a supply: charge and voltage of each battery, voltage of the bus, what sags, seconds plugged and low.
+CHARGE, BATTERY_V, BUS_V, SAG_V, PLUGGED, LOW, CAPACITY, N_AMOUNTS = 0, 3, 6, 7, 8, 9, 10, 11
+ENABLED, STATE, IS_LOW, RESUMED, N_MARKS = range(5)  # whole numbers of a supply
 
 Three = tuple[float, float, float]  # a number per battery, at 40, 160, 280 degrees
 
@@ -78,6 +83,95 @@ def batteries(
     return (a, b, c), (volts_a, volts_b, volts_c), bus_v
 
 
+@kernel
+def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
+    """Bring charge and voltages up to date after `dt_s` under these currents."""
+    before = amounts[CHARGE], amounts[CHARGE + 1], amounts[CHARGE + 2]
+    after, volts, amounts[BUS_V] = batteries(before, gain_a, dt_s, amounts[CAPACITY], load_a, on_dock, amounts[SAG_V])
+    for i in range(3):
+        amounts[CHARGE + i], amounts[BATTERY_V + i] = after[i], volts[i]
+
+
+@kernel
+def is_charged(amounts: Floats, state: int) -> bool:
+    """Return whether the charger at work has reached the end of its normal charge, or of its top-off."""
+    for i in range(3):
+        if state == NORMAL[i]:
+            return bool(amounts[CHARGE + i] >= TOP_OFF_CHARGE)
+        if state == TOP_OFF[i]:
+            return bool(amounts[CHARGE + i] >= 1.0)
+    return True
+
+
+@kernel
+def wants_charge(amounts: Floats, enabled: bool) -> bool:
+    """Return whether a charge begins: batteries that differ are charged whatever the host says, empty ones likewise."""
+    a, b, c = amounts[BATTERY_V], amounts[BATTERY_V + 1], amounts[BATTERY_V + 2]
+    lowest, highest = min(a, b, c), max(a, b, c)
+    if lowest < DEAD_V:
+        return False
+    if highest - lowest > UNBALANCED_V:
+        return True
+    return bool((enabled or lowest < OVERRIDE_V) and a < WORTH_CHARGING_V)
+
+
+@kernel
+def next_state(amounts: Floats, marks: Ints) -> None:
+    """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""
+    state = marks[STATE]
+    if amounts[PLUGGED] < PLUGGED_S:
+        if state not in (UNPLUGGED, COMPLETE, INTERRUPTED):
+            marks[RESUMED], marks[STATE] = state, INTERRUPTED
+        elif state == COMPLETE:
+            marks[STATE] = UNPLUGGED
+    elif state == INTERRUPTED:
+        marks[STATE] = marks[RESUMED]
+    elif state == UNPLUGGED:
+        marks[STATE] = START if wants_charge(amounts, marks[ENABLED] == 1) else UNPLUGGED
+    elif state != COMPLETE and is_charged(amounts, state):
+        marks[STATE] = state + 1
+
+
+@kernel
+def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: float) -> None:
+    """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not.
+
+    Args:
+        amounts: The supply's numbers, shape (N_AMOUNTS,), changed in place.
+        marks: Its whole numbers, shape (N_MARKS,), changed in place.
+        motors_a: A.
+        on_dock: Whether the dock's contacts are met.
+        dt_s: Seconds.
+    """
+    load_a = ELECTRONICS_A + motors_a
+    drain_a = 0.0 if on_dock else -load_a / 3.0
+    state = marks[STATE]
+    gain_a = (
+        CHARGE_A if state in CHARGING[0] else drain_a,
+        CHARGE_A if state in CHARGING[1] else drain_a,
+        CHARGE_A if state in CHARGING[2] else drain_a,
+    )
+    settle(amounts, gain_a, dt_s, load_a, on_dock)
+    bus_v = amounts[BUS_V]
+    amounts[PLUGGED] = amounts[PLUGGED] + dt_s if bus_v > PLUGGED_V else 0.0
+    amounts[LOW] = amounts[LOW] + dt_s if bus_v < LOW_V else 0.0
+    is_low = amounts[LOW] >= LOW_S or (marks[IS_LOW] == 1 and bus_v <= LOW_OVER_V)
+    marks[IS_LOW] = 1 if is_low else 0
+    next_state(amounts, marks)
+
+
+@kernel
+def bus_byte(amounts: Floats) -> int:
+    """Return the voltage of the bus in the firmware's 0.1 V."""
+    return int(np.rint(10.0 * amounts[BUS_V]))
+
+
+@kernel
+def holds_motors(marks: Ints) -> bool:
+    """Return whether the motors must stand still: on the charger, or without enough power to run at all."""
+    return bool(marks[IS_LOW] == 1 or (marks[STATE] != UNPLUGGED and marks[STATE] != COMPLETE))
+
+
 POWER_STATE = (
     *("charge", "charging_enabled", "state", "is_low", "sag_v", "battery_v", "bus_v"),
     *("_resumed", "_plugged_s", "_low_s"),
@@ -91,8 +185,9 @@ class PowerSupply:
         battery_scale: Factor on the capacity; a small one makes a short life.
 
     Attributes:
-        charge: Share of charge left in each battery (at 40, 160, 280 degrees).
-        battery_v: Voltage of each battery under its load.
+        amounts, marks: Its state as the kernels know it (their places are this module's constants).
+        charge: Share of charge left in each battery (at 40, 160, 280 degrees), shape (3,).
+        battery_v: Voltage of each battery under its load, shape (3,).
         bus_v: Voltage of the bus.
         charging_enabled: The host's wish; False after boot.
         state: Charge state, one of this module's constants.
@@ -103,85 +198,41 @@ class PowerSupply:
         ValueError: If `battery_scale` is not positive.
     """
 
+    charging_enabled: bool = number_of("marks", ENABLED, bool)
+    state: int = number_of("marks", STATE, int)
+    is_low: bool = number_of("marks", IS_LOW, bool)
+    _resumed: int = number_of("marks", RESUMED, int)
+    bus_v: float = number_of("amounts", BUS_V, float)
+    sag_v: float = number_of("amounts", SAG_V, float)
+    _plugged_s: float = number_of("amounts", PLUGGED, float)
+    _low_s: float = number_of("amounts", LOW, float)
+
     def __init__(self, battery_scale: float = 1.0) -> None:
         if not 0.0 < battery_scale < float("inf"):
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self._capacity_a_s = CAPACITY_A_S * battery_scale
+        self.amounts, self.marks = np.zeros(N_AMOUNTS), np.zeros(N_MARKS, dtype=np.int64)
+        self.charge, self.battery_v = self.amounts[CHARGE:BATTERY_V], self.amounts[BATTERY_V:BUS_V]
+        self.amounts[CAPACITY] = CAPACITY_A_S * battery_scale
         self.boot()
 
     def boot(self) -> None:
         """Start a life: batteries full, charging disabled, away from the dock."""
-        self.charge = [1.0, 1.0, 1.0]
-        self.charging_enabled = False
-        self.state = UNPLUGGED
-        self.is_low = False
-        self.sag_v = 0.0
+        self.amounts[:CAPACITY] = 0.0
+        self.charge[:] = 1.0
+        self.marks[:] = 0
         self._resumed = START
-        self._plugged_s = self._low_s = 0.0
-        self._settle((0.0, 0.0, 0.0), 0.0, ELECTRONICS_A, False)
+        settle(self.amounts, (0.0, 0.0, 0.0), 0.0, ELECTRONICS_A, False)
 
     @property
     def holds_motors(self) -> bool:
         """Whether the motors must stand still: on the charger, or without enough power to run at all."""
-        return self.is_low or self.state not in (UNPLUGGED, COMPLETE)
+        return bool(holds_motors(self.marks))
 
     @property
     def bus_byte(self) -> int:
         """Voltage of the bus in the firmware's 0.1 V."""
-        return round(10.0 * self.bus_v)
+        return int(bus_byte(self.amounts))
 
     def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
         """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
-        load_a = ELECTRONICS_A + motors_a
-        drain_a = 0.0 if on_dock else -load_a / 3.0
-        one, two, three = CHARGING
-        state = self.state
-        gain_a = (
-            CHARGE_A if state in one else drain_a,
-            CHARGE_A if state in two else drain_a,
-            CHARGE_A if state in three else drain_a,
-        )
-        self._settle(gain_a, dt_s, load_a, on_dock)
-        self._plugged_s = self._plugged_s + dt_s if self.bus_v > PLUGGED_V else 0.0
-        self._low_s = self._low_s + dt_s if self.bus_v < LOW_V else 0.0
-        self.is_low = self._low_s >= LOW_S or (self.is_low and self.bus_v <= LOW_OVER_V)
-        self._next_state()
-
-    def _settle(self, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
-        """Bring charge and voltages up to date."""
-        before: Any = tuple(self.charge)
-        after = batteries(before, gain_a, dt_s, self._capacity_a_s, load_a, on_dock, self.sag_v)
-        self.charge[:], volts, self.bus_v = after
-        self.battery_v = list(volts)
-
-    def _next_state(self) -> None:
-        """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""
-        if self._plugged_s < PLUGGED_S:
-            if self.state not in (UNPLUGGED, COMPLETE, INTERRUPTED):
-                self._resumed, self.state = self.state, INTERRUPTED
-            elif self.state == COMPLETE:
-                self.state = UNPLUGGED
-        elif self.state == INTERRUPTED:
-            self.state = self._resumed
-        elif self.state == UNPLUGGED:
-            self.state = START if self._wants_charge() else UNPLUGGED
-        elif self.state != COMPLETE and not self._stays():
-            self.state += 1
-
-    def _stays(self) -> bool:
-        """Whether the charger at work has not reached the end of its normal charge, or of its top-off."""
-        for i in range(3):
-            if self.state == NORMAL[i]:
-                return self.charge[i] < TOP_OFF_CHARGE
-            if self.state == TOP_OFF[i]:
-                return self.charge[i] < 1.0
-        return False
-
-    def _wants_charge(self) -> bool:
-        """Whether a charge begins: batteries that differ are charged whatever the host says, empty ones likewise."""
-        lowest, highest = min(self.battery_v), max(self.battery_v)
-        if lowest < DEAD_V:
-            return False
-        if highest - lowest > UNBALANCED_V:
-            return True
-        return (self.charging_enabled or lowest < OVERRIDE_V) and self.battery_v[0] < WORTH_CHARGING_V
+        advance(self.amounts, self.marks, motors_a, on_dock, dt_s)

@@ -112,6 +112,9 @@ def find_contacts(
             for k in range(4 if box[2] + box[3] > 0.0 else 1):
                 x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
                 y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
+                far = inertia[REACH] + NEAR_M + box[4]
+                if x * x + y * y > far * far:
+                    continue
                 ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
                 nx, ny = s * ey - c * ex, -s * ex - c * ey  # against the edge's own normal, in the world
                 n = note(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])

@@ -7,6 +7,7 @@ texts and arrays of them are all that there is.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -30,6 +31,24 @@ def put_back(thing: object, state: State, *names: str) -> None:
             there[:] = value.tolist()
         else:
             setattr(thing, name, None if value.shape == (0,) else value.tolist())
+
+
+def number_of(array: str, at: int, kind: type) -> Any:
+    """Return an attribute that is one number of an array of the thing: what kernels change in place has a name so.
+
+    Args:
+        array: The thing's attribute that is the array.
+        at: Which of its numbers.
+        kind: bool, int or float: what the attribute reads as.
+    """
+
+    def read(thing: object) -> Any:
+        return kind(getattr(thing, array)[at])
+
+    def write(thing: object, value: Any) -> None:
+        getattr(thing, array)[at] = value
+
+    return property(read, write)
 
 
 def nested(**parts: State) -> State:

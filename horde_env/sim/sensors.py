@@ -27,6 +27,8 @@ THERMAL_DRIFT_S = 1.5
 
 _OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
 
+Kit = tuple[packet.Scene, packet.Eyes, packet.Memory, Floats]  # the first four arguments of `packet.read`
+
 # The groups that look through the air, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
 
@@ -37,6 +39,9 @@ class Senses:
     Args:
         spec: The robot: where its sensors sit and how their converters count.
         pen: What there is to be sensed. Assign `senses.pen` to change it between two packets.
+
+    Attributes:
+        n_normal, n_uniform: How many standard normals a packet takes, and how many readings jump: two draws each.
     """
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
@@ -48,10 +53,11 @@ class Senses:
         self._eyes: Any = tuple(sensors)
         self._normal = np.zeros(packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm)
         self._uniform = np.zeros((2, n_near))
+        self.n_normal, self.n_uniform = self._normal.size, n_near
         self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
         self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
         values = np.zeros(last - first)
-        self._memory = values, self._roller, self._zones, self._drift, self._packets, self._change
+        self._memory: packet.Memory = values, self._roller, self._zones, self._drift, self._packets, self._change
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
@@ -83,6 +89,7 @@ class Senses:
             np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing]),
             np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
         )
+        self._kit: Kit = self._scene, self._eyes, self._memory, self._steps
 
     def reset(self, rng: Generator) -> None:
         """Forget all that lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
@@ -116,14 +123,14 @@ class Senses:
         """
         rng.standard_normal(out=self._normal)
         rng.random(out=self._uniform)
-        elapsed_s, self._last_s = min(max(t_s - self._last_s, 0.0), 1.0), t_s
+        (scene, eyes, memory, steps), air = self.prepare(t_s)
         # The shell gives way when it hits a wall: what the chip feels of it lasts two packets.
         ax, ay = 0.5 * (previous.ax + body.ax), 0.5 * (previous.ay + body.ay)
         packet.read(
-            self._scene,
-            self._eyes,
-            self._memory,
-            self._steps,
+            scene,
+            eyes,
+            memory,
+            steps,
             self._normal,
             self._uniform,
             (previous.x, previous.y, previous.heading, previous.yaw_rate, previous.ax, previous.ay),
@@ -131,10 +138,14 @@ class Senses:
             body.wheel_speed,
             body.duty,
             body.contact_n_s,
-            elapsed_s,
-            *self._air(t_s),
+            *air,
             out[self._own],
         )
+
+    def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
+        """Return what the kernels work with in a packet at `t_s`, seconds: to be called once for each packet."""
+        elapsed_s, self._last_s = min(max(t_s - self._last_s, 0.0), 1.0), t_s
+        return self._kit, (elapsed_s, *self._air(t_s))
 
     def _air(self, t_s: float) -> tuple[tuple[float, float], float, float, float, float, float]:
         """Return what changes in the room by `t_s`: lit, gain, ambient, room_k, reach and kept of `packet.read`."""

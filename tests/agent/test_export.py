@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from horde_agent import cli
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.archive import Archive
 from horde_agent.runs.run_folder import RunFolder
+from horde_agent.watch.scalars import export_scalars
 from tests.agent.doubles import ToyBody
 
 
@@ -178,3 +181,89 @@ def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:
 def test_a_format_that_is_none_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(run), "--to", "xml"]) == 2
     assert "unknown format 'xml': choose parquet, mcap" in capsys.readouterr().err
+
+
+def scalars_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the curves that TensorBoard's own reader finds."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(run: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert cli.main(["export", str(run), "--to", "tensorboard", "--out", str(tmp_path)]) == 0
+    told, summary = scalars_in(tmp_path), json.loads((run / "summary.json").read_text())
+    curve = [line.split(",") for line in (run / "mspbe_curve.csv").read_text().splitlines()]
+    step, mspbe = curve[0].index("step"), curve[0].index("mspbe_scalar_mean")
+    assert [s for s, _ in told["mspbe/mean"]] == [int(row[step]) for row in curve[1:]]
+    np.testing.assert_allclose([v for _, v in told["mspbe/mean"]], [float(row[mspbe]) for row in curve[1:]], rtol=1e-6)
+    assert told["life/excursions"] == [(300, summary["n_excursions"])]
+    assert told["demons/set_aside"] == [(300, 0.0)]
+
+
+def test_a_life_that_goes_on_is_followed_to_its_end_without_its_knowing(run: Path, tmp_path: Path) -> None:
+    """Three looks: the life has a curve of one line, then of two, then it is over. Each line is written once."""
+    living = tmp_path / "living"
+    shutil.copytree(run, living)
+    for name in ("summary.json", "learning_curve.csv", "mspbe_curve.csv", "questions.csv"):
+        (living / name).unlink()
+    status = json.loads((living / "live" / "status.json").read_text()) | {"state": "living"}
+    looks = []
+
+    def lives_on(_seconds: float) -> None:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            shutil.copy(run / "summary.json", living)
+            return
+        (living / "live" / "status.json").write_text(json.dumps(status | {"step": 200, "gaps": 3}))
+        with (living / "live" / "curve.csv").open("a") as file:
+            file.write("200,0.5,0.25,0\n")
+
+    (living / "live" / "status.json").write_text(json.dumps(status | {"step": 100, "gaps": 1}))
+    (living / "live" / "curve.csv").write_text("100,2.0,0.75,0\n")
+    measures = np.full((3, len(json.loads((living / "live" / "facts.json").read_text())["questions"])), np.nan, "f4")
+    measures[0, :4], measures[2] = (0.5, 2.0, 4.0, 100.0), 0.0
+    measures[2, 3] = 1.0  # set aside: not counted
+    (living / "live" / "measures.f32").write_bytes(measures.tobytes())
+    before = {path: path.read_bytes() for path in living.rglob("*.rec")}
+    export_scalars(living, tmp_path / "out", follow=True, wait=lives_on)
+    told = scalars_in(tmp_path / "out")
+    assert told["nmsre/mean"] == [(100, 2.0), (200, 0.5)]
+    assert told["mspbe/mean"] == [(100, 0.75), (200, 0.25)]
+    assert told["life/gaps"] == [(100, 1.0), (200, 3.0), (300, 0.0)]
+    assert told["nmsre/median"][0] == (100, 2.0)
+    assert told["nmsre/share_below_1"][0] == (100, pytest.approx(1 / 3))
+    assert {path: path.read_bytes() for path in living.rglob("*.rec")} == before
+
+
+def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -> None:
+    """Its status is old, and there is no process of its number: a child that has ended and was waited for."""
+    killed = tmp_path / "killed"
+    shutil.copytree(run, killed)
+    (killed / "summary.json").unlink()
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    path = killed / "live" / "status.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "living", "pid": int(gone.stdout)}))
+    os.utime(path, (0.0, 0.0))
+    export_scalars(killed, tmp_path / "out", follow=True, wait=lambda _: pytest.fail("it waits for a dead life"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            "--to tensorboard",
+            "TensorBoard's scalars need the extra `tensorboard`: pip install 'horde-gvf[tensorboard]'",
+        ),
+        ("--to mcap --follow", "--follow goes with --to tensorboard"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_in_one_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    assert cli.main(["export", str(run), *arguments.split()]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (run / "export" / "tensorboard").exists()

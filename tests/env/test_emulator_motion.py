@@ -130,8 +130,7 @@ def test_an_overheated_robot_takes_commands_and_does_not_move_until_it_has_coole
 def test_only_unplugged_and_complete_let_the_wheels_turn(state: int) -> None:
     awake = robot()
     awake.machine.power.state = state
-    awake.machine._see_power()
-    awake.machine.power.advance = lambda *_, **__: None  # type: ignore[method-assign]  # stay in that state
+    awake.machine._supply = lambda: None  # type: ignore[method-assign]  # stay in that state
     shown = drive(awake, 60, MotorMode.XYTHETA_SPACE, 0, 0, 10)
     assert shown.charge_state == state
     assert is_still(shown) == (state not in (0, 11))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from typing import Any
@@ -250,6 +251,31 @@ except Exception as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("BackendUnavailable PyBullet is not installed; the planar engine")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_without_numbas_insides_a_life_has_the_same_bits(tmp_path: object) -> None:
+    """HORDE_PLAIN_KERNELS=1 counts references as any of numba's functions does; the cache keeps the two apart."""
+    program = """
+import hashlib, sys
+import gymnasium, numpy
+from horde_env import _jit
+env, digest = gymnasium.make("horde_env:CritterbotPen-v0", physics="planar"), hashlib.sha256()
+digest.update(env.reset(seed=0)[0].tobytes())
+for action in numpy.random.default_rng(0).integers(5, size=300):
+    digest.update(env.step(action)[0].tobytes())
+print(_jit._COUNTING, digest.hexdigest())
+"""
+    said = []
+    for plain in ("0", "1"):
+        environment = {**os.environ, "HORDE_PLAIN_KERNELS": plain, "NUMBA_CACHE_DIR": str(tmp_path)}
+        ran = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        said.append(ran.stdout.split())
+    assert [words[:-1] for words in said] == [["{'_nrt':", "False}"], ["{}"]]
+    assert said[0][-1] == said[1][-1]
 
 
 def test_an_unknown_physics_and_a_window_without_pybullet_are_refused() -> None:

@@ -45,7 +45,7 @@ def test_the_dock_changes_nothing_but_the_bus_while_charging_is_disabled() -> No
     for _ in range(3600):
         supply.advance(0.2, on_dock=True, dt_s=1.0)
         assert not supply.holds_motors
-    assert supply.charge == [0.5, 0.5, 0.5]
+    assert supply.charge.tolist() == [0.5, 0.5, 0.5]
     assert 172 < supply.bus_byte <= 185  # "plugged" for the firmware, and the motors still turn
 
 
@@ -60,7 +60,7 @@ def test_enabled_the_dock_charges_one_battery_after_the_other() -> None:
             states.append(supply.state)
             assert supply.holds_motors == (supply.state != power.COMPLETE)
     assert states == list(range(12))
-    assert supply.charge == [1.0, 1.0, 1.0]
+    assert supply.charge.tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("charge", "begins"), [((1.0, 1.0, 0.98), False), ((1.0, 1.0, 0.93), True)])

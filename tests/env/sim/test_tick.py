@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import math
 import os
@@ -16,10 +17,13 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import fields, firmware, inertial, machine, motors, packet, tick
+from horde_env.sim import fields, firmware, inertial, motors, packet, period, planar, power, rigid, tick
+from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.engine import Motion
 from horde_env.sim.pen import load_pen
+from horde_env.sim.period import wrapped
+from horde_env.sim.physics import PHYSICS
 from horde_env.sim.sensors import Senses
-from tests.env.sim.kinematic import at
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
@@ -159,7 +163,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
-MODULES = (fields, firmware, inertial, machine, motors, packet, tick)
+MODULES = (fields, firmware, inertial, motors, packet, period, planar, power, rigid, tick)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
@@ -186,16 +190,41 @@ def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: Modul
         assert used_in(kernel.body, module) <= named_in(kernel.decorator_list, module), kernel.name
 
 
-def test_a_body_looked_back_on_has_its_motion_and_nothing_else() -> None:
-    """The velocity changed by (0.02, -0.01) m/s within a tick: 2 and -1 m/s^2. The heading wraps to -pi + 1."""
-    from horde_env.sim.engine import Motion
-    from horde_env.sim.machine import look_back
+@pytest.mark.parametrize("physics", PHYSICS)
+def test_a_period_in_one_kernel_is_what_its_parts_do_one_after_the_other(physics: str) -> None:
+    """Command, ten ticks, the supply, sixteen channels, the senses: each by its own name, from the same draws.
 
-    before = Motion(0.0, 0.0, 0.0, 0.10, 0.20, 0.0)
-    now = Motion(0.5, 0.6, math.pi + 1.0, 0.12, 0.19, 3.0)
-    body = look_back(now, before)
-    assert (body.x, body.y, body.vx, body.vy, body.yaw_rate) == (0.5, 0.6, 0.12, 0.19, 3.0)
-    assert (body.ax, body.ay) == pytest.approx((2.0, -1.0))
-    assert body.heading == pytest.approx(1.0 - math.pi)
-    assert np.isnan([*body.wheel_speed, *body.duty, body.contact_n_s]).all()
-    assert at(0.5).x == body.x
+    From a pose at which it soon touches a wall, at the dock's power, with a wheel that is stuck for a while.
+    """
+    if physics == "bullet":
+        pytest.importorskip("pybullet")
+    whole, parts = SimulatedBody(physics=physics), SimulatedBody(physics=physics)
+    for body in (whole, parts):
+        body.reset(np.random.default_rng(3))
+        x, y = body.pen.dock.centre_m
+        body.machine.reset(x, y + body.pen.dock.size_m[1] / 2 + 0.125, -math.pi / 2)
+    made, rng = parts.machine, copy.deepcopy(whole._rng)
+    for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
+        whole.machine.stuck = made.stuck = 1 if 20 <= k < 30 else None
+        frame = whole.exchange(command)
+        wire = [round(float(a / b)) for a, b in zip(command, whole._units, strict=True)]
+        made.firmware.command(firmware.XYTHETA_SPACE, *wire)
+        path = [Motion(*row) for noise in rng.standard_normal((10, 3)) for row in made.run(noise.reshape(1, 3))]
+        now = made.state((path[-2].vx, path[-2].vy))
+        before = now._replace(
+            x=path[-2].x,
+            y=path[-2].y,
+            heading=wrapped(path[-2].heading),
+            yaw_rate=path[-2].yaw_rate,
+            ax=(path[-2].vx - path[-3].vx) / motors.TICK_S,
+            ay=(path[-2].vy - path[-3].vy) / motors.TICK_S,
+        )
+        values = np.zeros(SPEC.n_channels)
+        values[:16] = SPEC.lsb[:16] * made.raw(rng) + SPEC.offset[:16]
+        parts.senses.read(before, now, made.n_ticks * motors.TICK_S, rng, values)
+        values[53:56] = command / SPEC.largest_request
+        np.testing.assert_array_equal(frame.values, values)
+        assert frame.applied
+        assert dict(frame.extras) == {"x_m": now.x, "y_m": now.y, "heading_rad": now.heading}
+    assert made.power.bus_v == whole.machine.power.bus_v
+    assert rng.bit_generator.state == whole._rng.bit_generator.state

@@ -1,0 +1,40 @@
+"""Predictions as features: a ring of six places, five of which look alike; what was predicted last tells them apart."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import ChannelInfo, Scaler
+from horde_agent.tiles import TileCoder
+
+n, gamma, states = 6, 0.8, np.arange(6)
+question = GVF("bit", Behaviour(), Channel(0), gamma, lam=0.9)  # when will the bit be seen again?
+
+
+def learned(feeds_back: bool) -> np.ndarray:
+    """Walk around the ring, learn, and return what is predicted in each place."""
+    coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
+    channels, scaler = (ChannelInfo("bit", "bit", "1", is_sensor=True),), Scaler(np.zeros(1), np.ones(1))
+    face = Interface(channels, ("go",), 1.0, coder, scaler)
+    if feeds_back:  # the prediction of the step before becomes an input of the tile coder
+        face = face.feeding_back([question], [{"questions": ["bit"], "intervals": [8], "tilings": 8}])
+    config = LearnerConfig(secondary_ratio=0.01)
+    horde = Horde([question], n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    seen, before, told = (states == 0).astype(float), np.zeros(1), np.zeros(n)
+    for t in range(12_000):
+        tiles = face.encode(seen[[t % n]], before if feeds_back else None)
+        horde.learn(0, 1.0, seen[[t % n]], tiles) if t else horde.begin(seen[[0]], tiles)
+        told[t % n] = before[0] = horde.predict(tiles)[0]
+    return told
+
+
+figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
+axes.bar(states - 0.27, gamma ** (n - 1 - states) / (1 - gamma**n), 0.25, color="0.6", label="true value")
+axes.bar(states, learned(feeds_back=True), 0.25, label="with its last prediction as a feature")
+axes.bar(states + 0.27, learned(feeds_back=False), 0.25, label="from the bit alone")
+axes.set(xlabel="place on the ring (the bit is 1 in place 0)", ylabel="prediction")
+axes.legend(frameon=False)
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

@@ -1,0 +1,151 @@
+"""What PPO learns of each task beside a random policy and one written by hand: three seeds, a table and a picture.
+
+python -m tests.bench.baselines [--steps 30000] [--out FOLDER]. Reward per step is the mean over ten episodes of 50 s
+that no training saw, each begun at the same poses for all; PPO draws its actions there as it does when it learns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from horde_env.robot import critterbot
+
+SPEC = critterbot()
+FORWARD, REVERSE, CLOCKWISE, COUNTER, STOP = range(5)
+TASKS, SEEDS, EPISODE_STEPS, N_ENVS = ("light", "beacon", "centre", "spin"), (0, 1, 2), 500, 4
+EPISODES = range(1000, 1010)  # seeds
+
+Policy = Callable[[np.ndarray], int]
+
+
+def make(task: str) -> gym.Env[Any, Any]:
+    return gym.make("horde_env:CritterbotPen-v0", physics="planar", task=task, max_episode_steps=EPISODE_STEPS)
+
+
+def towards(group: str) -> Policy:
+    """Return a policy that turns until what a group sees most of is ahead, then drives, up to what is in the way."""
+    at, nose = SPEC.group(group), SPEC.group("ir_distance").start
+    ways = np.exp(1j * SPEC.angles(group))
+
+    def act(seen: np.ndarray) -> int:
+        bearing = float(np.angle(((seen[at] - seen[at].min()) * ways).sum()))
+        if abs(bearing) > 0.3:
+            return COUNTER if bearing > 0 else CLOCKWISE
+        return STOP if seen[nose] > 0.5 else FORWARD
+
+    return act
+
+
+def clear(seen: np.ndarray) -> int:
+    """Stand where nothing is near; else turn tail to it and drive away, or back off what is ahead."""
+    readings, angles = seen[SPEC.group("ir_distance")], np.angle(np.exp(1j * SPEC.angles("ir_distance")))
+    k = int(readings.argmax())
+    if readings[k] < 0.03:
+        return STOP
+    if abs(angles[k]) < 0.8:
+        return REVERSE
+    if abs(angles[k]) > 2.3:
+        return FORWARD
+    return CLOCKWISE if angles[k] > 0 else COUNTER
+
+
+HAND: dict[str, Policy] = {
+    "light": towards("light"),
+    "beacon": towards("ir_light"),
+    "centre": clear,
+    "spin": lambda _seen: COUNTER,
+}
+
+
+def judged(task: str, policy: Policy) -> float:
+    """Return the mean reward per step over the test episodes."""
+    env, rewards = make(task), []
+    for seed in EPISODES:
+        seen, _ = env.reset(seed=seed)
+        for _ in range(EPISODE_STEPS):
+            seen, reward, *_ = env.step(policy(seen))
+            rewards.append(float(reward))
+    env.close()
+    return float(np.mean(rewards))
+
+
+def train(task: str, seed: int, steps: int) -> tuple[list[tuple[int, float]], Policy]:
+    """Return PPO's learning curve (steps, mean reward per step of the rollout) and what it learned."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    class Curve(BaseCallback):
+        """The environments' own rewards: PPO's buffer adds the value of what is left where an episode is cut."""
+
+        points: list[tuple[int, float]]
+        paid: list[float]
+
+        def _on_step(self) -> bool:
+            self.paid.append(float(self.locals["rewards"].mean()))
+            return True
+
+        def _on_rollout_end(self) -> None:
+            self.points.append((self.num_timesteps, float(np.mean(self.paid))))
+            self.paid.clear()
+
+    envs = DummyVecEnv([lambda: make(task)] * N_ENVS)
+    model = PPO("MlpPolicy", envs, n_steps=256, batch_size=128, n_epochs=6, gamma=0.97, seed=seed, device="cpu")
+    curve = Curve()
+    curve.points, curve.paid = [], []
+    model.learn(steps, callback=curve)
+    envs.close()
+    return curve.points, lambda seen: int(model.predict(seen, deterministic=False)[0])
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw a panel for each task: PPO's three curves, random and by hand."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(TASKS), figsize=(12, 3.2), layout="constrained")
+    for task, axes in zip(TASKS, panels, strict=True):
+        for k, curve in enumerate(found[task]["curves"]):
+            axes.plot(*np.transpose(curve), color="C0", lw=1, alpha=0.8, label="PPO, three seeds" if k == 0 else None)
+        axes.axhline(found[task]["random"], color="0.5", ls=":", label="random")
+        axes.axhline(found[task]["hand"], color="C1", ls="--", label="by hand")
+        axes.set(title=f'task="{task}"', xlabel="steps")
+    panels[0].set_ylabel("reward per step")
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Train, judge, write `baselines.json` and `baselines.png`, and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--out", type=Path, default=Path("runs/baselines"))
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"steps": asked.steps}
+    for task in TASKS:
+        began, rng = time.perf_counter(), np.random.default_rng(0)
+        trained = [train(task, seed, asked.steps) for seed in SEEDS]
+        found[task] = {
+            "random": judged(task, lambda _seen: int(rng.integers(5))),  # noqa: B023  asked within the loop
+            "hand": judged(task, HAND[task]),
+            "ppo": [judged(task, policy) for _, policy in trained],
+            "curves": [curve for curve, _ in trained],
+            "wall_s": time.perf_counter() - began,
+        }
+        one = found[task]
+        told = " ".join(f"{reward:.3f}" for reward in one["ppo"])
+        print(f"| {task} | {one['random']:.3f} | {one['hand']:.3f} | {told} | {one['wall_s']:.0f} s", flush=True)
+        (asked.out / "baselines.json").write_text(json.dumps(found))
+    draw(found, asked.out / "baselines.png")
+
+
+if __name__ == "__main__":
+    main()
