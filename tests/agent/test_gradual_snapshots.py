@@ -67,12 +67,22 @@ def whole(tmp_path_factory: pytest.TempPathFactory, own: Path, mode: str) -> Pat
     return path
 
 
+def wait_for_the_disk(life: Life) -> None:
+    """Wait until the snapshot that is under way has memory to copy into, and the one before it is written."""
+    keeper: Any = life.keeper
+    if keeper._closing is not None and keeper._closing._is_ended:
+        keeper._closing.join()
+    if keeper._gradual is not None:
+        keeper._gradual._copy._free.put(keeper._gradual._copy._free.get(timeout=60.0))
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory, own: Path, mode: str) -> Path:
     """The same life, kept as often as can be; all its snapshots are there."""
     path = tmp_path_factory.mktemp("runs") / "kept"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+        at_step(None, wait_for_the_disk, patch)
         assert horde(words(own, "0.001s"), f"--steps 900 --out {path}") == 0
     return path
 
@@ -136,12 +146,12 @@ def stuck_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return may_write
 
 
-def at_step(n: int, do: Callable[[Life], None], patch: pytest.MonkeyPatch) -> None:
-    """Have something done at a step of the life."""
+def at_step(n: int | None, do: Callable[[Life], None], patch: pytest.MonkeyPatch) -> None:
+    """Have something done at a step of the life, once, or at each."""
     step, done = Life._step, []
 
     def doing(life: Life, choice: Any) -> None:
-        if life.steps == n and not done:
+        if n is None or (life.steps == n and not done):
             done.append(n)
             do(life)
         step(life, choice)
@@ -164,6 +174,7 @@ def test_a_signal_in_the_middle_of_a_snapshot_lets_it_be_finished(
 
     again = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
+        at_step(5, wait_for_the_disk, patch)
         at_step(333, signalled, patch)
         assert horde(words(own, "0.001s"), f"--steps 900 --out {again}") == 128 + signal.SIGTERM
     (path,) = snapshots.found(again / "checkpoint")
