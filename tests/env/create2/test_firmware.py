@@ -37,6 +37,15 @@ def test_pycreate2s_start_up_is_answered_in_every_mode() -> None:
         assert ticks(firmware, 3) == b""
 
 
+def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
+    """What was asked for in Off is not answered when it has started either."""
+    firmware = robot()
+    firmware.receive(bytes([142, 100]) + STREAM_ALL + SAFE_OP + FULL_OP)
+    assert firmware.mode == OFF
+    firmware.receive(START)
+    assert (firmware.mode, ticks(firmware, 3)) == (PASSIVE, b"")
+
+
 def test_pyroombaadapters_stream_begins_and_ends() -> None:
     firmware = robot()
     firmware.receive(START + SAFE_OP + bytes([148, 1, 29]))
