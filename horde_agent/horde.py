@@ -174,8 +174,8 @@ class Horde:
             refuse_misfits(self._unasked, *state)
             self._unasked = ()
         self._engine.begin(state[1])
-        if self._engine.alarm:
-            self._answer_alarm()
+        if self._engine.flags:
+            self._handle_flags()
         self._state = state
         return self._engine.latest.copy()
 
@@ -208,11 +208,11 @@ class Horde:
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._set_aside_all(maker.misfits(), soundness.n_steps + 1)
         if found:
-            self._attend_to(found)
+            self._handle_findings(found)
         self._engine.learn(state[1], maker.signals, is_last=terminated)
         soundness.end_step()
-        if self._engine.alarm:
-            self._answer_alarm()
+        if self._engine.flags:
+            self._handle_flags()
         if soundness.somebody_skips:
             maker.forget_broken()
         self._state = None if terminated else state
@@ -226,8 +226,8 @@ class Horde:
     def catch_up(self) -> None:
         """Take the steps that were only noted so far; in eager mode there are none."""
         self._engine.catch_up()
-        if self._engine.alarm:
-            self._answer_alarm()
+        if self._engine.flags:
+            self._handle_flags()
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, float64, shape (n_demons,); nothing changes.
@@ -550,7 +550,7 @@ class Horde:
         """Return what a demon predicts at `tiles`, NaN where it was set aside."""
         return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
 
-    def _attend_to(self, found: int) -> None:
+    def _handle_findings(self, found: int) -> None:
         """Deal with what `checks.complete` found: note for whom the step is a gap, raise bounds."""
         if found & checks.BROKEN:
             beyond = self._maker.note_broken(self._soundness)
@@ -559,10 +559,10 @@ class Horde:
         if found & checks.BOUND_RISES:
             self._engine.set_bounds(self._maker.bound)
 
-    def _answer_alarm(self) -> None:
+    def _handle_flags(self) -> None:
         """Set aside the demons that the engine flagged; go on with the plain one where a trace reaches too far back."""
         self._set_aside_all(self._engine.newly_broken(), self._soundness.n_steps)
-        if self._engine.alarm & A_TAIL_IS_TOO_LONG and isinstance(self._engine, SpanEngine):
+        if self._engine.flags & A_TAIL_IS_TOO_LONG and isinstance(self._engine, SpanEngine):
             self._say_why(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
             plain = self._plain_engine()
             plain.take_over(*self._engine.in_full())

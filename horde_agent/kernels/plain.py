@@ -23,7 +23,7 @@ class Phi(NamedTuple):
     value: Floats
 
 
-class Told(NamedTuple):
+class DemonSignals(NamedTuple):
     """What each demon is told about a transition, (n_demons,)."""
 
     rho: Floats  # pi(a_t) / b(a_t)

@@ -164,7 +164,7 @@ class Engine(Protocol):
         """Return a copy of m, (n_demons, n_features)."""
 
     @property
-    def alarm(self) -> int:
+    def flags(self) -> int:
         """Not 0 where demons are flagged (SOMEBODY_IS_FLAGGED), or a trace reaches too far (A_TAIL_IS_TOO_LONG)."""
 
     @property

@@ -20,7 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels.span.arrays import CHUNK, N_ROWS, NOW
-from horde_agent.learning.journal import BEGIN, BOUND, HEED, LEARN_LAST, SET_ASIDE, TAKE, Journal, Told, read_told
+from horde_agent.learning.journal import (
+    BEGIN,
+    BOUND,
+    CLEAR_FLAGS,
+    LEARN_LAST,
+    SET_ASIDE,
+    TAKE,
+    Journal,
+    JournalEntry,
+    read_entries,
+)
 from horde_agent.learning.layout import rows_of
 from horde_agent.learning.span import OF_LANES, SpanEngine
 from horde_agent.saving import State, inner
@@ -156,7 +166,7 @@ class GradualCopy:
         assert self.is_complete, "blocks are missing"
         self._cut(journal)
         engine.journal = None
-        own = {"put_in_at": self._put_in_at, "alarm": np.array(engine.alarm), "latest": engine.latest.copy()}
+        own = {"put_in_at": self._put_in_at, "flags": np.array(engine.flags), "latest": engine.latest.copy()}
         return [*self._parts, *(Part(name, array) for name, array in own.items())]
 
     def abandon(self) -> None:
@@ -184,7 +194,7 @@ class GradualCopy:
             for k, chunk in enumerate(rows_of(kind, self._layout, b, CHUNK)[:n_chunks])
         ]
         n_writes = int(journal.n_writes[self._layout.flush_group[b]])
-        self._put_in_at[b] = journal.n_told, self._span.w_at[b], self._span.tail_needed[b]
+        self._put_in_at[b] = journal.n_entries, self._span.w_at[b], self._span.tail_needed[b]
         self._past = _past_of(self._engine, b)
         self._block = _Block(b, n_writes, buffer, rows, left, -(-rows.nbytes // max(int(room[b]), 1)))
         return True
@@ -253,25 +263,25 @@ def bring_forward(engine: SpanEngine, state: State) -> None:
         ValueError: If the state does not fit the engine.
     """
     engine.restore(inner(state, "first"))
-    at, n_told, waiting = state["put_in_at"], 0, 0
+    at, n_entries, waiting = state["put_in_at"], 0, 0
     order = np.argsort(at[:, 0], kind="stable")
     if len(order) != engine.layout.n_blocks:
         raise ValueError(f"the state has {len(order)} blocks of demons, and the engine {engine.layout.n_blocks}")
 
     def put_in() -> None:
         nonlocal waiting
-        while waiting < len(order) and at[order[waiting], 0] == n_told:
+        while waiting < len(order) and at[order[waiting], 0] == n_entries:
             _put_in(engine, state, int(order[waiting]))
             waiting += 1
 
-    for told in read_told(_cuts(state)):
+    for entry in read_entries(_cuts(state)):
         put_in()
-        engine.arrays.told_tail[:] = told.tail
-        _tell(engine, told)
-        n_told += 1
+        engine.arrays.fixed_tail[:] = entry.tail
+        _repeat(engine, entry)
+        n_entries += 1
     put_in()
-    engine.arrays.told_tail[:] = -1
-    engine.alarm = int(state["alarm"])
+    engine.arrays.fixed_tail[:] = -1
+    engine.flags = int(state["flags"])
     if not np.array_equal(engine.arrays.predictions, state["latest"], equal_nan=True):
         _log.warning("demons that were brought forward to the snapshot's last step differ there in rounding")
     engine.latest = np.array(state["latest"])
@@ -304,19 +314,19 @@ def _put_in(engine: SpanEngine, state: State, b: int) -> None:
     span.predictions[demon[demon >= 0]] = span.prediction[start:stop][demon >= 0]
 
 
-def _tell(engine: SpanEngine, told: Told) -> None:
-    """Tell an engine once more what it was told."""
-    if told.what == BEGIN:
-        engine.begin(told.tiles)  # type: ignore[arg-type]
-    elif told.what == TAKE:
+def _repeat(engine: SpanEngine, entry: JournalEntry) -> None:
+    """Have an engine do once more what it did."""
+    if entry.what == BEGIN:
+        engine.begin(entry.tiles)  # type: ignore[arg-type]
+    elif entry.what == TAKE:
         engine.catch_up()
-    elif told.what == BOUND:
-        engine.set_bounds(told.bound)  # type: ignore[arg-type]
-    elif told.what == SET_ASIDE:
-        engine.set_aside(told.demon)
-    elif told.what == HEED:
+    elif entry.what == BOUND:
+        engine.set_bounds(entry.bound)  # type: ignore[arg-type]
+    elif entry.what == SET_ASIDE:
+        engine.set_aside(entry.demon)
+    elif entry.what == CLEAR_FLAGS:
         engine.arrays.is_flagged[:] = 0
     else:
-        assert told.tiles is not None, "a transition leads somewhere"
-        assert told.signals is not None, "and tells something"
-        engine.learn(told.tiles, told.signals, is_last=told.what == LEARN_LAST)
+        assert entry.tiles is not None, "a transition leads somewhere"
+        assert entry.signals is not None, "and tells something"
+        engine.learn(entry.tiles, entry.signals, is_last=entry.what == LEARN_LAST)

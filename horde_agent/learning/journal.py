@@ -1,7 +1,7 @@
 """What a span engine is told from some step on, written down: enough to bring others of its blocks as far.
 
 All that changes an engine enters by a few verbs. Told the same again, from the same state, it does the same to the bit.
-Of the engine's own books one thing is noted, which blocks of a flush group decide together: how long a tail is kept.
+Of what it decides by itself one thing is noted, which blocks of a flush group decide together: how long a tail is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
-LEARN, LEARN_LAST, BEGIN, TAKE, BOUND, SET_ASIDE, HEED = range(7)
+LEARN, LEARN_LAST, BEGIN, TAKE, BOUND, SET_ASIDE, CLEAR_FLAGS = range(7)
 _STATES = ("gamma_tp1", "lam_tp1", "z_tp1")  # which differ from step to step where functions give them
 
 
@@ -28,7 +28,7 @@ class Journal:
         span: Of the engine, all of whose arrays stay where they are meanwhile.
 
     Attributes:
-        n_told: How often it was told anything.
+        n_entries: How often it was told anything.
         n_bytes: Size of what was written down since the last `cut`.
         n_writes: How often each flush group's weights were written to, shape (n_flush_groups,).
         is_void: Whether something happened that a journal does not tell of, such as demons that come or go.
@@ -36,14 +36,14 @@ class Journal:
 
     def __init__(self, span: SpanArrays) -> None:
         self._span, self._dtype = span, span.theta.dtype
-        self.n_told = self.n_bytes = 0
+        self.n_entries = self.n_bytes = 0
         self.n_writes = np.zeros(span.n_pending.size, dtype=np.int64)
         self.is_void = False
         self._lists: dict[str, list[NDArray[Any]]] = {}
         self._states: tuple[Floats, ...] | None = None
-        self._remember_books()
+        self._remember_flushes()
 
-    def _remember_books(self) -> None:
+    def _remember_flushes(self) -> None:
         self._flushed_at, self._was_pending = self._span.flushed_at.copy(), self._span.n_pending > 0
 
     def _note(self, what: int, **arrays: Any) -> None:
@@ -51,13 +51,13 @@ class Journal:
         span = self._span
         # Who had nothing pending was not written to, though its time has moved on.
         self.n_writes += self._was_pending & (span.flushed_at != self._flushed_at)
-        self._remember_books()
+        self._remember_flushes()
         told = {"what": np.uint8(what), "tail": (span.flushed_at - span.tail_from).astype(np.int32), **arrays}
         for name, value in told.items():
             array = np.asarray(value)
             self._lists.setdefault(name, []).append(array)
             self.n_bytes += array.nbytes
-        self.n_told += 1
+        self.n_entries += 1
 
     def begin(self, tiles: Tiles) -> None:
         """Note that a stream begins at `tiles`, shape (n_active,)."""
@@ -69,7 +69,7 @@ class Journal:
         anew: dict[str, Any] = {}
         before = self._states
         if before is None or not all(np.array_equal(a, b) for a, b in zip(states, before, strict=True)):
-            anew = {"at": self.n_told, **dict(zip(_STATES, states, strict=True))}
+            anew = {"at": self.n_entries, **dict(zip(_STATES, states, strict=True))}
             self._states = states
         with np.errstate(over="ignore", invalid="ignore"):
             rho, c = signals.rho_t.astype(self._dtype), signals.c_tp1.astype(self._dtype)
@@ -84,9 +84,9 @@ class Journal:
         """Note new bounds, shape (n_demons,)."""
         self._note(BOUND, bound=np.array(bound))
 
-    def heed(self) -> None:
+    def clear_flags(self) -> None:
         """Note that flags were taken down."""
-        self._note(HEED)
+        self._note(CLEAR_FLAGS)
 
     def set_aside(self, demon: int, group: int) -> None:
         """Note that a demon was set aside, whose flush group's weights changed by that."""
@@ -99,11 +99,11 @@ class Journal:
         return lists
 
 
-class Told(NamedTuple):
+class JournalEntry(NamedTuple):
     """What an engine was told once.
 
     Attributes:
-        what: LEARN, ..., HEED.
+        what: LEARN, ..., CLEAR_FLAGS.
         tail: Steps of each flush group's tail after it, shape (n_flush_groups,).
         tiles: Where a stream began or a transition led, shape (n_active,).
         signals: Of a transition; the same arrays are overwritten for the next.
@@ -119,21 +119,21 @@ class Told(NamedTuple):
     demon: int = -1
 
 
-def read_told(cuts: list[State]) -> Iterator[Told]:
+def read_entries(cuts: list[State]) -> Iterator[JournalEntry]:
     """Yield what was told, one thing after another, from what `Journal.cut` returned, each list of arrays stacked."""
     signals: Signals | None = None
-    n_told = 0
+    n_entries = 0
     for cut in cuts:
         lists = {name: iter(array) for name, array in cut.items() if name not in ("what", "tail", "at")}
         anew = set(cut["at"].tolist()) if "at" in cut else set()
         for what, tail in zip(cut["what"].tolist(), cut["tail"], strict=True):
             tiles = next(lists["tiles"]).astype(np.int64) if what in (LEARN, LEARN_LAST, BEGIN) else None
             if what in (LEARN, LEARN_LAST):
-                signals = _signals(signals, lists, has_states=n_told in anew)
+                signals = _signals(signals, lists, has_states=n_entries in anew)
             bound = next(lists["bound"]) if what == BOUND else None
             demon = int(next(lists["demon"])) if what == SET_ASIDE else -1
-            yield Told(what, tail, tiles, signals if what in (LEARN, LEARN_LAST) else None, bound, demon)
-            n_told += 1
+            yield JournalEntry(what, tail, tiles, signals if what in (LEARN, LEARN_LAST) else None, bound, demon)
+            n_entries += 1
 
 
 def _signals(before: Signals | None, lists: dict[str, Iterator[NDArray[Any]]], *, has_states: bool) -> Signals:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import plain
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
-from horde_agent.kernels.plain import Demons, Phi, Told
+from horde_agent.kernels.plain import Demons, DemonSignals, Phi
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, most
 from horde_agent.learning.layout import Roster, touch
@@ -128,9 +128,9 @@ class PlainEngine:
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
         )
-        is_told = np.logical_and.reduce([np.abs(numbers) <= self._demons.most for numbers in told])
-        skips = ~is_told | self._is_aside
-        self._rule.learn_all(self._demons, Told(*told, skips), self._phi, phi, n_threads=self._n_threads)
+        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.most for numbers in told])
+        skips = ~is_finite | self._is_aside
+        self._rule.learn_all(self._demons, DemonSignals(*told, skips), self._phi, phi, n_threads=self._n_threads)
         self._look_after()
         return self._arrive(phi)
 
@@ -206,7 +206,7 @@ class PlainEngine:
     # ---- demons set aside -------------------------------------------------------------------------------------------
 
     @property
-    def alarm(self) -> int:
+    def flags(self) -> int:
         """SOMEBODY_IS_FLAGGED where demons are flagged, else 0."""
         return SOMEBODY_IS_FLAGGED * bool(self._demons.flagged.any())
 

@@ -51,10 +51,10 @@ _ROWS = ("theta", "w", "m")  # of which those in use lie first
 # What a state leaves out: who sits where, which follows from the demons, and scratch paper.
 _NOT_SAVED = (
     *("demon", "start", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
-    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", "told_tail", *_ROWS),
+    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", "fixed_tail", *_ROWS),
 )
 OF_BLOCKS = (*_ROWS, "c", "d", "h", "q", *OF_LANES)  # what belongs to a block alone
-_OWN_STATE = ("_is_aside", "_m_scale", "alarm", "n_waiting", "latest")
+_OWN_STATE = ("_is_aside", "_m_scale", "flags", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
 
@@ -105,7 +105,7 @@ class SpanEngine:
     Attributes:
         latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
         n_waiting: Steps that were only noted so far.
-        alarm: Not 0 where demons are flagged (`newly_broken`) or a trace reaches back too far to go on.
+        flags: Not 0 where demons are flagged (`newly_broken`) or a trace reaches back too far to go on.
         journal: Writes down what the engine is told, while its state is copied over many steps; None otherwise.
 
     Raises:
@@ -145,7 +145,7 @@ class SpanEngine:
         )
         self._span.alpha[self.layout.lane], self._span.alpha_w[self.layout.lane] = alpha, alpha_w
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
-        self.alarm = self.n_waiting = 0
+        self.flags = self.n_waiting = 0
         self.journal: Journal | None = None
         self.latest: Floats = np.zeros(self.n_demons)
 
@@ -156,7 +156,7 @@ class SpanEngine:
         self._group, self._policy, self._cumulant = group, policy, cumulant
         self.layout = Layout(group, policy, self._widest or widest(group.size, is_deferred=self.batch > 1))
         self._is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
-        parts = {**self._seats(), **self._weights(), **self._past(), **self._told(), **self._rules(), **shared}
+        parts = {**self._seats(), **self._weights(), **self._past(), **self._noted(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
         self._span.bound[:] = most(self.dtype)
         self._n_ready = self._n_touched = 0  # rows behind which there is memory, and numbers of the next chunk of them
@@ -231,7 +231,7 @@ class SpanEngine:
             "m_step": np.zeros(self._n_times),
             "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
             **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
-            "told_tail": np.full(n_groups, -1),
+            "fixed_tail": np.full(n_groups, -1),
             "limit": limit.astype(np.int64),
             **{name: np.zeros(n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
         }
@@ -242,19 +242,19 @@ class SpanEngine:
         rests = self.config.w_rule != "every-step" and (self.layout.only_policy >= 0).any()
         return _WAIT * self.period if rests else self.period
 
-    def _told(self) -> dict[str, Any]:
+    def _noted(self) -> dict[str, Any]:
         """Return what is told of the steps that wait; the last column of each is for empty lanes, and stays 0."""
         batch, n_groups = self.batch, self._policy.size
         told = {
-            "told_rho": self._zeros(batch, int(self._policy.max()) + 2),
-            "told_c": self._zeros(batch, int(self._cumulant.max()) + 2),
-            "told_gamma": self._zeros(batch + 1, n_groups + 1),
-            "told_lam": self._zeros(batch + 1, n_groups + 1),
-            "told_z": self._zeros(batch, self.n_demons + 1),
-            "told_anew": np.zeros((batch, 2), dtype=np.int64),
+            "signal_rho": self._zeros(batch, int(self._policy.max()) + 2),
+            "signal_c": self._zeros(batch, int(self._cumulant.max()) + 2),
+            "signal_gamma": self._zeros(batch + 1, n_groups + 1),
+            "signal_lam": self._zeros(batch + 1, n_groups + 1),
+            "signal_z": self._zeros(batch, self.n_demons + 1),
+            "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(self.n_demons),
         }
-        told["told_gamma"][-1, :-1] = np.nan  # so that the first transition's differ
+        told["signal_gamma"][-1, :-1] = np.nan  # so that the first transition's differ
         return told
 
     def _rules(self) -> dict[str, Any]:
@@ -365,7 +365,7 @@ class SpanEngine:
     def _check(self, signals: Signals) -> None:
         """Raise ValueError where signals do not fit: kernels write as many as they are given."""
         of = self._span
-        told = (of.told_rho, of.told_gamma, of.told_lam, of.told_c, of.told_z)
+        told = (of.signal_rho, of.signal_gamma, of.signal_lam, of.signal_c, of.signal_z)
         for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), told, strict=True):
             shape, expected = np.shape(getattr(signals, name)), (numbers.shape[1] - 1,)
             if shape != expected:
@@ -380,7 +380,7 @@ class SpanEngine:
 
     def _taken(self, found: int) -> None:
         """Take note that all steps that were noted are taken."""
-        self.alarm, self.n_waiting = self.alarm | int(found), 0
+        self.flags, self.n_waiting = self.flags | int(found), 0
         self.latest = self._span.predictions.copy()
         if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
             for numbers in (self._span.m, self._span.m_step):
@@ -406,7 +406,7 @@ class SpanEngine:
         if self.journal is not None:
             self.journal.is_void, self.journal = True, None
         if self._clock[NOW] >= 0:
-            self.alarm |= int(transition.flush(self._native, self._entry))
+            self.flags |= int(transition.flush(self._native, self._entry))
 
     # ---- what it is asked: nothing of it changes what is learned ----------------------------------------------------
 
@@ -539,13 +539,13 @@ class SpanEngine:
 
         Steps that are only noted so far can have flagged nobody yet.
         """
-        if not self.alarm & SOMEBODY_IS_FLAGGED:
+        if not self.flags & SOMEBODY_IS_FLAGGED:
             return {}
-        self.alarm &= ~SOMEBODY_IS_FLAGGED
+        self.flags &= ~SOMEBODY_IS_FLAGGED
         is_new = (self._span.is_flagged != 0) & ~self._is_aside & (self.layout.demon >= 0)
         self._span.is_flagged[:] = 0
         if self.journal is not None:
-            self.journal.heed()
+            self.journal.clear_flags()
         return dict(sorted(self._ailments(np.flatnonzero(is_new))))
 
     def _ailments(self, lanes: Integers) -> Iterator[tuple[int, str]]:

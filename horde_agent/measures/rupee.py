@@ -79,7 +79,7 @@ class RUPEE:
 
     def newly_broken(self) -> dict[int, str]:
         """Return the demons whose RUPEE cannot be kept any more since they were last asked for, and why."""
-        return self._engine.newly_broken() if self._engine.alarm else {}
+        return self._engine.newly_broken() if self._engine.flags else {}
 
     def set_aside(self, demon: int) -> None:
         """Set one demon's RUPEE to 0 for good."""

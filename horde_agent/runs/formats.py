@@ -38,7 +38,18 @@ def _unchanged(state: State) -> State:
     return state
 
 
-MIGRATIONS: dict[tuple[str, int], Migration] = {(part, 0): _unchanged for part in NOW}
+def _signals_renamed(state: State) -> State:
+    """Call what a Horde's fast engine is told, and what it flags, by the names of now."""
+    engine, names = "life/student/horde/engine/", {"told_anew": "signal_changes", "alarm": "flags"}
+    names |= {f"told_{signal}": f"signal_{signal}" for signal in ("rho", "c", "gamma", "lam", "z")}
+    now = {engine + before: engine + after for before, after in names.items()}
+    return {now.get(name, name): array for name, array in state.items()}
+
+
+MIGRATIONS: dict[tuple[str, int], Migration] = {
+    **{(part, 0): _unchanged for part in NOW},
+    ("horde", 0): _signals_renamed,
+}
 """By part and number: what makes its arrays, by their names in the whole state, those of the next number."""
 
 

@@ -110,3 +110,16 @@ def test_a_record_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as elsewhere:
         KNOWN.write_text(names_of(Path(elsewhere)))
+
+
+def test_a_snapshot_without_formats_has_its_signals_renamed() -> None:
+    """As lives of before November 2026 have them; no other array is touched."""
+    old = [f"told_{name}" for name in ("rho", "c", "gamma", "lam", "z", "anew")] + ["alarm", "theta"]
+    new = [f"signal_{name}" for name in ("rho", "c", "gamma", "lam", "z", "changes")] + ["flags", "theta"]
+    state = {f"life/student/horde/engine/{name}": np.array(k) for k, name in enumerate(old)}
+    state["life/world/alarm"] = np.array(9)
+    kept = brought_up(Snapshot(Path("000000000007"), state, {"version": "0.1.0"}), Path("run"))
+    expected = {f"life/student/horde/engine/{name}": k for k, name in enumerate(new)} | {"life/world/alarm": 9}
+    assert {name: int(array) for name, array in kept.state.items()} == expected
+    known = KNOWN.read_text()
+    assert all(f"life/student/horde/engine/{name} " in known for name in new), "which are those of now"

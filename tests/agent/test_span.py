@@ -167,7 +167,7 @@ def test_long_traces_are_exact_as_far_as_they_may_reach(trace_rule: Any, batch: 
         stream.rho[np.random.default_rng(0).random(2_000) < 1 / 300] = 0
     config = LearnerConfig(trace_rule=trace_rule, dtype="float64", mspbe_tau=50.0)
     engine = assert_equals_oracle(stream, config, period=16, gaps=(900, 907), alpha=1e-4, batch=batch)
-    assert not engine.alarm & A_TAIL_IS_TOO_LONG
+    assert not engine.flags & A_TAIL_IS_TOO_LONG
 
 
 def test_a_trace_that_reaches_back_too_far_raises_an_alarm() -> None:
@@ -178,7 +178,7 @@ def test_a_trace_that_reaches_back_too_far_raises_an_alarm() -> None:
     alarms = []
     for t in range(len(stream.rho)):
         engine.learn(stream.tiles[t + 1], stream.signals(t))
-        alarms.append(engine.alarm)
+        alarms.append(engine.flags)
     first = int(np.argmax(np.array(alarms) > 0))
     assert alarms[first] == A_TAIL_IS_TOO_LONG
     assert LARGEST_TAIL < first < LARGEST_TAIL + 20

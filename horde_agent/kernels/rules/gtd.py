@@ -19,8 +19,8 @@ from numba import prange
 from horde_agent.kernels._jit import inner_kernel, outer_kernel
 from horde_agent.kernels.plain import (
     Demons,
+    DemonSignals,
     Phi,
-    Told,
     add,
     add_vector,
     dot,
@@ -35,13 +35,19 @@ VECTORS = ("w", "e")
 
 
 @inner_kernel
-def learn(i: int, demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
+def learn(i: int, demons: Demons, signals: DemonSignals, phi_t: Phi, phi_tp1: Phi) -> None:
     """Let demon `i` take a step in place; every right-hand side uses the weights from before."""
     theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    alpha, alpha_w, rho, gamma, lam = demons.alpha[i], demons.alpha_w[i], told.rho[i], told.gamma[i], told.lam[i]
+    alpha, alpha_w, rho, gamma, lam = (
+        demons.alpha[i],
+        demons.alpha_w[i],
+        signals.rho[i],
+        signals.gamma[i],
+        signals.lam[i],
+    )
     if demons.clips and rho > 1.0:
         lam /= rho
-    delta = told.c[i] + (1.0 - gamma) * told.z[i] + gamma * dot(theta, phi_tp1) - dot(theta, phi_t)
+    delta = signals.c[i] + (1.0 - gamma) * signals.z[i] + gamma * dot(theta, phi_tp1) - dot(theta, phi_t)
     q, e_w, delta = dot(w, phi_t), 0.0, sound_delta(i, demons, delta, rho)
 
     if move_trace(i, demons, e, rho, phi_t):  # else it is 0
@@ -58,10 +64,10 @@ def learn(i: int, demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
 
 
 @outer_kernel
-def learn_all(demons: Demons, told: Told, phi_t: Phi, phi_tp1: Phi) -> None:
+def learn_all(demons: Demons, signals: DemonSignals, phi_t: Phi, phi_tp1: Phi) -> None:
     """Let every demon take a step, or pass it over; they share nothing but phi, so that their order is free."""
     for i in prange(demons.theta.shape[0]):
-        if told.skips[i]:
+        if signals.skips[i]:
             skip(i, demons, demons.vectors[1, i])
         else:
-            learn(i, demons, told, phi_t, phi_tp1)
+            learn(i, demons, signals, phi_t, phi_tp1)

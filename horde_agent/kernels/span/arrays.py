@@ -67,7 +67,7 @@ class SpanArrays(NamedTuple):
     n_pending: Integers  # (G,): steps since flushed_at that are not rests
     limit: Integers  # (G,): flushed before more are pending
     tail_needed: Integers  # (B,): steps of its tail that matter, found when it is flushed
-    told_tail: Integers  # (G,): steps of its tail that are kept, where blocks are brought forward; -1: what is needed
+    fixed_tail: Integers  # (G,): steps of its tail that are kept, where blocks are brought forward; -1: what is needed
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t
@@ -96,12 +96,12 @@ class SpanArrays(NamedTuple):
     w_at: Integers  # (B,): time of the feature vector that base_w is about
 
     # What was told of the steps that are not taken yet: of the one to time t at place t mod the batch.
-    told_rho: Reals  # (batch, n_policies + 1)
-    told_c: Reals  # (batch, n_cumulants + 1)
-    told_gamma: Reals  # (batch + 1, n_groups + 1): the last row is the latest
-    told_lam: Reals  # (batch + 1, n_groups + 1)
-    told_z: Reals  # (batch, n_demons + 1)
-    told_anew: Integers  # (batch, 2): whether gamma or lambda differ from before; whether an outcome is not 0
+    signal_rho: Reals  # (batch, n_policies + 1)
+    signal_c: Reals  # (batch, n_cumulants + 1)
+    signal_gamma: Reals  # (batch + 1, n_groups + 1): the last row is the latest
+    signal_lam: Reals  # (batch + 1, n_groups + 1)
+    signal_z: Reals  # (batch, n_demons + 1)
+    signal_changes: Integers  # (batch, 2): whether gamma or lambda differ from before; whether an outcome is not 0
 
     # What all demons share of the past.
     row_of: Integers  # (n,): row of each feature, -1 if it was never on

@@ -66,17 +66,17 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
 @inner_kernel
 def hear(span: SpanArrays, first: int, last: int, slot: int) -> None:
     """Give the lanes first..last - 1 what they are told of a step."""
-    rho, c = span.told_rho[slot], span.told_c[slot]
+    rho, c = span.signal_rho[slot], span.signal_c[slot]
     for i in range(first, last):  # one thing at a time: numba makes vectors of such loops alone
         span.rho[i] = rho[span.policy[i]]
     for i in range(first, last):
         span.c_tp1[i] = c[span.cumulant[i]]
-    if span.told_anew[slot, 0]:
-        gamma, lam = span.told_gamma[slot], span.told_lam[slot]
+    if span.signal_changes[slot, 0]:
+        gamma, lam = span.signal_gamma[slot], span.signal_lam[slot]
         for i in range(first, last):
             span.gamma_tp1[i], span.lam_tp1[i] = gamma[span.trace_group[i]], lam[span.trace_group[i]]
-    if span.told_anew[slot, 1]:
-        z = span.told_z[slot]
+    if span.signal_changes[slot, 1]:
+        z = span.signal_z[slot]
         for i in range(first, last):
             span.c_tp1[i] += (1 - span.gamma_tp1[i]) * z[span.outcome[i]]
 
@@ -108,9 +108,9 @@ def rest(span: SpanArrays, lane: int, zero: Any) -> None:
     estimate = load(span.mspbe, lane, zero)
     store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
     gamma, lam = load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
-    is_told = absolute(gamma + lam) <= span.most
-    store(span.gamma_t, lane, choose(is_told, gamma, zero))
-    store(span.lam_t, lane, choose(is_told, lam, zero))
+    is_finite = absolute(gamma + lam) <= span.most
+    store(span.gamma_t, lane, choose(is_finite, gamma, zero))
+    store(span.lam_t, lane, choose(is_finite, lam, zero))
 
 
 @inner_kernel
@@ -130,10 +130,10 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     g_e_phi, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     v = multiply_add(alpha, d_sum - h_sum, load(span.base, lane, zero))
 
-    is_told = absolute(rho + gamma + lam + c_tp1) <= span.most
-    rho, gamma, lam = choose(is_told, rho, zero), choose(is_told, gamma, zero), choose(is_told, lam, zero)
-    q = choose(is_told, q, zero)
-    delta = choose(is_told, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
+    is_finite = absolute(rho + gamma + lam + c_tp1) <= span.most
+    rho, gamma, lam = choose(is_finite, rho, zero), choose(is_finite, gamma, zero), choose(is_finite, lam, zero)
+    q = choose(is_finite, q, zero)
+    delta = choose(is_finite, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
     if kind == LEARNS:
         g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
         e_sum = rho * (1.0 + g_t * load(span.e_sum, lane, zero))

@@ -43,11 +43,11 @@ def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float,
     """Observe the state reached, (n_active,), and keep what is told of the way; where a stream ends, gamma is 0."""
     observe(span, tiles_tp1)
     time = span.clock[NOW]
-    slot = time % span.told_rho.shape[0]
+    slot = time % span.signal_rho.shape[0]
     span.m_step[(time - 1) & (span.bits.shape[0] - 1)] = m_step
-    copy(signals.rho_t, span.told_rho[slot])
-    copy(signals.c_tp1, span.told_c[slot])
-    span.told_anew[slot, 0], span.told_anew[slot, 1] = 0, 0
+    copy(signals.rho_t, span.signal_rho[slot])
+    copy(signals.c_tp1, span.signal_c[slot])
+    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = 0, 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
         note_states(span, signals, slot, is_last)
 
@@ -55,9 +55,9 @@ def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float,
 @inner_kernel
 def note_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
     """Keep continuations, trace decays and outcomes, and note whether they are other ones than before, or not 0."""
-    gamma, lam, z = span.told_gamma[slot], span.told_lam[slot], span.told_z[slot]
-    latest, n_anew, n_outcomes, goes_on = span.told_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
-    gamma_before, lam_before = span.told_gamma[latest], span.told_lam[latest]
+    gamma, lam, z = span.signal_gamma[slot], span.signal_lam[slot], span.signal_z[slot]
+    latest, n_anew, n_outcomes, goes_on = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
+    gamma_before, lam_before = span.signal_gamma[latest], span.signal_lam[latest]
     for g in range(signals.gamma_tp1.shape[0]):
         gamma[g], lam[g] = goes_on * signals.gamma_tp1[g], signals.lam_tp1[g]
         n_anew += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
@@ -65,7 +65,7 @@ def note_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) ->
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
-    span.told_anew[slot, 0], span.told_anew[slot, 1] = n_anew > 0, n_outcomes > 0
+    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_anew > 0, n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
 
 
@@ -87,7 +87,7 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
         span.flushed_at[g], span.tail_from[g] = now, now
     for k in range(n_steps):
         policy, kind = span.only_policy[g], LEARNS
-        if policy >= 0 and not span.told_rho[(now + 1 + k) % span.told_rho.shape[0], policy] > 0:
+        if policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0:
             kind = DECAYS if span.every_step else RESTS
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
@@ -116,8 +116,8 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
-    if span.told_tail[g] >= 0:
-        tail = span.told_tail[g]
+    if span.fixed_tail[g] >= 0:
+        tail = span.fixed_tail[g]
     span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
     return int(tail)
 
@@ -149,7 +149,7 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
         foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
         foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
-        hear(span, lane, lane + n, (now + k + 1) % span.told_rho.shape[0])
+        hear(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
         if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
             rest(span, lane, zero)
             is_behind = True
