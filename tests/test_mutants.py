@@ -22,10 +22,7 @@ def defined(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("mutant", listed(), ids=lambda m: m.name)
 def test_the_mistake_can_be_made_and_its_tests_exist(mutant: Mutant) -> None:
-    text = mutant.applied(ROOT)
-    assert text != (ROOT / mutant.file).read_text(encoding="utf-8")
-    if mutant.file.endswith(".py"):
-        ast.parse(text)  # what is no program at all is noticed by any test
+    assert mutant.applied(ROOT) != (ROOT / mutant.file).read_text(encoding="utf-8")
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert (ROOT / file).is_file()

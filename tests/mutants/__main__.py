@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from tests.mutants import ROOT, Mutant, listed
 
 HANGS_S = 900  # a mistake that stops everything was noticed too
 NOTICED, FAILED_BEFORE, UNNOTICED = "noticed", "its tests fail without it", "NOT NOTICED"
+NO_PROGRAM = "is no program, which any test would notice"
 
 
 def copy_to(folder: Path) -> None:
@@ -48,8 +50,13 @@ def tried(mutant: Mutant, folder: Path, sound: dict[tuple[str, ...], bool]) -> s
     if not sound[mutant.tests]:
         return FAILED_BEFORE
     path = folder / mutant.file
-    right = path.read_text(encoding="utf-8")
-    path.write_text(mutant.applied(folder), encoding="utf-8")
+    right, wrong = path.read_text(encoding="utf-8"), mutant.applied(folder)
+    try:
+        if path.suffix == ".py":
+            ast.parse(wrong)
+    except SyntaxError:
+        return NO_PROGRAM
+    path.write_text(wrong, encoding="utf-8")
     try:
         return UNNOTICED if passes(folder, mutant.tests) else NOTICED
     finally:
