@@ -63,9 +63,7 @@ class PortLost(HordeEnvError):
     """A port that was open went away, or takes no more bytes."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"{url} was lost: {reason}. The robot stops by itself 0.5 s after the last command that reached it."
-        )
+        super().__init__(f"{url} was lost: {reason}. See that the robot stands, then look at its cable and its switch.")
         self.url, self.reason = url, reason
 
 
