@@ -14,6 +14,7 @@ from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import RecordLost
 from horde_agent.runs import snapshots
+from horde_agent.runs.keeping import Keeper
 from tests.agent.doubles import ToyBody
 
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
@@ -27,6 +28,18 @@ def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: An
     return told
 
 
+def wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each step wait until the snapshot before is written: how many there are is not for other programs to say."""
+    see = Keeper.__call__
+
+    def seeing(keeper: Any, life: Life) -> None:
+        if keeper._thread is not None:
+            keeper._thread.join()
+        see(keeper, life)
+
+    monkeypatch.setattr(Keeper, "__call__", seeing)
+
+
 @pytest.mark.parametrize("backend", ["simulator", "simulator --realtime"], ids=["deferred", "eager"])
 def test_a_life_with_snapshots_is_the_life_without(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -35,6 +48,7 @@ def test_a_life_with_snapshots_is_the_life_without(
     words = f"--backend {backend} --steps 6000"
     without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    wait_for_the_disk(monkeypatch)
     with_them = lived(tmp_path / "b", f"{words} --snapshot-every 0.02s", monkeypatch)
     assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
     kept = list(snapshots.found(tmp_path / "b" / "checkpoint"))
