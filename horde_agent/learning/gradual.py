@@ -75,6 +75,7 @@ class _Block(NamedTuple):
         n_writes: How often its group had been written to when it was begun.
         buffer: What it is copied into.
         rows: A view of that, shape (kinds, rows, lanes).
+        past: As `_past_of` returns it, flat.
         left: Pieces that are not copied yet: from where, and where to.
         pace: Bytes in a step, so that it is copied before its group is flushed.
     """
@@ -83,6 +84,7 @@ class _Block(NamedTuple):
     n_writes: int
     buffer: Reals
     rows: Reals
+    past: Reals
     left: list[tuple[Reals, Reals]]
     pace: int
 
@@ -195,8 +197,8 @@ class GradualCopy:
         ]
         n_writes = int(journal.n_writes[self._layout.flush_group[b]])
         self._put_in_at[b] = journal.n_entries, self._span.w_at[b], self._span.tail_needed[b]
-        self._past = _past_of(self._engine, b)
-        self._block = _Block(b, n_writes, buffer, rows, left, -(-rows.nbytes // max(int(room[b]), 1)))
+        pace = -(-rows.nbytes // max(int(room[b]), 1))
+        self._block = _Block(b, n_writes, buffer, rows, _past_of(self._engine, b), left, pace)
         return True
 
     def _room(self) -> Integers:
@@ -215,7 +217,7 @@ class GradualCopy:
             n += into.nbytes
         if not block.left:
             name = f"block/{block.b:06d}"
-            self._parts += [Part(f"{name}/rows", block.rows, block.buffer), Part(f"{name}/past", self._past)]
+            self._parts += [Part(f"{name}/rows", block.rows, block.buffer), Part(f"{name}/past", block.past)]
             self._block = None
         return max(n, 1)
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Thread
 
+from horde_agent.processes import python
 from horde_agent.runs.export import table_of
 from horde_agent.runs.run_folder import RunFolder
 
@@ -48,17 +49,13 @@ class Archive:
 
     def _write(self, path: Path) -> None:
         """Run in a thread: wait for the process, which ends by itself where the life ends before it."""
-        words = [
-            sys.executable,
-            "-m",
-            "horde_agent.runs.archive",
-            str(self._folder.path.resolve()),
-            str(path.resolve()),
-        ]
+        folders = str(self._folder.path.resolve()), str(path.resolve())
+        command, environment = python("horde_agent.runs.archive", *folders)
         try:
             with self._one_at_a_time:
                 done = subprocess.run(
-                    words,
+                    command,
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,

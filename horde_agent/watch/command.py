@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
 from horde_agent.watch.server import _MISSING, serve
 
@@ -53,8 +53,10 @@ def open_beside(folder: Path, say: Callable[[str], None]) -> subprocess.Popen[st
         BadInput: If an extra is missing or the page cannot be opened.
     """
     need_extras()
+    command, environment = python("horde_agent.watch.beside", str(folder))
     page = subprocess.Popen(
-        [sys.executable, "-m", "horde_agent.watch.beside", str(folder)],
+        command,
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

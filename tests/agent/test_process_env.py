@@ -25,6 +25,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, Moment
 from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
 from horde_agent.policies import StickyRandom
+from horde_agent.processes import python
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
 from horde_agent.runs.config import LearnConfig
@@ -252,6 +253,20 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
         (here / trap).write_text("raise SystemExit('foreign code runs')")
     done = step_from(here)
     assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize("module", ["horde_agent.runs.archive", "horde_agent.watch.beside"])
+def test_no_process_that_is_started_imports_modules_of_the_current_folder(module: str, tmp_path: Path) -> None:
+    (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
+    command, environment = python(module, str(tmp_path / "no-run"), "no-file")
+    assert command.count("-P") == 1
+    said = [
+        subprocess.run(
+            words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        ).stderr
+        for words in (command, [word for word in command if word != "-P"])
+    ]
+    assert ["foreign code runs" in stderr for stderr in said] == [False, True]
 
 
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])

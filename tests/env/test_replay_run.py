@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import horde_env  # noqa: F401  registers the environments
+from horde_agent.record import rows, segments
 from horde_env.backend import Frame
 from horde_env.errors import BackendUnavailable
-from horde_env.replay import RecordedRun
+from horde_env.replay import RecordedRun, run
+from tests.env import recorded_run
 from tests.env.recorded_run import CENTRE, made_up, record, write
 
 
@@ -104,3 +106,12 @@ def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailable, match="there is no record"):
         RecordedRun(tmp_path)
     assert not (tmp_path / "log").exists()
+
+
+def test_the_format_that_is_read_is_the_one_that_lives_are_recorded_in() -> None:
+    """Two packages describe one file, and neither imports the other: a change of the one alone would go unnoticed."""
+    assert np.dtype(recorded_run.FIELDS) == rows.row_dtype(recorded_run.SPEC.n_channels)
+    assert (run.FORMAT, run.VERSION) == (rows.FORMAT, segments.FORMAT_VERSION)
+    assert (run.GAP, run.NOT_APPLIED, run.STALE) == (rows.Flag.GAP, rows.Flag.NOT_APPLIED, rows.Flag.STALE)
+    phases = rows.Phase.BEHAVE, rows.Phase.CENTRE, rows.Phase.END
+    assert phases == (recorded_run.BEHAVE, recorded_run.CENTRE, recorded_run.END)

@@ -6,7 +6,6 @@ import operator
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import weakref
 from contextlib import suppress
@@ -20,6 +19,7 @@ from horde_agent.life.process_env import channel as ch
 from horde_agent.life.process_env.channel import Channel, Gone, InfoFormat
 from horde_agent.life.process_env.faults import Fault, rebuilt
 from horde_agent.life.process_env.messages import Answer, DriveFrame, Drives, Hello, Request
+from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
 
@@ -203,13 +203,9 @@ def _start() -> tuple[Channel, subprocess.Popen[bytes], int]:
         line, their_line = Pipe()
         their_orders, orders = os.pipe()
         handed = block.fileno(), their_bell.fileno(), their_line.fileno(), their_orders
-        # What can be imported here can be imported there, and nothing else: -P, for -m puts the current folder first.
-        command = [sys.executable, "-P", "-m", "horde_agent.life.process_env.child", *map(str, handed)]
+        command, environment = python("horde_agent.life.process_env.child", *map(str, handed))
         # In a group of its own Ctrl-C does not reach it.
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        process = subprocess.Popen(
-            command, pass_fds=handed, process_group=0, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
-        )
+        process = subprocess.Popen(command, pass_fds=handed, process_group=0, stdin=subprocess.DEVNULL, env=environment)
         their_bell.close()
         their_line.close()
         os.close(their_orders)
