@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
     from horde_env.env import PenEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
-    from horde_env.hardware.backend import DropsBody, SerialBody
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.make import (
         make_drops_env,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     )
     from horde_env.replay import RecordedLife
     from horde_env.robot import Action, Channel, RobotSpec, critterbot
+    from horde_env.robots.critterbot.body import DropsBody, SerialBody
 
 __all__ = [
     "Action",
@@ -62,7 +62,7 @@ _HOME = {
     "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
     "env": ("PenEnv",),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
-    "hardware.backend": ("DropsBody", "SerialBody"),
+    "robots.critterbot.body": ("DropsBody", "SerialBody"),
     "hardware.settings": ("LinkSettings", "PortConfig"),
     "make": ("make_drops_env", "make_emulated_env", "make_replay_env", "make_serial_env", "make_simulator_env"),
     "replay": ("RecordedLife",),

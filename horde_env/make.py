@@ -98,13 +98,12 @@ def make_serial_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.hardware import robot_file
-    from horde_env.hardware.backend import SerialBody
     from horde_env.hardware.settings import PortConfig
+    from horde_env.robots.critterbot.body import SerialBody
 
     file = robot_file.known(robot)
     config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, parity or file.parity)  # type: ignore[arg-type]
-    body = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
-    return _physical_env(SerialBody, config, robot, body, kwargs)
+    return _physical_env(SerialBody, config, critterbot(), _common(robot, file, signs, latch, settings), kwargs)
 
 
 def make_drops_env(
@@ -131,14 +130,13 @@ def make_drops_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.hardware import robot_file
-    from horde_env.hardware.backend import DropsBody
-    from horde_env.hardware.drops import url_of
     from horde_env.hardware.settings import PortConfig
+    from horde_env.robots.critterbot.body import DropsBody
+    from horde_env.robots.critterbot.drops import url_of
 
     file = robot_file.known(robot)
     config = PortConfig(url_of(_port_of("drops", port, robot, file)))
-    body = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
-    return _physical_env(DropsBody, config, robot, body, kwargs)
+    return _physical_env(DropsBody, config, critterbot(), _common(robot, file, signs, latch, settings), kwargs)
 
 
 def make_emulated_env(
@@ -174,7 +172,7 @@ def make_emulated_env(
         BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
-    from horde_env.emulation.emulated import EmulatedBody
+    from horde_env.robots.critterbot.emulated import EmulatedBody
 
     body = EmulatedBody(
         link=link,
@@ -245,19 +243,17 @@ def make_create_serial_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.hardware import robot_file
-    from horde_env.hardware.latch import EmergencyLatch, default_path
     from horde_env.hardware.settings import PortConfig
     from horde_env.robots.create2.body import CreateBody
     from horde_env.robots.create2.guarded import connect_guarded
 
-    file = robot_file.known(robot, create2())
+    spec = create2()
+    file = robot_file.known(robot, spec)
     config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, "none")
-    body: dict[str, Any] = {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
-    body["swapped_encoders"] = file.swapped_encoders
+    body = _common(robot, file, signs, latch, settings) | {"swapped_encoders": file.swapped_encoders}
     if guarded:
-        watched = EmergencyLatch(default_path(robot)) if latch is None else latch
-        body["connect"] = partial(connect_guarded, emergency=str(watched.path))
-    return _physical_env(CreateBody, config, robot, body, kwargs, create2())
+        body["connect"] = partial(connect_guarded, emergency=str(body["latch"].path))
+    return _physical_env(CreateBody, config, spec, body, kwargs)
 
 
 def make_create_emulated_env(
@@ -318,19 +314,24 @@ def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str
     return port
 
 
-def _physical_env(
-    kind: type[PhysicalBody],
-    config: PortConfig,
+def _common(
     robot: str,
-    body: dict[str, Any],
-    kwargs: dict[str, Any],
-    spec: RobotSpec | None = None,
-) -> PenEnv:
+    file: RobotFile,
+    signs: Mapping[str, int] | None,
+    latch: EmergencyLatch | None,
+    settings: LinkSettings | None,
+) -> dict[str, Any]:
+    """Return what every physical body is given; the robot's own where nothing was said."""
     from horde_env.hardware.latch import EmergencyLatch, default_path
 
-    spec = spec or critterbot()
+    latch = EmergencyLatch(default_path(robot)) if latch is None else latch
+    return {"latch": latch, "settings": settings, "signs": file.signs if signs is None else signs}
+
+
+def _physical_env(
+    kind: type[PhysicalBody], config: PortConfig, spec: RobotSpec, body: dict[str, Any], kwargs: dict[str, Any]
+) -> PenEnv:
     clock = RealTimeClock(spec.period_s)
-    body["latch"] = body["latch"] or EmergencyLatch(default_path(robot))
     return PenEnv(kind(config, clock, spec, **body), clock, spec=spec, **kwargs)
 
 

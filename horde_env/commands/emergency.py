@@ -43,7 +43,8 @@ def stop_robot(words: argparse.Namespace) -> int:
     if not port:
         print("no port is known, so only programs that drive the robot from here will see it")
         return code
-    return max(code, _send_stop(target, latch))
+    send = _send_create_stop if target.kind == "create2" else _send_critterbot_stop
+    return max(code, send(target, latch))
 
 
 def _clear(latch: EmergencyLatch) -> int:
@@ -52,14 +53,12 @@ def _clear(latch: EmergencyLatch) -> int:
     return WELL
 
 
-def _send_stop(target: Target, latch: EmergencyLatch) -> int:
-    """Send a stop over a port of our own, and say what the robot then does; or who else has stopped it."""
-    from horde_env.hardware.dialect import DROPS, SERIAL
-    from horde_env.hardware.halt import is_driven, send_stop, turns
+def _send_critterbot_stop(target: Target, latch: EmergencyLatch) -> int:
+    """Send a Critterbot a stop over a port of our own, and say what it then does; or who else has stopped it."""
     from horde_env.robot import critterbot
+    from horde_env.robots.critterbot.body import DROPS, SERIAL
+    from horde_env.robots.critterbot.halt import is_driven, send_stop, turns
 
-    if target.kind == "create2":
-        return _send_create_stop(target, latch)
     spec, port, dialect = critterbot(), target.file.port, DROPS if target.backend == "drops" else SERIAL
     try:
         state = send_stop(target.config, dialect, time.monotonic, time.sleep)
@@ -67,11 +66,8 @@ def _send_stop(target: Target, latch: EmergencyLatch) -> int:
     except (BackendUnavailable, PortLost) as error:
         state, failure = None, f"nothing was sent to the robot: {error}"
     if state is None:
-        if driver := _who_answered(latch):
-            print(f"{driver}, which drives the robot, has stopped it and keeps it still")
-            return WELL
         advice = "No program of this package has answered the emergency stop either: stop any other by its own means"
-        return complain(f"{failure} {advice}, or switch the robot off", UNWELL)
+        return _left_to_others(latch, f"{failure} {advice}, or switch the robot off")
     if is_driven(state, spec):
         return complain(f"a stop was sent to {port}, but its motors are still driven: switch the robot off", UNWELL)
     rest = "its motors are off, but a wheel still turns" if turns(state, spec) else "its wheels are at rest"
@@ -92,14 +88,19 @@ def _send_create_stop(target: Target, latch: EmergencyLatch) -> int:
         reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
         state, failure = None, f"nothing was sent to the robot: {reason}"
     if state is None:
-        if driver := _who_answered(latch):
-            print(f"{driver}, which drives the robot, has stopped it and keeps it still")
-            return WELL
-        return complain(f"{failure} Lift the robot, or press its Clean button", UNWELL)
+        return _left_to_others(latch, f"{failure} Lift the robot, or press its Clean button")
     if state.raw[4] or state.raw[5]:
         return complain(f"a stop was sent to {port}, but its wheels still turn: lift it, or press Clean", UNWELL)
     print(f"a stop was sent to {port}; the robot answers, let go of, and its wheels are at rest")
     return WELL
+
+
+def _left_to_others(latch: EmergencyLatch, complaint: str) -> int:
+    """Say which program has stopped the robot, where one has; else complain."""
+    if driver := _who_answered(latch):
+        print(f"{driver}, which drives the robot, has stopped it and keeps it still")
+        return WELL
+    return complain(complaint, UNWELL)
 
 
 def _who_answered(latch: EmergencyLatch) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from horde_env.emulation.emulator import Emulator, FaultRates, RobotEmulator
-from horde_env.hardware.drops import ROBOT_PORT
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.faults import FaultRates
+from horde_env.robots.critterbot.drops import ROBOT_PORT
+from horde_env.robots.critterbot.emulator import Emulator
 
 
 def serve(

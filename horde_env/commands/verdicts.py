@@ -1,8 +1,6 @@
 """What a few seconds of a robot's life say about its health: pure functions from frames to verdicts.
 
-What they need to know of a kind of robot is its `Anatomy`. The Critterbot's thresholds of the sensors are those of the
-real robot's log of October 2010: in each of its windows of 3 s every channel from acceleration to thermal took at least
-two values, at rest too. Those of motion are wide, for slip is not known.
+What they need to know of a kind of robot is its `Anatomy`. The thresholds of motion are wide, for slip is not known.
 """
 
 from __future__ import annotations
@@ -13,14 +11,11 @@ import numpy as np
 
 from horde_env.backend import Floats
 from horde_env.commands.anatomy import Anatomy, Line, Moment, Verdict
-from horde_env.hardware.safety import LOW_BUS_V, UNPLUGGED, Supervisor
+from horde_env.commands.create2 import CREATE2
+from horde_env.commands.critterbot import CRITTERBOT
 from horde_env.robot import RobotSpec
 
-# Groups that must flicker at rest, for they are noisy; a channel that does not is not connected, or its sensor hangs.
-# But infrared may see nothing at all, and a driver's drops have too few bits left for its noise.
-MAY_REST = ("ir_distance", "ir_light")
-LIVELY = ("acceleration", "magnetic", "rotational_velocity", "ir_distance", "ir_light", "light", "thermal")
-SOON_EMPTY_V, DEAD_V, UNBALANCED_V = 14.5, 8.0, 1.0  # below 14.5 V the dock charges even where charging is disabled
+NOT_CHARGING = 0  # the charge state of a robot that is not, of either kind
 TURNED_M_S, TURNED_RAD_S = 0.05, 0.2  # at rest below these
 ENOUGH, TOO_MUCH = 1 / 3, 2.0  # of a speed that was asked for
 STRAIGHT_RAD_S = 0.6  # turning while driving straight on
@@ -55,24 +50,10 @@ def judge_power(moments: Sequence[Moment], spec: RobotSpec) -> Line:
     return anatomy_of(spec).judge_power(moments, spec)
 
 
-def _judge_bus(moments: Sequence[Moment], spec: RobotSpec) -> Line:
-    """Judge the Critterbot's bus and batteries by their means."""
-    mean = _values(moments).mean(axis=0)
-    bus, batteries = float(mean[spec.index("bus_voltage")]), mean[spec.group("battery_voltage")]
-    text = f"bus {bus:.1f} V, batteries {' '.join(f'{v:.1f}' for v in batteries)} V"
-    if bus < LOW_BUS_V or batteries.min() < DEAD_V:
-        return Line(Verdict.FAIL, "power", f"{text}: too low to move; charge it")
-    if bus < SOON_EMPTY_V:
-        return Line(Verdict.WARN, "power", f"{text}: charge it soon")
-    if np.ptp(batteries) > UNBALANCED_V:
-        return Line(Verdict.WARN, "power", f"{text}: the batteries differ by {np.ptp(batteries):.1f} V")
-    return Line(Verdict.OK, "power", text)
-
-
 def judge_safety(moments: Sequence[Moment], spec: RobotSpec) -> Line:
     """Judge whether the robot may move, by what the body says and by the readings."""
     supervisor = anatomy_of(spec).supervisor(spec)
-    judged = [supervisor.judge(moment.values, UNPLUGGED, moment.info["t"]) for moment in moments]
+    judged = [supervisor.judge(moment.values, NOT_CHARGING, moment.info["t"]) for moment in moments]
     if reason := moments[-1].reason or judged[-1]:
         return Line(Verdict.FAIL, "safety", reason)
     if not moments[-1].info["applied"]:
@@ -109,17 +90,6 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
 def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
     """Return the speeds (m/s, in the sense of their channels) that a request asks of the wheels, shape (n_wheels,)."""
     return anatomy_of(spec).expected_wheels(request, spec)
-
-
-def _rim_speeds(request: Floats, spec: RobotSpec) -> Floats:
-    """Return the Critterbot's rim speeds, m/s, counter-clockwise positive, shape (3,).
-
-    Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
-    """
-    drive = spec.drive
-    unit = drive["translation_unit"]
-    wire = np.asarray(request) / np.array([unit, -unit, drive["rotation_unit"]])
-    return np.asarray(np.array(drive["kinematics_1024"]) / 1024.0 @ wire * drive["wheel_unit"])
 
 
 def judge_motion(name: str, request: Floats, driven: Sequence[Moment], spec: RobotSpec) -> Line:
@@ -231,25 +201,6 @@ def _signed(numbers: Floats) -> str:
     return " ".join(f"{number:+.2f}" for number in numbers)
 
 
-# ---- what is particular to a kind of robot ---------------------------------------------------------------------------
-
-
-CRITTERBOT = Anatomy(
-    "motor_velocity",
-    ("motor_voltage", "motor_current"),
-    LIVELY,
-    MAY_REST,
-    ("bus_voltage", "battery_voltage"),
-    _rim_speeds,
-    _judge_bus,
-    Supervisor,
-)
-
-
 def anatomy_of(spec: RobotSpec) -> Anatomy:
     """Return what a check must know of a robot."""
-    if spec.name == "create2":
-        from horde_env.commands.create2 import CREATE2
-
-        return CREATE2
-    return CRITTERBOT
+    return CREATE2 if spec.name == "create2" else CRITTERBOT

@@ -1,1 +1,1 @@
-"""The parts of the emulated robot: its microcontroller, its lines to a host, and what goes wrong with them."""
+"""An emulated robot, whichever it is: its lines to a host, its time, and what goes wrong with it."""

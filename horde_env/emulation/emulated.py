@@ -1,28 +1,24 @@
-"""EmulatedBody: the physical body over an emulated robot, which it starts by itself: the whole way, on any machine."""
+"""EmulatedRobot: a physical body over an emulated robot, which it starts by itself: the whole way, on any machine."""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
-from horde_env.emulation.emulator import Emulator, FaultRates, RobotEmulator
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.faults import FaultRates
 from horde_env.emulation.lockstep import BATCH, LockstepClock
 from horde_env.errors import opened
-from horde_env.hardware.backend import DropsBody, PhysicalBody, SerialBody
+from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim.pen import Pen, load_pen
-from horde_env.sim.physics import chosen
-
-LinkKind = Literal["serial", "drops"]
-BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
+from horde_env.hardware.settings import LinkSettings
+from horde_env.robot import RobotSpec
 
 
 class FastTime:
@@ -167,11 +163,11 @@ class EmulatedRobot(Backend):
             raise
 
     def exchange(self, command: Floats) -> Frame:
-        """Exchange with the robot, as `SerialBody` does."""
+        """Exchange with the robot, as its body does."""
         return self._posed(self.body.exchange(command))
 
     def emergency_stop(self, reason: str) -> bool:
-        """Stop the motors, as `SerialBody` does; return whether there is a latch that keeps them stopped."""
+        """Stop the motors, as its body does; return whether there is a latch that keeps them stopped."""
         return self.body.emergency_stop(reason)
 
     def enable_charging(self, enabled: bool) -> None:
@@ -207,75 +203,3 @@ class EmulatedRobot(Backend):
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.pose()
         return replace(frame, extras={**frame.extras, "x_m": x, "y_m": y, "heading_rad": heading})
-
-
-class EmulatedBody(EmulatedRobot):
-    """The Critterbot's body over an emulated one; see `EmulatedRobot`.
-
-    Args:
-        spec: The robot; the Critterbot when None.
-        pen: Where it lives; `assets/pen.toml` when None.
-        link: "serial", on a pseudo terminal, or "drops", over TCP.
-        speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
-        faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
-        physics: What moves the body; see `horde_env.sim.physics`.
-
-    Raises:
-        ValueError: If an argument makes no sense.
-    """
-
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        *,
-        pen: Pen | None = None,
-        link: LinkKind = "serial",
-        speed: float | None = None,
-        faults: str = "",
-        seed: int = 0,
-        battery_scale: float = 1.0,
-        physics: str | None = None,
-        settings: LinkSettings | None = None,
-        latch: EmergencyLatch | None = None,
-    ) -> None:
-        if link not in BODIES:
-            raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
-        super().__init__(
-            critterbot() if spec is None else spec,
-            FaultRates.parse(faults),
-            speed=speed,
-            seed=seed,
-            battery_scale=battery_scale,
-            settings=settings,
-            latch=latch,
-        )
-        self.pen = load_pen() if pen is None else pen
-        self.notes = BODIES[link].notes
-        self._link = link
-        self.physics = chosen(physics)
-
-    def switch_on(self, seed: int) -> Emulator:
-        """Return a new emulated robot."""
-        return Emulator(
-            seed=seed,
-            spec=self.spec,
-            pen=self.pen,
-            battery_scale=self._battery_scale,
-            physics=self.physics,
-            faults=self._faults,
-        )
-
-    def open_line(self, emulator: RobotEmulator) -> str:
-        """Open a line and return its url."""
-        assert isinstance(emulator, Emulator)
-        return emulator.open_pty() if self._link == "serial" else emulator.listen_drops()
-
-    def connect(self, url: str, **time_of: Any) -> SerialBody:
-        """Return the host's side."""
-        config, kind = PortConfig(url, parity="none"), BODIES[self._link]
-        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_of)
-
-    def pose(self) -> tuple[float, float, float]:
-        """Return where the robot is: metres, and a heading in radians."""
-        m = self.emulator.robot.machine.body.motion
-        return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))

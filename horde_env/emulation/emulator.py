@@ -1,11 +1,8 @@
-"""The robot without the robot: its microcontroller over the simulator, on a line that a host plugs into.
+"""A robot without the robot: its program over its simulated body, on a line that a host plugs into.
 
-    with Emulator(seed=0) as robot:
-        path = robot.open_pty()        # or listen(), or listen_drops()
-        robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
-
-Who talks to it cannot tell it from the robot: same bytes, same 100 Hz with the jitter of the real robot's log, same
-faults of the firmware. `horde-robot emulate` is `serving.serve`.
+What its bytes are each robot's own emulator says (`robots.*.emulator`); here are its lines, its faults and its time,
+which runs in a thread, or in lockstep with its host (`lockstep.LockstepClock`). `horde-robot emulate` is
+`commands.serving.serve`.
 """
 
 from __future__ import annotations
@@ -17,24 +14,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import numpy as np
-
-from horde_env.emulation.driver import DropsLine
-from horde_env.emulation.faults import FaultRates, Faults, LineFaults
-from horde_env.emulation.jitter import packet_delays
+from horde_env.emulation.faults import LineFaults
 from horde_env.emulation.lines import Line, PtyLine
-from horde_env.emulation.microcontroller import Microcontroller, build_robot
 from horde_env.emulation.sockets import SocketLine
 from horde_env.errors import BackendUnavailable
-from horde_env.hardware.control import HALT, encode_control
-from horde_env.robot import RobotSpec
-from horde_env.sim.backend import START_M
-from horde_env.sim.motors import TICK_S
-from horde_env.sim.pen import Pen
 
-__all__ = ["Emulator", "FaultRates", "Microcontroller"]
-
-UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
 
 
@@ -47,7 +31,10 @@ class Playable(Protocol):
         """Take bytes off the line, and the error flags that damage to them sets."""
 
     def cycle(self, look: bool = True) -> bytes:
-        """Let a tick pass and return what the robot puts on its line."""
+        """Let a tick pass and return what the robot puts on its line.
+
+        Without `look` it may repeat an earlier packet in place of a new one, if its motion is the same either way.
+        """
 
     def close(self) -> None:
         """Let go of the simulation."""
@@ -118,7 +105,7 @@ class RobotEmulator:
         return self._faults.spoil_bytes
 
     def inject(self, kind: str, for_s: float | None = None) -> None:
-        """Let a fault begin with the next cycle; see `Faults.inject`."""
+        """Let a fault begin with the next cycle; see `LineFaults.inject`."""
         with self._lock:
             self._faults.inject(kind, for_s)
 
@@ -144,7 +131,7 @@ class RobotEmulator:
         """Let one tick pass: take what the hosts have written, and write what the robot says.
 
         Args:
-            look: Whether to read the sensors anew (`Microcontroller.cycle`).
+            look: Whether to read the sensors anew (`Playable.cycle`).
             speak: False where no host is there to read: nothing is written that the next one would find.
         """
         with self._lock:
@@ -235,61 +222,6 @@ class RobotEmulator:
             k += 1
 
 
-class Emulator(RobotEmulator):
-    """The Critterbot in its pen, with its faults, on any number of lines.
-
-    It is switched on at a random pose. Nothing moves and nothing is sent before `start`, or `advance`.
-
-    Args:
-        seed: Of everything random: pose, noise, faults, jitter.
-        spec: The robot; the Critterbot by default.
-        pen: Where it lives; `assets/pen.toml` by default.
-        battery_scale: Factor on the batteries' capacity.
-        physics: What moves the body; see `horde_env.sim.physics`.
-        faults: Rates of the faults that come by themselves; none by default.
-        awake: Begin with state packets rather than at the console.
-        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
-            with the robot's time from a fixed date.
-
-    Attributes:
-        robot: The microcontroller.
-        lines: Where hosts plug in, in the order in which they were opened.
-        n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
-
-    Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
-        ValueError: If `battery_scale` is not positive.
-    """
-
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        spec: RobotSpec | None = None,
-        pen: Pen | None = None,
-        battery_scale: float = 1.0,
-        physics: str | None = None,
-        faults: FaultRates | None = None,
-        awake: bool = False,
-        wall_clock: Callable[[], float] | None = None,
-    ) -> None:
-        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
-        _compile(robot)
-        x, y = own.uniform(-START_M, START_M, 2)
-        robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
-        super().__init__(robot, Faults(robot, faults or FaultRates(), of_faults), packet_delays(jitter), TICK_S)
-        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
-
-    def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
-
-        Raises:
-            BackendUnavailable: If the address cannot be listened on.
-        """
-        return self._add(DropsLine(host, port, self._wall_clock))
-
-
 def _is_plugged_in(line: Line) -> bool:
     """Plug a line in; return False where somebody has taken its name, or port, in the meantime."""
     try:
@@ -297,11 +229,3 @@ def _is_plugged_in(line: Line) -> bool:
     except BackendUnavailable:
         return False
     return True
-
-
-def _compile(robot: Microcontroller) -> None:
-    """Let a robot that is yet to be booted take two cycles, so that no kernel is compiled when a host waits for it."""
-    robot.in_mi = True
-    robot.receive(encode_control(HALT))
-    for _ in range(2):
-        robot.cycle()

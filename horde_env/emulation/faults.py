@@ -1,38 +1,25 @@
-"""What goes wrong with the emulated robot: at random by a rate, or when it is told to; each fault is counted.
+"""What goes wrong with an emulated robot: at random by a rate, or when it is told to; each fault is counted.
 
     loss, flip, burst            a byte of the line's traffic is lost, one of its bits flipped, up to 40 bytes changed
     stall                        nothing passes in either direction for a while
     unplug                       the device vanishes, and is back under the same name after a while
-    reboot                       the microcontroller hangs for 3 s, till its watchdog: back at the console, motors off
+    reboot                       its program hangs, and begins again
     low_battery, heat, stuck_wheel   of the robot itself, for a while
 
 The damage hits a byte of the cycle's traffic, whichever its direction. Damage on the way to the robot sets the error
-flags that its serial port would set; control packets have no checksum, so the robot may take a wrong command.
+flags that its serial port would set; where commands have no checksum the robot may take a wrong one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from numpy.random import Generator
 
-from horde_env.emulation.microcontroller import FRAMING, PARITY, Microcontroller
-from horde_env.hardware.wire import STATE_SIZE
-from horde_env.sim import firmware, motors
-
-LOW_BUS_V = 12.2  # under the limits of a careful host, above the 12.0 V at which the robot's power board gives up
-HOT = 55.0  # temperature byte, lower is hotter: the motors are held below 65
 BURST = (8, 41)  # bytes
-
-# How long a fault lasts, seconds: uniform between these.
-LASTING_S = {
-    "stall": (0.05, 0.8),
-    "unplug": (0.3, 2.0),
-    "low_battery": (1.0, 4.0),
-    "heat": (1.5, 4.0),
-    "stuck_wheel": (0.5, 3.0),
-}
 DAMAGE = ("loss", "flip", "burst")
 MOST_WAITING = 100  # damage that finds no traffic, as at a console to which nobody types, must not heap up for weeks
 
@@ -113,12 +100,17 @@ class LineFaults:
         rng: Source of when, where and how long.
 
     Attributes:
+        tick_s: Time of a tick, in seconds.
+        packet_size: Bytes of a packet of the robot's.
+        lasting_s: How long each lasting fault lasts, seconds: uniform between the two.
+        error_flags: What each damage on the way in sets at the robot's serial port, where that tells.
         counts: How often each fault has happened; damage counts when it hits a byte.
     """
 
     tick_s: float
     packet_size: int
     lasting_s: dict[str, tuple[float, float]]
+    error_flags: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, robot: Any, rates: FaultRates, rng: Generator) -> None:
         self.rates, self.kinds = rates, rates.kinds()
@@ -197,7 +189,7 @@ class LineFaults:
             place = int(self._rng.integers(len(data) + self.packet_size))
             if place < len(data):
                 data = self._damage(kind, data, place)
-                errors |= {"loss": 0, "flip": PARITY, "burst": PARITY | FRAMING}[kind]
+                errors |= self.error_flags.get(kind, 0)
             else:
                 self._due.append(kind)
         return data, errors
@@ -222,35 +214,3 @@ class LineFaults:
             return data[:place] + bytes([flipped]) + data[place + 1 :]
         n = min(int(self._rng.integers(*BURST)), len(data) - place)
         return data[:place] + self._rng.bytes(n) + data[place + n :]
-
-
-class Faults(LineFaults):
-    """The Critterbot's: see `LineFaults`."""
-
-    tick_s, packet_size, lasting_s = motors.TICK_S, STATE_SIZE, LASTING_S
-
-    def __init__(self, robot: Microcontroller, rates: FaultRates, rng: Generator) -> None:
-        super().__init__(robot, rates, rng)
-        self._heat = [0.0, 0.0, 0.0]
-
-    def begin(self, kind: str) -> None:
-        """Let a lasting fault of the robot itself begin."""
-        machine = self._robot.machine
-        if kind == "low_battery":
-            machine.power.sag_v = max(machine.power.bus_v - LOW_BUS_V, 0.0)
-        elif kind == "stuck_wheel":
-            machine.stuck = int(self._rng.integers(3))
-        elif kind == "heat":
-            bytes_now = machine.firmware.wheels[firmware.TEMPERATURE].tolist()
-            self._heat = [max(byte - HOT, 0.0) for byte in bytes_now]
-            machine.motion[motors.HEAT] += self._heat
-
-    def end(self, kind: str) -> None:
-        """Let it end."""
-        machine = self._robot.machine
-        if kind == "low_battery":
-            machine.power.sag_v = 0.0
-        elif kind == "stuck_wheel":
-            machine.stuck = None
-        elif kind == "heat":
-            machine.motion[motors.HEAT] -= self._heat

@@ -1,4 +1,4 @@
-"""Lines: where a host plugs in. Here a pseudo terminal; `sockets` has a TCP stream of the same bytes, `driver` drops.
+"""Lines: where a host plugs in. Here a pseudo terminal; `sockets` has a TCP stream of the same bytes.
 
 A line never waits: what has no room is lost, as on a serial line to which nobody listens. Each takes one host at a
 time; a second one over TCP is closed at once (a pseudo terminal leaves that to the hosts' own lock, `exclusive`).

@@ -1,9 +1,9 @@
 """LockstepClock: an emulated robot and its host on one virtual clock, through real bytes and a real port.
 
-Nothing waits for real time: when the host waits for its deadline, the emulator computes its cycles of 10 ms. Two
-promises make a life deterministic, whatever the threads and the operating system do:
+Nothing waits for real time: when the host waits for its deadline, the emulator computes its ticks. Two promises
+make a life deterministic, whatever the threads and the operating system do:
 
-    before each cycle   all that the host has written has reached the emulator
+    before each tick    all that the host has written has reached the emulator
     before time goes on the host's reader thread has taken, parsed and put down all that the emulator has sent
 
 Both are kept by counting bytes at the two ends of the line: the clock opens the host's port itself (`connect`), and the
@@ -12,7 +12,7 @@ the real ones; the host must not write from a thread of its own, whose moments w
 `inline`, there is no reader thread: the clock lets the port read, itself, when it is time. The life is the same bit for
 bit, without two changes of threads a tick, each of which waits where the machine is busy.
 
-    emulator = Emulator(seed=0)
+    emulator = Emulator(seed=0)        # the Critterbot's
     clock = LockstepClock(emulator)
     body = SerialBody(PortConfig(emulator.open_pty(), parity="none"), clock, monotonic=clock.monotonic,
                       sleep=clock.sleep, connect=clock.connect, settings=LinkSettings(threaded=False))

@@ -1,1 +1,1 @@
-"""The physical robot: its bytes, its port, its network drops."""
+"""A robot at the end of a line, whichever it is: its port, its link, its frames, and the body that they are."""

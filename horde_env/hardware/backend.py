@@ -1,4 +1,4 @@
-"""The physical robot as a Backend: over its serial line, or through its on-board driver's drops."""
+"""A physical robot as a Backend, whichever it is: deadlines, frames, supervisor, emergency stop."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ import numpy as np
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable
-from horde_env.hardware.control import Control, MotorMode, drive
-from horde_env.hardware.dialect import DROPS, DROPS_NOTES, IR_LIGHT_NOTE, SERIAL, Dialect, is_original_simulator
+from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.frames import Framing
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import LinkStats, Reading
-from horde_env.hardware.safety import Supervising, Supervisor
+from horde_env.hardware.safety import Supervising
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
-from horde_env.hardware.wire import MONITOR_CHARGING
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import RobotSpec
 
 REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
-REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
 
 _log = logging.getLogger(__name__)
 
@@ -279,57 +276,3 @@ class PhysicalBody(Backend):
         if reason != self.reason:
             _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
         self.reason = reason
-
-
-class SerialBody(PhysicalBody):
-    """The Critterbot at the end of a serial line; see `PhysicalBody`."""
-
-    dialect: Dialect = SERIAL
-    notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
-
-    def make_spec(self) -> RobotSpec:
-        """Return the Critterbot."""
-        return critterbot()
-
-    def make_supervisor(self) -> Supervising:
-        """Return what stops it for heat, bus voltage and charging."""
-        return Supervisor(self.spec)
-
-    def control(self, command: Floats) -> Control:
-        """Return the control that asks for a velocity."""
-        return drive(command, self.spec)
-
-    def is_at_rest(self, reading: Reading) -> bool:
-        """Tell whether no wheel turns by more than its rounding."""
-        return bool((np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all())
-
-    def attend(self, link: Link) -> None:
-        """Say whether the robot may charge, where its state does not agree."""
-        readings = link.last_two()
-        if not readings or is_original_simulator(link.parser):
-            return
-        if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
-            mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
-            link.tell(Control(mode))
-
-    def objection(self, frame: Frame, reading: Reading) -> str:
-        """Return what the supervisor says; the original simulator has neither voltages nor temperatures."""
-        if self._link is not None and is_original_simulator(self._link.parser):
-            return ""
-        return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
-
-
-class DropsBody(SerialBody):
-    """The Critterbot behind its on-board driver (port 2330), or the original simulator (2324), over TCP.
-
-    As `SerialBody`, with these differences: the driver's IR distance is scrambled and restored as far as it can be
-    (`drops.restore_ir_distance`); a command takes up to 57 ms to reach the motors; a driver takes commands from any
-    number of clients, so that a second one is not noticed. The original simulator is not supervised, for it has neither
-    voltages nor temperatures.
-
-    Args:
-        config: Its url is "socket://HOST:PORT"; `drops.url_of` makes one of HOST:PORT.
-    """
-
-    dialect = DROPS
-    notes = (*DROPS_NOTES, IR_LIGHT_NOTE)

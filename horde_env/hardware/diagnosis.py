@@ -1,4 +1,4 @@
-"""What went wrong with a port, in sentences: why it cannot be opened, how it was lost, who talks in the robot's place.
+"""What went wrong with a port, in sentences: why it cannot be opened, how it was lost.
 
 An operating system reports one mishap in many ways (termios.error is no OSError, pyserial may keep the number in its
 text alone); here each of them becomes the same sentence.
@@ -9,12 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import string
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
-from horde_env.hardware import drops, wire
-from horde_env.hardware.readings import Counts
 from horde_env.hardware.settings import PortConfig
 
 ON_A_NETWORK = ("socket://", "rfc2217://")
@@ -111,50 +107,3 @@ def explain_loss(error: Exception) -> str:
     ):
         return "the other side closed the connection"
     return f"{type(error).__name__}: {error}"
-
-
-def explain_parting(config: PortConfig, heard: bytes, reason: str, woken: bool) -> str:
-    """Say that a port went away before the robot had answered.
-
-    So does a server that serves one client at a time, and the robot's on-board driver where it is not sent whole drops;
-    `woken` where the bytes of the serial line were spoken.
-    """
-    url = config.url
-    if woken and drops.STATE_NAME in heard:
-        return _SENDS_DROPS.format(url)
-    said = f"{url} went away before the robot answered: {reason}."
-    if not url.startswith("socket://"):
-        return said
-    if woken and urlsplit(url).port in (drops.ROBOT_PORT, drops.SIMULATOR_PORT):
-        return f"{said} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
-    rival = "Does another program drive the robot already"
-    return f"{said} {rival}, or does its own driver listen there (backend drops)?" if woken else f"{said} {rival}?"
-
-
-_SENDS_DROPS = "{} sends drops, not the bytes of the serial line: use the drops backend there."
-
-
-def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:
-    """Say what came instead of a robot's packets; `woken` where they were asked for (a serial line, not drops)."""
-    url, asked = config.url, ", not even after `mi on`" if woken else ""
-    opened = f" It was opened as {config.line}; the robot speaks 115200 8O1."
-    if url.startswith("socket://"):  # has neither baud rate nor parity
-        opened = ""
-    if not heard:
-        return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
-    if woken and drops.STATE_NAME in heard:
-        return _SENDS_DROPS.format(url)
-    if not woken and wire.HEADER in heard:
-        return f"{url} sends the bytes of the serial line, not drops: use the serial backend there."
-    if counts.crc_errors:
-        return (
-            f"packets come from {url}, but the checksum of each was wrong ({counts.crc_errors} of them). Is the line "
-            f"noisy, or shared with another program?{opened}"
-        )
-    text = heard[:60].decode("ascii", errors="replace")
-    if "critterprompt" in heard.decode("ascii", errors="replace"):
-        return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It said {text!r}."
-    if all(character in string.printable for character in text):
-        return f"{url} is not the robot: it says {text!r}."
-    cause = "Wrong baud rate or parity, or not the robot?" if opened else "Is it the robot's port?"
-    return f"{counts.n_bytes} bytes came from {url} but no packet, the first {heard[:8].hex(' ')}. {cause}{opened}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from horde_env.backend import Floats, Frame
 from horde_env.errors import BackendUnavailable
-from horde_env.hardware.dialect import SERIAL, Dialect
+from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.link import Link
 from horde_env.hardware.port import GAP_S
 from horde_env.hardware.readings import LinkStats, Reading, aggregate
@@ -44,7 +44,7 @@ class Framing:
         mark: The newest reading used.
     """
 
-    def __init__(self, spec: RobotSpec, link: Link, signs: Floats, dialect: Dialect = SERIAL) -> None:
+    def __init__(self, spec: RobotSpec, link: Link, signs: Floats, dialect: Dialect) -> None:
         self._spec, self._link, self._signs, self._dialect = spec, link, signs, dialect
         self._request = spec.group("last_request")
         self._longest_s = LONGEST * spec.period_s

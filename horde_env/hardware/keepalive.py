@@ -1,27 +1,13 @@
-"""KeepAlive: what to send the robot between two commands, so that it neither stops too early nor drives on for ever.
+"""KeepAlive: what to send a robot between two commands, so that it neither stops too early nor drives on for ever.
 
-The robot stops by itself 0.5 s after the last command that reached it. Repeating the command covers a packet lost on
-the way; but a program that hangs must not be kept moving by its own repetitions, so they end, in a stop.
-
-A stop is said in two ways, one after the other:
-
-    HALT    velocity 0, for as long as the robot's ramp may take: it brakes. A turn at 3.5 rad/s ends after 0.8 rad
-            (in the emulator); with duty 0 at once the wheels would roll on freely, to 1.5 rad
-    COAST   duty 0 from then on. A packet that was damaged on the way into mode 2 leaves a duty, and velocity 0 after it
-            changes nothing, for the firmware compares with the ramp's last target, which is 0 already: the wheels
-            drive on for ever, past the robot's own timeout. Duty 0 ends that, and sets a timeout that ends it, too
-
-Not the other way round: after COAST alone the ramp's last target would still be the old command, and the same command
-again would be taken for no change.
-
-Source: the Critterbot's ARM firmware of June 2011 (lib_motor.c: motor_set_speed_slew, motor_event).
+A robot may stop by itself where no command reaches it (the Critterbot after 0.5 s). Repeating the command covers a
+packet lost on the way; but a program that hangs must not be kept moving by its own repetitions, so they end, in a stop.
+A stop may be said in two ways, one after the other: one that brakes, and one that is said when that is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-RAMP_S = 0.4  # 25 units, the most that a wheel does, at one per 10 ms; and up to 0.1 s on the way through the driver
 
 
 class KeepAlive:
@@ -49,7 +35,7 @@ class KeepAlive:
         repeat_s: float,
         hold_s: float,
         monotonic: Callable[[], float],
-        ramp_s: float = RAMP_S,
+        ramp_s: float,
     ) -> None:
         self._ramp_s = ramp_s
         self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s

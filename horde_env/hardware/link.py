@@ -1,17 +1,15 @@
-"""Link: a connection to the robot that outlives its port: it repeats commands, notices a loss and reconnects.
+"""Link: a connection to a robot that outlives its port: it repeats commands, notices a loss and reconnects.
 
 Who stops the motors, and when:
 
     close(), the end of a `with`, an exception that unwinds to it, the normal end of the program (atexit)
-                            two stops are sent, 20 ms apart, and duty 0 when their ramp is over: within 0.4 s
+                            two stops are sent, 20 ms apart, and a last word when their ramp is over
     Ctrl-C                  Python raises KeyboardInterrupt: as an exception. A command that it cut short is completed
                             with zeros before the next (`Port.write`)
     SIGTERM, SIGHUP         nothing here handles signals, and their default ends the program without a word: as SIGKILL.
                             A command-line program turns them into SystemExit, which then is an exception
     the program hangs       the repetitions end `hold_s` after the last command, in a stop (`keepalive`)
-    SIGKILL, power, cable   the robot's own 0.5 s after the last command that reached it
-
-A stop is a ramp of one unit per 10 ms: 0.2 s from an action of 20 units.
+    SIGKILL, power, cable   nothing from here: what the robot itself has for that (`Dialect.stops`), or a guardian
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ from typing import Any
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.keepalive import KeepAlive
-from horde_env.hardware.opening import Steps, open_port, reopen_port
+from horde_env.hardware.opening import Steps, reopen_port
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import Counts, LinkStats, Reading
 from horde_env.hardware.settings import LinkSettings
 from horde_env.hardware.stream import StreamParser
 
 TICK_S = 0.01  # how often the link is tended
-APART_S = 0.02  # between two packets that must both act: the robot obeys the last one of each 10 ms
+APART_S = 0.02  # between two packets that must both act: the Critterbot obeys the last one of each 10 ms
 
 _log = logging.getLogger(__name__)
 
@@ -127,10 +125,10 @@ class Link:
                 self._thread.join(1.0)  # one that is still connecting lets go by itself
 
     def _say_stop(self, port: Port) -> None:
-        """Say the last words: a stop has neither checksum nor reply, and after COAST the robot's timeout is one too.
+        """Say the last words, the stop twice: it has neither checksum nor reply.
 
         They begin with what ends half a packet: a command that was damaged on its way may have left the robot waiting
-        for 48 bytes of colours, which the stops would be.
+        for more bytes, which the stops would be.
         """
         with contextlib.suppress(PortLost):
             port.write(self._dialect.fill + self._halt)
@@ -157,7 +155,7 @@ class Link:
             self.parser = parser
             return self._connect(parser)
 
-        return (self._dialect.opening or open_port)(connect, self._dialect, self._monotonic)
+        return self._dialect.opening(connect, self._dialect, self._monotonic)
 
     def _adopt(self, port: Port) -> None:
         """Make `port` the present connection; nothing moves before the next command."""

@@ -1,4 +1,4 @@
-"""A connection to the robot: the only file that imports pyserial.
+"""A connection to a robot: the only file that imports pyserial.
 
 A reader thread turns bytes into readings as they come and keeps the last two. Everything that a port can do wrong
 becomes one of two errors: BackendUnavailable while it is being opened, PortLost afterwards. A Port is one connection:
@@ -22,11 +22,9 @@ from serial.tools import list_ports
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import FILL
-from horde_env.hardware.ir_light import IrLightContinuity
 from horde_env.hardware.readings import Continuity, Counts, Reading
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.hardware.stream import StateParser, StreamParser
+from horde_env.hardware.stream import StreamParser
 
 PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
@@ -37,16 +35,16 @@ except ImportError:  # not on Windows
     pass
 REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
 
-GAP_S = 0.05  # packets further apart lost some between them: the robot's own log has none beyond 0.033 s
+GAP_S = 0.05  # packets further apart lost some between them: the Critterbot's own log has none beyond 0.033 s
 N_KEPT = 32  # readings: no step has more
 
 
 class PromptSocket(socket.socket):
     """A connection that acknowledges what it has received at once, where the platform can be told to.
 
-    The robot's on-board driver sends no drop before the last one is acknowledged (Nagle's rule), and an acknowledgement
-    that waits for company comes after 40 ms: drops would come in fours. The kernel forgets the option, so it is set
-    anew with each reading.
+    The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's rule), and an
+    acknowledgement that waits for company comes after 40 ms: drops would come in fours. The kernel forgets the option,
+    so it is set anew with each reading.
     """
 
     def recv(self, size: int, flags: int = 0) -> bytes:
@@ -74,11 +72,11 @@ class Port:
     Args:
         config: Where and how.
         monotonic: The clock of the readings' times, in seconds.
-        parser: Reads the stream; state packets unless told otherwise.
-        connect: Opens the port; `serial_for_url` unless told otherwise.
+        parser: Reads the stream.
         fill: What completes any packet of which the other side may hold a half; empty where nothing does, and a write
             that was cut short then loses the port.
-        continuity: What only the sequence of packets can tell; the Critterbot's infrared light unless told otherwise.
+        continuity: What only the sequence of packets can tell.
+        connect: Opens the port; `serial_for_url` unless told otherwise.
 
     Raises:
         BackendUnavailable: If the port cannot be opened, with the reason and the cure in one sentence or two.
@@ -89,15 +87,14 @@ class Port:
         config: PortConfig,
         monotonic: Callable[[], float],
         *,
-        parser: StreamParser | None = None,
+        parser: StreamParser,
+        fill: bytes,
+        continuity: Continuity,
         connect: Callable[..., Any] = serial_for_url,
-        fill: bytes = FILL,
-        continuity: Continuity | None = None,
     ) -> None:
         self.config = config
         self._monotonic, self._fill = monotonic, fill
-        self._parser: StreamParser = StateParser() if parser is None else parser
-        self._continuity: Continuity = IrLightContinuity() if continuity is None else continuity
+        self._parser, self._continuity = parser, continuity
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self._heard = bytearray()
         self._counts = Counts()
@@ -211,7 +208,7 @@ class Port:
         """Send `data` in one write, even where reading has failed, so that a stop still gets its chance.
 
         After a write that failed nothing more is sent: the robot may hold half a packet, and would take the header of
-        the next one for its velocities. Begin the next connection with `control.FILL`. After a write that was cut
+        the next one for its velocities. Begin the next connection with `Dialect.fill`. After a write that was cut
         short (Ctrl-C) the next one begins with it by itself.
 
         Raises:

@@ -23,7 +23,7 @@ class State(Protocol):
 
 
 class Continuity(Protocol):
-    """What a robot's packets leave out and only their sequence can tell; see `ir_light`."""
+    """What a robot's packets leave out and only their sequence can tell."""
 
     def forget(self) -> None:
         """The next packet does not follow from the last one."""

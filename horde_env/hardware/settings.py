@@ -1,4 +1,4 @@
-"""How to reach the robot, and how long to hold a command, to wait for it and to try again."""
+"""How to reach a robot, and how long to hold a command, to wait for it and to try again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 PARITIES = {"odd": "O", "even": "E", "none": "N"}  # the letters by which pyserial knows them
-ROBOT_TIMEOUT_S = 0.5  # after which the robot stops by itself
+ROBOT_TIMEOUT_S = 0.5  # after which the Critterbot stops by itself: no command is held for longer, by no robot
 
 
 @dataclass(frozen=True, slots=True)
 class PortConfig:
-    """How to reach the robot.
+    """How to reach a robot.
 
     Attributes:
         url: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT", "rfc2217://HOST:PORT" or "loop://".
         baudrate: Bits per second.
-        parity: The robot's is odd. A pseudo terminal refuses any but "none" when it is opened a second time.
+        parity: The Critterbot's is odd. A pseudo terminal refuses any but "none" when it is opened a second time.
         read_timeout_s: How long closing may take, and how long fewer bytes than a packet may stay unseen.
         write_timeout_s: How long a command may wait for room; it is tried twice before the port counts as lost.
 

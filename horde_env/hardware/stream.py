@@ -1,16 +1,16 @@
-"""Packets out of a stream of bytes: the host's reader of state packets."""
+"""Packets out of a stream of bytes: what a port needs of a reader, and what readers of packets of one size share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
 from horde_env.hardware.readings import State
-from horde_env.hardware.wire import HEADER, STATE_SIZE, RobotState, decode_states, is_sound
 
 
 class StreamParser(Protocol):
-    """What a port needs of a parser: `StateParser`, `drops.StateDropParser`, a parser of another robot's frames."""
+    """What a port needs of a parser of a robot's states."""
 
     size: int
     packets: int
@@ -25,20 +25,22 @@ class StreamParser(Protocol):
         """Take the next bytes and return the states that are now complete."""
 
 
-class PacketFinder:
+class PacketFinder(ABC):
     """Finds packets of one size and header in a stream that may have lost, gained or changed bytes.
 
     After a candidate that is not sound it goes on with the very next byte, so a header inside the readings, or inside
     the ruins of a packet, never costs a whole one. It keeps at most one packet's bytes between calls.
 
     Attributes:
+        header: The bytes with which a packet begins.
+        size: Bytes of a packet, its header included.
         packets: Sound packets found.
         crc_errors: Headers whose packet was not sound.
         skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + size - n_wanted.
     """
 
-    header: bytes = HEADER
-    size: int = STATE_SIZE
+    header: bytes
+    size: int
 
     def __init__(self) -> None:
         self.packets = self.crc_errors = self.skipped_bytes = 0
@@ -54,9 +56,9 @@ class PacketFinder:
         """Bytes without which no further packet can be complete."""
         return self.size - len(self._pending)
 
+    @abstractmethod
     def is_sound(self, packet: bytes) -> bool:
         """Tell whether a candidate of the right size and header is a packet."""
-        return is_sound(packet)
 
     def find(self, data: bytes) -> list[bytes]:
         """Take the next bytes of the stream and return the packets that are now complete, in their order."""
@@ -84,12 +86,3 @@ class PacketFinder:
             if self.header.startswith(stream[start:]):
                 return start
         return len(stream)
-
-
-class StateParser(PacketFinder):
-    """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
-
-    def feed(self, data: bytes) -> list[RobotState]:
-        """Take the next bytes and return the states that are now complete, in their order."""
-        found = self.find(data)
-        return decode_states(found) if found else []

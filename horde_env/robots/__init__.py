@@ -1,1 +1,1 @@
-"""Robots beside the Critterbot: one folder each, a data file in `assets/`, and nothing of theirs elsewhere."""
+"""The robots, one folder each, with its data in `assets/`: what is its own and nobody else's. None knows another."""

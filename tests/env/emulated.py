@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_env.emulation.microcontroller import Microcontroller, build_robot
-from horde_env.hardware import wire
-from horde_env.hardware.control import Control, MotorMode, encode_control
-from horde_env.hardware.wire import RobotState, decode_state
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import Control, MotorMode, encode_control
+from horde_env.robots.critterbot.microcontroller import Microcontroller, build_robot
+from horde_env.robots.critterbot.wire import RobotState, decode_state
 from horde_env.sim import firmware
 
 SPEC = critterbot()

@@ -9,6 +9,7 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.commands import verdicts
+from horde_env.commands.critterbot import LIVELY
 from horde_env.robot import Floats, critterbot
 from tests.env.toy import ToyBody
 
@@ -52,6 +53,6 @@ class Robot(ToyBody):
         values[SPEC.group("motor_current")] = 0.1 * np.abs(wheels)
         values[SPEC.group("motor_temperature")] = 0.5
         values[SPEC.group("ir_distance")] = 0.3
-        for name in verdicts.LIVELY:
+        for name in LIVELY:
             values[SPEC.group(name)] += self._rng.normal(0.0, 1e-3, len(values[SPEC.group(name)]))
         return self.harm(replace(frame, values=values, extras={"packets": 10}), command)

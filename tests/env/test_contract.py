@@ -124,7 +124,7 @@ class Emulated(BackendContract):
 
     def make_backend(self) -> Backend:
         pytest.importorskip("pybullet")
-        body = pytest.importorskip("horde_env.emulation.emulated").EmulatedBody(link=self.link)
+        body = pytest.importorskip("horde_env.robots.critterbot.emulated").EmulatedBody(link=self.link)
         return PacedBody(body, body.clock)
 
 

@@ -12,8 +12,8 @@ import pytest
 pytestmark = [pytest.mark.sim, pytest.mark.slow]
 
 SCRIPT = """
-from horde_env.emulation.emulator import Emulator
-from horde_env.hardware.control import Control, encode_control
+from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.commands import Control, encode_control
 from horde_env.sim import firmware, motors
 
 with Emulator(seed=0, awake=True) as emulator:

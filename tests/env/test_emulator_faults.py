@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.emulation.faults import KINDS, LASTING_S, FaultRates, Faults
-from horde_env.emulation.microcontroller import FRAMING, PARITY, Microcontroller
-from horde_env.hardware import wire
-from horde_env.hardware.control import Control, MotorMode, encode_control
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import decode_state
+from horde_env.emulation.faults import KINDS, FaultRates
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import Control, MotorMode, encode_control
+from horde_env.robots.critterbot.emulator import LASTING_S, Faults
+from horde_env.robots.critterbot.microcontroller import FRAMING, PARITY, Microcontroller
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import decode_state
 from horde_env.sim import firmware
 from tests.env.emulated import VELOCITY, drive, robot, setpoints
 

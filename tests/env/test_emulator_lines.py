@@ -18,20 +18,20 @@ import serial
 from numpy.random import default_rng
 
 from horde_env.commands.serving import serve
-from horde_env.emulation.driver import DropsLine, PacketCutter
-from horde_env.emulation.emulator import Emulator
-from horde_env.emulation.jitter import LATE_MS, packet_delays
 from horde_env.emulation.lines import PtyLine
 from horde_env.emulation.sockets import SocketLine
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware import drops, wire
-from horde_env.hardware.control import Control, encode_control
-from horde_env.hardware.port import Port, serial_for_url
-from horde_env.hardware.stream import StateParser
+from horde_env.hardware.port import serial_for_url
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.commands import Control, encode_control
+from horde_env.robots.critterbot.driver import DropsLine, PacketCutter
+from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.jitter import LATE_MS, packet_delays
+from horde_env.robots.critterbot.stream import StateParser
 from tests.env.emulated import setpoints
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, config, handshake
+from tests.env.hardware.peers import LIMIT_S, config, handshake, open_port
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
@@ -65,7 +65,7 @@ def address(url: str) -> tuple[str, int]:
 def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator, line: Any) -> None:
     url = line(emulator)
     emulator.start(speed=5.0)
-    with Port(config(url), time.monotonic) as port:
+    with open_port(config(url), time.monotonic) as port:
         handshake(port)
         turning = SPEC.index("rotational_velocity")
 
@@ -82,7 +82,7 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
     url = emulator.listen_drops()
     emulator.start(speed=5.0)
     parser = drops.StateDropParser()
-    with Port(config(url), time.monotonic, parser=parser) as port:
+    with open_port(config(url), time.monotonic, parser=parser) as port:
         handshake(port, wake=b"", listen_s=LIMIT_S)
 
         def turns() -> bool:
@@ -104,7 +104,7 @@ def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> 
         with emulator._lock:
             return emulator.t, emulator.lines[0].n_sent
 
-    with Port(config(url), time.monotonic) as port:
+    with open_port(config(url), time.monotonic) as port:
         handshake(port)
         t, n = now()
         until(lambda: emulator.t > t + 2.0)
@@ -174,8 +174,8 @@ def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
 
 def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
     line = PtyLine()
-    with Port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
-        Port(config(line.url), time.monotonic)
+    with open_port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
+        open_port(config(line.url), time.monotonic)
     line.close()
 
 
@@ -380,14 +380,14 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[D
 def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emulator: Emulator) -> None:
     path = emulator.open_pty()
     emulator.start(speed=5.0)
-    port = Port(config(path), time.monotonic)
+    port = open_port(config(path), time.monotonic)
     handshake(port)
     emulator.inject("unplug", for_s=1.0)
     with pytest.raises(PortLost, match="went away"):
         until(lambda: port.wait(10**9, 0.05))
     port.close()
     until(lambda: os.path.exists(path))
-    with Port(config(path), time.monotonic) as port:
+    with open_port(config(path), time.monotonic) as port:
         handshake(port, listen_s=LIMIT_S)
     assert emulator.fault_counts["unplug"] == 1
 
@@ -414,7 +414,7 @@ def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
     """SIGKILL, power, cable: the robot's own 0.5 s. With the ramp of 20 units that is 0.7 s at most."""
     url = emulator.listen()
     emulator.start(speed=2.0)
-    with Port(config(url), time.monotonic) as port:
+    with open_port(config(url), time.monotonic) as port:
         handshake(port)
         until(
             lambda: (
@@ -465,10 +465,10 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
     until(lambda: len(lines) == 3)
     path = re.match(r"serial +(\S+) ", lines[0])
     assert path
-    with contextlib.closing(Port(config(path[1]), time.monotonic)) as port:
+    with contextlib.closing(open_port(config(path[1]), time.monotonic)) as port:
         handshake(port, patience_s=LIMIT_S)
     url = lines[2].split()[1]
-    with Port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
+    with open_port(config(url), time.monotonic, parser=drops.StateDropParser()) as port:
         handshake(port, wake=b"", listen_s=LIMIT_S)
     stop.set()
     thread.join(LIMIT_S)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.hardware import wire
-from horde_env.hardware.control import COAST, HALT, MotorMode, encode_control
-from horde_env.hardware.wire import decode_state
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import COAST, HALT, MotorMode, encode_control
+from horde_env.robots.critterbot.wire import decode_state
 from horde_env.sim import motors, power
 from tests.env.emulated import DUTY, STOP, VELOCITY, drive, listen, robot, say, setpoints
 

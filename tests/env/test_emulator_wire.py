@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from horde_env.emulation.microcontroller import PARITY, Microcontroller, PacketSenses
-from horde_env.hardware import wire
-from horde_env.hardware.control import MI_ON, Control, LedMode, MotorMode, encode_control
-from horde_env.hardware.ir_light import IrLightUnwrapper
-from horde_env.hardware.wire import decode_state
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import MI_ON, Control, LedMode, MotorMode, encode_control
+from horde_env.robots.critterbot.ir_light import IrLightUnwrapper
+from horde_env.robots.critterbot.microcontroller import PARITY, Microcontroller, PacketSenses
+from horde_env.robots.critterbot.wire import decode_state
 from horde_env.sim.backend import SimulatedBody
 from horde_env.sim.firmware import SLEW_TARGET
 from horde_env.sim.pen import load_pen

@@ -13,18 +13,20 @@ import pytest
 from serial import serialposix
 
 from horde_env.clock import Clock
-from horde_env.emulation.emulator import Emulator, FaultRates
+from horde_env.emulation.faults import FaultRates
 from horde_env.emulation.lockstep import LockstepClock
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware import drops
-from horde_env.hardware.backend import SerialBody
-from horde_env.hardware.control import Control, drive, encode_control
-from horde_env.hardware.dialect import SERIAL
-from horde_env.hardware.halt import send_stop, turns
-from horde_env.hardware.opening import rouse
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.robots.critterbot import drops
+from horde_env.robots.critterbot.body import SERIAL, SerialBody
+from horde_env.robots.critterbot.commands import Control, drive, encode_control
+from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.halt import send_stop, turns
+from horde_env.robots.critterbot.opening import rouse
+from horde_env.robots.critterbot.stream import StateParser
 from tests.env.emulated import SPEC, setpoints
+from tests.env.hardware.peers import open_port
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 
@@ -47,9 +49,9 @@ class Host:
         self.clock.start()
 
     def open(self) -> Port:
-        parser = drops.StateDropParser() if self.is_drops else None
+        parser = drops.StateDropParser() if self.is_drops else StateParser()
         config = PortConfig(self.url, parity="none")
-        return Port(config, self.clock.monotonic, parser=parser, connect=self.clock.connect)
+        return open_port(config, self.clock.monotonic, parser=parser, connect=self.clock.connect)
 
     def step(self, control: Control) -> Any:
         self.clock.begin()
@@ -156,7 +158,7 @@ def test_sensors_that_nobody_uses_are_read_only_when_asked_for() -> None:
     def motion(look_last: int | None) -> tuple[Any, int]:
         with Emulator(seed=2, awake=True) as emulator:
             clock = LockstepClock(emulator, look_last=look_last)
-            port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
+            port = open_port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
             for k in range(30):
                 clock.begin()
                 port.write(encode_control(Control(1, 20, 0, k % 7 - 3)))
@@ -184,7 +186,7 @@ def test_the_last_two_packets_before_a_deadline_are_made_anew() -> None:
 def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
-        port = Port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
+        port = open_port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
         for _ in rouse(port, clock.monotonic):
             clock.sleep(0.01)
         assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
@@ -292,7 +294,7 @@ def test_a_machine_that_is_busy_for_longer_than_a_timeout_loses_no_command(monke
     with Host() as host:
         host.port.close()
         config = PortConfig(host.url, parity="none", write_timeout_s=0.01)
-        host.port = Port(config, host.clock.monotonic, connect=host.clock.connect)
+        host.port = open_port(config, host.clock.monotonic, connect=host.clock.connect)
         with monkeypatch.context() as patch:
             patch.setattr(serialposix, "os", BusyMachine())
             host.port.write(encode_control(Control(0, 7, 7, 7)))

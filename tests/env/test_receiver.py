@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.emulation.receiver import RING, Receiver
-from horde_env.hardware import wire
-from horde_env.hardware.control import FILL, MI_ON, STOP, Control, LedMode, encode_control
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import FILL, MI_ON, STOP, Control, LedMode, encode_control
+from horde_env.robots.critterbot.receiver import RING, Receiver
 from tests.env.hardware.packets import RELAXED, controls
 from tests.oracles.wire import RingReader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.emulation.recharger import Recharger, Request, State
+from horde_env.robots.critterbot.recharger import Recharger, Request, State
 
 
 class Drive:

@@ -19,16 +19,16 @@ import pytest
 from horde_env import cli
 from horde_env.backend import Frame
 from horde_env.commands import emergency
-from horde_env.emulation.emulator import Emulator
-from horde_env.hardware import halt, robot_file
-from horde_env.hardware.control import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
+from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
-from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
-from horde_env.hardware.wire import RobotState, encode_state
 from horde_env.robot import Floats, critterbot
-from tests.env.hardware.peers import Terminal
+from horde_env.robots.critterbot import halt
+from horde_env.robots.critterbot.commands import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
+from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.wire import RobotState, encode_state
+from tests.env.hardware.peers import Terminal, open_port
 from tests.env.healthy import Robot
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -266,7 +266,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
         latch.answer()
 
     driver = threading.Thread(target=step)
-    with Port(PortConfig(terminal.path, parity="none"), time.monotonic):
+    with open_port(PortConfig(terminal.path, parity="none"), time.monotonic):
         driver.start()
         assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 0
         driver.join()

@@ -1,8 +1,8 @@
-"""Slow, obvious twins of `horde_env.hardware.wire` and `stream`: bit by bit, byte by byte, field by field."""
+"""Slow, obvious twins of `horde_env.robots.critterbot.wire` and `stream`: bit by bit, byte by byte, field by field."""
 
 from __future__ import annotations
 
-from horde_env.hardware.control import Control
+from horde_env.robots.critterbot.commands import Control
 
 HEADER = [0xDE, 0xAD, 0xBE, 0xEF]
 

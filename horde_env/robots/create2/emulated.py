@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from horde_env.emulation.emulated import EmulatedRobot
-from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.drawing import Drawn
@@ -22,9 +21,9 @@ class EmulatedCreate(Drawn, EmulatedRobot):
     Args:
         spec: The robot; the Create 2 when None.
         room: Where it lives; `assets/room.toml` when None.
-        physics: What moves the body; see `horde_env.sim.physics`.
-        speed, seed, battery_scale, settings, latch: As for `EmulatedRobot`.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
+        physics: What moves the body; see `horde_env.sim.physics`.
+        **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
     Raises:
         ValueError: If an argument makes no sense.
@@ -39,24 +38,11 @@ class EmulatedCreate(Drawn, EmulatedRobot):
         spec: RobotSpec | None = None,
         *,
         room: Room | None = None,
-        physics: str | None = None,
-        speed: float | None = None,
         faults: str = "",
-        seed: int = 0,
-        battery_scale: float = 1.0,
-        settings: LinkSettings | None = None,
-        latch: EmergencyLatch | None = None,
+        physics: str | None = None,
+        **common: Any,
     ) -> None:
-        rates = CreateFaultRates.parse(faults)
-        super().__init__(
-            create2() if spec is None else spec,
-            rates,
-            speed=speed,
-            seed=seed,
-            battery_scale=battery_scale,
-            settings=settings,
-            latch=latch,
-        )
+        super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
         self.room: Room = load_room() if room is None else room
         self.physics = chosen(physics)
 

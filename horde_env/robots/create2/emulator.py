@@ -7,13 +7,14 @@ with CreateEmulator(seed=0) as robot:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import FaultRates, LineFaults
-from horde_env.emulation.jitter import slight_delays
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.firmware import Firmware
 from horde_env.robots.create2.machine import Machine
@@ -145,6 +146,12 @@ class CreateFaults(LineFaults):
             machine.cliff_s = 0.0
         elif kind == "sleep":
             robot.firmware.rouse()
+
+
+def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
+    """Yield for ever how long after its instant a packet comes that only a host's scheduler delays, in seconds."""
+    while True:
+        yield from (abs(wait_s) for wait_s in rng.normal(0.0, sd_s, 256).tolist())
 
 
 class CreateEmulator(RobotEmulator):

@@ -1,7 +1,7 @@
 """What stops the robot beside its own triggers: heat, an empty battery, a stalled wheel, a fault of the charger.
 
-Each condition has two thresholds, with a margin between stopping and going on, as the Critterbot's (`hardware.safety`).
-A bump is the world, not a fault.
+Each condition has two thresholds, with a margin between stopping and going on, as the Critterbot's
+(`robots.critterbot.safety`). A bump is the world, not a fault.
 """
 
 from __future__ import annotations

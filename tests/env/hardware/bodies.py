@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.hardware.backend import DropsBody, SerialBody
 from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import Floats
+from horde_env.robots.critterbot.body import DropsBody, SerialBody
 from tests.env.hardware.virtual import Driver, Line, VirtualRobot
 
 FORWARD = np.array([0.35, 0.0, 0.0])  # 20 wire units

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from horde_env.hardware import wire
-from horde_env.hardware.control import Control, LedMode
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import RobotState
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import Control, LedMode
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import RobotState
 
 SPEC = critterbot()
 RELAXED = settings(deadline=None)  # a busy machine is no failure

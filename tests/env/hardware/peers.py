@@ -10,10 +10,13 @@ from contextlib import suppress
 from typing import Any
 
 from horde_env.errors import PortLost
-from horde_env.hardware.opening import rouse
 from horde_env.hardware.port import Port
 from horde_env.hardware.readings import Reading
 from horde_env.hardware.settings import PortConfig
+from horde_env.robots.critterbot.commands import FILL
+from horde_env.robots.critterbot.ir_light import IrLightContinuity
+from horde_env.robots.critterbot.opening import rouse
+from horde_env.robots.critterbot.stream import StateParser
 
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
 
@@ -59,6 +62,12 @@ class Terminal:
 
 def config(url: str, **rest: object) -> PortConfig:
     return PortConfig(url, parity="none", **rest)  # type: ignore[arg-type]
+
+
+def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) -> Port:
+    """Open a port to a Critterbot."""
+    usual = {"parser": StateParser(), "fill": FILL, "continuity": IrLightContinuity()}
+    return Port(where, monotonic, **usual | rest)
 
 
 def await_reading(p: Port, number: int) -> Reading:

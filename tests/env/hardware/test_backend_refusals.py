@@ -17,11 +17,12 @@ from horde_env.clock import SimulatedClock
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.faults import FaultRates
 from horde_env.errors import BackendUnavailable, EmergencyStop
-from horde_env.hardware.backend import PhysicalBody, SerialBody
-from horde_env.hardware.drops import url_of
+from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.body import SerialBody
+from horde_env.robots.critterbot.drops import url_of
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
 

@@ -13,11 +13,11 @@ import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import diagnosis
-from horde_env.hardware.control import STOP, WAKE
-from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
+from horde_env.robots.critterbot.commands import STOP, WAKE
+from horde_env.robots.critterbot.diagnosis import explain_parting
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_, await_reading, config, handshake
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_, await_reading, config, handshake, open_port
 
 pytestmark = pytest.mark.hardware
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.hardware
     ],
 )
 def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: bytes, sentence: str) -> None:
-    p = Port(config(terminal.path), Ticks())
+    p = open_port(config(terminal.path), Ticks())
     terminal.say(said)
     await_(lambda: p._counts.n_bytes == len(said), p)
 
@@ -72,12 +72,15 @@ def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: by
 )
 def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
     with pytest.raises(BackendUnavailable, match=sentence):
-        Port(config(url), Ticks())
+        open_port(config(url), Ticks())
 
 
 def test_a_port_in_use_says_so(terminal: Terminal) -> None:
-    with Port(config(terminal.path), Ticks()), pytest.raises(BackendUnavailable, match="is in use by another program"):
-        Port(config(terminal.path), Ticks())
+    with (
+        open_port(config(terminal.path), Ticks()),
+        pytest.raises(BackendUnavailable, match="is in use by another program"),
+    ):
+        open_port(config(terminal.path), Ticks())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
         raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
 
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
-        Port(config(str(device)), Ticks(), connect=refuse)
+        open_port(config(str(device)), Ticks(), connect=refuse)
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
     assert ("Is it the robot's port?" in str(refusal.value)) is not helps
@@ -131,7 +134,7 @@ def test_who_parts_before_the_robot_answers_is_guessed_by_what_it_said(
     url: str, heard: bytes, woken: bool, sentence: str
 ) -> None:
     """The robot's own driver cuts off who does not send whole drops, as nobody does who speaks its serial line."""
-    assert re.search(sentence + "$", diagnosis.explain_parting(config(url), heard, "gone", woken).rstrip("."))
+    assert re.search(sentence + "$", explain_parting(config(url), heard, "gone", woken).rstrip("."))
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
-        Port(config(str(device)), Ticks(), connect=refuse)
+        open_port(config(str(device)), Ticks(), connect=refuse)
 
 
 def test_a_parity_that_the_port_refuses_is_named() -> None:
@@ -152,7 +155,7 @@ def test_a_parity_that_the_port_refuses_is_named() -> None:
         raise termios.error(errno.EINVAL, "Invalid argument")
 
     with pytest.raises(BackendUnavailable, match=r"refuses odd parity, as pseudo terminals do\. Use parity none"):
-        Port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
+        open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:
@@ -163,7 +166,7 @@ def test_the_line_is_the_robots_unless_told_otherwise() -> None:
         raise OSError("enough")
 
     with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
-        Port(PortConfig("/dev/robot"), Ticks(), connect=remember)
+        open_port(PortConfig("/dev/robot"), Ticks(), connect=remember)
     assert asked == {
         "url": "/dev/robot",
         "baudrate": 115_200,
@@ -187,7 +190,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> No
 
 
 def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> None:
-    p = Port(config(terminal.path), Ticks())
+    p = open_port(config(terminal.path), Ticks())
     terminal.say(GOLDEN)
     await_reading(p, 1)
     terminal.unplug()
@@ -203,7 +206,7 @@ def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> Non
 
 def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal) -> None:
     """A terminal that nobody reads is full after some kilobytes and would block for ever."""
-    with Port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
+    with open_port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
         with pytest.raises(PortLost, match=r"takes no more bytes \(waited 0\.05 s, twice\)"):
             p.write(STOP * 100_000)
         with pytest.raises(PortLost, match="takes no more bytes"):
@@ -252,7 +255,7 @@ class BrokenSerial:
 @pytest.mark.parametrize("first", ["read", "write"])
 def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: str) -> None:
     broken = BrokenSerial(error)
-    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
     if first == "read":
         broken.read_now.set()
     with pytest.raises(PortLost, match="the device went away"):
@@ -264,7 +267,7 @@ def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: st
 def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> None:
     broken = BrokenSerial(TypeError("'NoneType' object cannot be interpreted as an integer"))
     broken.read_now.set()
-    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
 
     with pytest.raises(PortLost, match="TypeError: 'NoneType' object"):
         p.wait(0, LIMIT_S)
@@ -273,7 +276,7 @@ def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> N
 def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
     broken = BrokenSerial(OSError(errno.EIO, "Input/output error"), can_write=True)
     broken.read_now.set()
-    p = Port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
     with pytest.raises(PortLost):
         p.wait(0, LIMIT_S)
     p.write(STOP)

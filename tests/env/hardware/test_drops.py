@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.hardware import drops, wire
-from horde_env.hardware.control import Control, LedMode
-from horde_env.hardware.drops import DataSource, StateDrop, StateDropParser
-from horde_env.hardware.wire import RobotState
+from horde_env.hardware.dialect import Dialect
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.body import DROPS, SERIAL
+from horde_env.robots.critterbot.commands import Control, LedMode
+from horde_env.robots.critterbot.drops import DataSource, StateDrop, StateDropParser
+from horde_env.robots.critterbot.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, HIGHEST, LOWEST, RELAXED, controls, state_of, states
 
 SPEC = critterbot()
@@ -261,3 +263,12 @@ def test_a_drop_and_a_packet_of_one_moment_agree_in_si_units() -> None:
     assert np.max(np.delete(difference, IR_DISTANCE)) == 0
     assert np.max(difference[IR_DISTANCE]) <= 7 / 1023
     assert from_drop.raw[SPEC.group("thermal")].tolist() == GOLDEN_RAW["thermal"]
+
+
+@pytest.mark.parametrize(("dialect", "packet"), [(SERIAL, GOLDEN), (DROPS, drop_of_bytes(GOLDEN))])
+def test_damage_to_one_packet_counts_as_one(dialect: Dialect, packet: bytes) -> None:
+    """A drop holds almost five times the bytes of the packet that it was made of."""
+    parser = dialect.parser()
+    parser.feed(packet + bytes([packet[0] ^ 1]) + packet[1:] + packet)
+    assert parser.packets == 2
+    assert parser.skipped_bytes / dialect.size == 1

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_env.hardware import drops, wire
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import RobotState
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import RobotState
 
 LOG = Path(__file__).resolve().parents[3].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.hardware.ir_light import IrLightUnwrapper
+from horde_env.robots.critterbot.ir_light import IrLightUnwrapper
 from tests.env.hardware.packets import RELAXED
 
 

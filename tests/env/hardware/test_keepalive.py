@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from horde_env.hardware.control import COAST, HALT, STOP, Control, MotorMode, encode_control
-from horde_env.hardware.keepalive import RAMP_S, KeepAlive
+from horde_env.hardware.keepalive import KeepAlive
+from horde_env.robots.critterbot.commands import COAST, HALT, RAMP_S, STOP, Control, MotorMode, encode_control
 
 DUTY_0 = encode_control(COAST)
 
@@ -32,7 +32,7 @@ def sent_by(keep: KeepAlive, hand: Hand, ticks: range, tick_s: float) -> dict[in
 def test_a_command_is_repeated_until_it_is_too_old_and_then_a_stop_is() -> None:
     """In 64ths of a second, which add up exactly: repeated every 4, too old after 22. The first stop may be lost."""
     hand = Hand()
-    keep = KeepAlive(STOP, DUTY_0, repeat_s=4 / 64, hold_s=22 / 64, monotonic=hand)
+    keep = KeepAlive(STOP, DUTY_0, repeat_s=4 / 64, hold_s=22 / 64, monotonic=hand, ramp_s=RAMP_S)
     keep.renew(b"forward")
 
     sent = sent_by(keep, hand, range(1, 36), 1 / 64)
@@ -44,7 +44,7 @@ def test_a_command_is_repeated_until_it_is_too_old_and_then_a_stop_is() -> None:
 
 def test_a_stop_never_becomes_too_old() -> None:
     hand = Hand()
-    keep = KeepAlive(STOP, DUTY_0, repeat_s=0.05, hold_s=0.35, monotonic=hand)
+    keep = KeepAlive(STOP, DUTY_0, repeat_s=0.05, hold_s=0.35, monotonic=hand, ramp_s=RAMP_S)
     hand.t = 10.0
     assert keep.due() == DUTY_0
     assert (keep.lapsed, keep.n_lapses) == (False, 0)
@@ -53,7 +53,7 @@ def test_a_stop_never_becomes_too_old() -> None:
 def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:
     """Renewing a stop at 10 Hz, as a policy that stands still does, does not begin it anew; a command ends it."""
     hand = Hand()
-    keep = KeepAlive(STOP, DUTY_0, repeat_s=3 / 64, hold_s=22 / 64, monotonic=hand)
+    keep = KeepAlive(STOP, DUTY_0, repeat_s=3 / 64, hold_s=22 / 64, monotonic=hand, ramp_s=RAMP_S)
     keep.renew(b"forward")
     assert keep.ramp_left_s == RAMP_S
     hand.t = 1.0
@@ -97,7 +97,7 @@ def test_a_stop_damaged_into_a_duty_does_not_drive_on(damaged_from: int) -> None
     def drive_and_stop(coast: bytes) -> list[int]:
         """Return the greatest setpoint of each cycle of 10 ms from the stop on."""
         it, hand = robot(), Hand()
-        keep = KeepAlive(STOP, coast, repeat_s=0.05, hold_s=0.35, monotonic=hand)
+        keep = KeepAlive(STOP, coast, repeat_s=0.05, hold_s=0.35, monotonic=hand, ramp_s=RAMP_S)
         for _ in range(40):
             say(it, *HALT._replace(a=20)[:4])
             it.cycle(look=False)

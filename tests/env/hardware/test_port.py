@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import serial
 
-from horde_env.emulation.receiver import Receiver
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware import drops, wire
-from horde_env.hardware.control import STOP, WAKE, Control, drive, encode_control
-from horde_env.hardware.port import Port, serial_for_url
+from horde_env.hardware.port import serial_for_url
 from horde_env.hardware.readings import aggregate
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import RobotState
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.commands import STOP, WAKE, Control, drive, encode_control
+from horde_env.robots.critterbot.receiver import Receiver
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake, open_port
 
 pytestmark = pytest.mark.hardware
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.hardware
 
 
 def test_packets_become_readings_with_number_and_time() -> None:
-    with Port(config("loop://"), Ticks()) as p:
+    with open_port(config("loop://"), Ticks()) as p:
         assert p.wait(0, 0.0) is None
         assert p.last_two() == ()
         p.write(GOLDEN)
@@ -44,7 +44,7 @@ def test_packets_become_readings_with_number_and_time() -> None:
 
 def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal: Terminal) -> None:
     """The reader waits for the bytes that a packet lacks and no more: with a timeout of 60 s nothing is late."""
-    p = Port(config(terminal.path, read_timeout_s=60.0), Ticks())
+    p = open_port(config(terminal.path, read_timeout_s=60.0), Ticks())
     terminal.say(b"junk" + GOLDEN[:50])
     terminal.say(GOLDEN[50:] + GOLDEN)
     assert await_reading(p, 2).number == 2
@@ -55,7 +55,7 @@ def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal
 
 def test_the_same_over_a_socket() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        p = Port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), Ticks())
+        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), Ticks())
         robot, _ = server.accept()
         with robot:
             robot.sendall(b"junk" + GOLDEN * 3)
@@ -70,7 +70,7 @@ def test_the_same_over_a_socket() -> None:
 def test_drops_come_through_the_same_port_unasked() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         parser = drops.StateDropParser()
-        p = Port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), Ticks(), parser=parser)
+        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), Ticks(), parser=parser)
         driver, _ = server.accept()
         with driver:
             driver.sendall(drops.encode_state_drop(drops.drop_of(wire.decode_state(GOLDEN), 12.5)))
@@ -84,7 +84,7 @@ def test_drops_come_through_the_same_port_unasked() -> None:
 
 
 def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         terminal.say(GOLDEN)
         assert await_reading(p, 1).n_skipped == 0
         terminal.say(GOLDEN[:60] + GOLDEN[61:])
@@ -99,7 +99,7 @@ def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() ->
     """After 250 the byte 10 stands for 266; after two lost packets nobody knows, and it is taken as it is."""
     high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
     for n_lost, level in ((0, 266.0), (1, 266.0), (2, 10.0)):
-        with Port(config("loop://"), Ticks()) as p:
+        with open_port(config("loop://"), Ticks()) as p:
             p.write(high * 3)
             await_reading(p, 3)
             p.write(lost * n_lost + low)
@@ -117,7 +117,7 @@ def test_a_command_over_tcp_does_not_wait_for_company() -> None:
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:
     """FF would be doubled with PARMRK, 0D become 0A with ICRNL, 11 and 13 vanish with IXON, 03 and 04 interrupt."""
     odd = [0xFFFF, 0x0D0D, 0x0A0D, 0x1113, 0x0304, 0x1A1C, 0x7F00, 0x1600]
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         terminal.say(packet_of(**{f"thermal_{i}": value for i, value in enumerate(odd)}))
         assert await_reading(p, 1).state.raw[SPEC.group("thermal")].tolist() == odd
 
@@ -125,7 +125,7 @@ def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) ->
 def test_ir_light_is_the_mean_of_the_last_two_packets_and_nothing_else_is() -> None:
     """The beacon by turns 20 and 300; 300 is sent as 44. Newest: 300. Mean without unwrapping: 32. Right: 160."""
     ramp = [level for bright in (*range(20, 300, 28), 300) for level in (20, bright)]
-    with Port(config("loop://"), Ticks()) as p:
+    with open_port(config("loop://"), Ticks()) as p:
         for i, level in enumerate(ramp):
             p.write(packet_of(ir_light_2=level, light_1=i))
         await_reading(p, len(ramp))
@@ -140,7 +140,7 @@ def test_ir_light_is_the_mean_of_the_last_two_packets_and_nothing_else_is() -> N
 
 def test_ir_light_is_not_guessed_across_lost_packets(terminal: Terminal) -> None:
     """200, then 60 after a loss: by continuity 60 would be 316, a guess that no later packet could correct."""
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         for packet in (packet_of(ir_light_0=200), packet_of(ir_light_0=200), GOLDEN[:60] * 2, packet_of(ir_light_0=60)):
             terminal.say(packet)
         assert await_reading(p, 3).ir_light[0] == 60
@@ -148,7 +148,7 @@ def test_ir_light_is_not_guessed_across_lost_packets(terminal: Terminal) -> None
 
 def test_ir_light_is_guessed_across_one_lost_packet(terminal: Terminal) -> None:
     """It climbed to 300, sent as 44; the packet before the last is damaged. Forgetting would make it 44."""
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         for level in (100, 150, 200, 250, 300):
             terminal.say(packet_of(ir_light_0=level))
         terminal.say(GOLDEN[:60] + packet_of(ir_light_0=300))
@@ -159,7 +159,7 @@ def test_ir_light_is_guessed_across_one_lost_packet(terminal: Terminal) -> None:
 
 
 def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         terminal.say(GOLDEN)
         assert handshake(p, listen_s=LIMIT_S).number == 1
         p.write(b"!")
@@ -176,7 +176,7 @@ def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
         terminal.say(b"mi on\r" + GOLDEN)
 
     robot = threading.Thread(target=console)
-    with Port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), Ticks()) as p:
         robot.start()
         assert handshake(p, listen_s=0.01, patience_s=LIMIT_S).number == 1
         robot.join()
@@ -185,7 +185,7 @@ def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
 
 
 def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
-    p = Port(config(terminal.path), Ticks())
+    p = open_port(config(terminal.path), Ticks())
     terminal.unplug()
 
     with pytest.raises(BackendUnavailable, match="went away before the robot answered: the device went away"):
@@ -201,7 +201,7 @@ def test_a_command_cut_short_is_completed_before_the_next() -> None:
         return ports[0]
 
     written: list[bytes] = []
-    with Port(config("loop://"), Ticks(), connect=connect) as p:
+    with open_port(config("loop://"), Ticks(), connect=connect) as p:
         ports[0].write = _interrupted
         with pytest.raises(KeyboardInterrupt):
             p.write(STOP)
@@ -230,7 +230,7 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
     """Whether nothing, a half or all of the command had left, the robot takes it and no other one."""
     late = BusyMachine(1, n_sent)
     asked = Control(1, 20, -7, 3)
-    with Port(config("loop://"), Ticks()) as p:
+    with open_port(config("loop://"), Ticks()) as p:
         p._serial.write = late.write
         p.write(encode_control(asked))
         assert p.lost == ""
@@ -244,7 +244,7 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
 
 
 def test_a_write_that_ran_out_of_time_twice_loses_the_port() -> None:
-    with Port(config("loop://"), Ticks()) as p:
+    with open_port(config("loop://"), Ticks()) as p:
         p._serial.write = BusyMachine(2, 9).write
         with pytest.raises(PortLost, match=r"takes no more bytes \(waited 0\.1 s, twice\)"):
             p.write(STOP)
@@ -257,7 +257,7 @@ def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
         ports.append(serial.serial_for_url(*arguments, **settings))
         return ports[0]
 
-    with Port(config("loop://"), Ticks(), connect=connect, fill=b"") as p:
+    with open_port(config("loop://"), Ticks(), connect=connect, fill=b"") as p:
         ports[0].write = _interrupted
         with pytest.raises(KeyboardInterrupt):
             p.write(STOP)
@@ -271,7 +271,7 @@ def _interrupted(data: bytes) -> None:
 
 
 def test_a_closed_port_leaves_no_thread() -> None:
-    p = Port(config("loop://"), Ticks())
+    p = open_port(config("loop://"), Ticks())
     p.close()
 
     assert not p._thread.is_alive()
@@ -294,7 +294,7 @@ def test_a_bad_line_through_a_terminal_delivers_every_whole_packet(terminal: Ter
             return states
 
     whole = []
-    with Port(config(terminal.path), Ticks(), parser=Watching()) as p:
+    with open_port(config(terminal.path), Ticks(), parser=Watching()) as p:
         for i in range(2_000):
             packet = packet_of(thermal_0=i)
             if rng.random() < 0.1:

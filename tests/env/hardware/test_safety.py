@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.hardware.safety import Supervisor
 from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot.safety import Supervisor
 from tests.env.hardware.packets import RELAXED
 
 SPEC = critterbot()

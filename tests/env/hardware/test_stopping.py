@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import serial
 
-from horde_env.emulation.receiver import Receiver
-from horde_env.hardware.control import COAST, HALT, LEDS_SIZE, Control, LedMode, encode_control
-from horde_env.hardware.dialect import SERIAL
-from horde_env.hardware.halt import send_stop
-from horde_env.hardware.keepalive import RAMP_S, KeepAlive
+from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.keepalive import KeepAlive
 from horde_env.hardware.link import Link
 from horde_env.hardware.readings import Counts
 from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.robots.critterbot.body import DROPS, SERIAL
+from horde_env.robots.critterbot.commands import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
+from horde_env.robots.critterbot.halt import send_stop
+from horde_env.robots.critterbot.receiver import Receiver
 from horde_env.sim import firmware as fw
 from horde_env.sim.firmware import Firmware
 from tests.env.hardware.packets import SPEC
@@ -128,7 +130,7 @@ def horde_robot_stop() -> Words:
 
 def a_lapse_of_the_keep_alive() -> Words:
     mouth = Mouth()
-    keep = KeepAlive(encode_control(HALT), encode_control(COAST), 0.05, 0.35, mouth.monotonic)
+    keep = KeepAlive(encode_control(HALT), encode_control(COAST), 0.05, 0.35, mouth.monotonic, RAMP_S)
     keep.renew(b"forward")
     mouth.t = 0.36
     while mouth.t < 0.36 + CYCLE_S * WATCHED:
@@ -187,3 +189,22 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
     said = closing_a_link()
     assert driven_for(said) <= 3
     assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
+
+
+class Stalling(Mouth):
+    """A port that has no room for the first write."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if len(self.said) == 1 and self.said[0] == data:
+            raise serial.SerialTimeoutException
+
+
+@pytest.mark.parametrize("dialect", [SERIAL, DROPS], ids=["serial", "drops"])
+def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(dialect: Dialect) -> None:
+    """Zeros between two drops would be no drop's beginning: the driver would lose its place."""
+    mouth = Stalling()
+    config = PortConfig("nowhere", parity="none")
+    send_stop(config, dialect, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
+    stop = dialect.fill + dialect.encode(HALT)
+    assert mouth.said[0] == stop + dialect.fill + stop

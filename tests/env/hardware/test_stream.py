@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.hardware import wire
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import RobotState
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import RobotState
 from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, feed_in_pieces, random_states
 from tests.oracles import wire as oracle
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from horde_env.hardware import wire
-from horde_env.hardware.stream import StateParser
-from horde_env.hardware.wire import RobotState
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import RobotState
 from tests.env.hardware.packets import (
     GOLDEN,
     GOLDEN_RAW,

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from horde_env.clock import RealTimeClock
-from horde_env.emulation.receiver import Receiver
-from horde_env.hardware import drops, wire
-from horde_env.hardware.control import MI_ON, Control, MotorMode, decode_control
 from horde_env.hardware.port import serial_for_url
-from horde_env.hardware.wire import RobotState
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.commands import MI_ON, Control, MotorMode, decode_control
+from horde_env.robots.critterbot.receiver import Receiver
+from horde_env.robots.critterbot.wire import RobotState
 from horde_env.sim import firmware
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config

@@ -6,8 +6,8 @@ host and fed byte by byte.
 
 from __future__ import annotations
 
-from horde_env.hardware.control import BODY_SIZE, LEDS_SIZE, Control, LedMode
-from horde_env.hardware.wire import HEADER
+from horde_env.robots.critterbot.commands import BODY_SIZE, LEDS_SIZE, Control, LedMode
+from horde_env.robots.critterbot.wire import HEADER
 
 RING = 1024  # bytes of the buffer, which the hardware fills without looking
 LONGEST_LINE = 255  # characters of the console's

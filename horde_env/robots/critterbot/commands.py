@@ -4,7 +4,19 @@
 
 The robot acts on the last whole one that it received in a cycle of 10 ms, and stops 0.5 s after the last of all.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c), confirmed byte for byte.
+A stop is a ramp of one unit per 10 ms, 0.2 s from an action of 20 units, and is said in two ways, one after the other:
+
+    HALT    velocity 0, for as long as the robot's ramp may take: it brakes. A turn at 3.5 rad/s ends after 0.8 rad
+            (in the emulator); with duty 0 at once the wheels would roll on freely, to 1.5 rad
+    COAST   duty 0 from then on. A packet that was damaged on the way into mode 2 leaves a duty, and velocity 0 after it
+            changes nothing, for the firmware compares with the ramp's last target, which is 0 already: the wheels
+            drive on for ever, past the robot's own timeout. Duty 0 ends that, and sets a timeout that ends it, too
+
+Not the other way round: after COAST alone the ramp's last target would still be the old command, and the same command
+again would be taken for no change.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor_set_speed_slew, motor_event), confirmed
+byte for byte.
 """
 
 from __future__ import annotations
@@ -15,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.hardware.wire import HEADER
 from horde_env.robot import RobotSpec
+from horde_env.robots.critterbot.wire import HEADER
 
 MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
 # The same of a robot that may be on its own way to its dock (`recharge start`), which ends there and nowhere else.
@@ -142,3 +154,5 @@ LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)
 # WHEEL_VOLTAGE. HALT comes before it, in an earlier cycle of the robot's, for only the last packet of a cycle acts, and
 # a command that follows it must not be the ramp's last target, which the firmware would take for no change.
 COAST = Control(MotorMode.WHEEL_VOLTAGE)
+
+RAMP_S = 0.4  # 25 units, the most that a wheel does, at one per 10 ms; and up to 0.1 s on the way through the driver

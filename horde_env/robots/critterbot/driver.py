@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from horde_env.emulation.sockets import SocketLine
-from horde_env.hardware import drops, wire
-from horde_env.hardware.control import MI_ON, Control, encode_control
+from horde_env.robots.critterbot import drops, wire
+from horde_env.robots.critterbot.commands import MI_ON, Control, encode_control
 
 N_DROPS_KEPT = 16
 WAKE_AFTER = 100  # cycles without a packet after which the driver types "mi on"
@@ -46,7 +46,7 @@ class PacketCutter:
 
 
 class DropsLine(SocketLine):
-    """The robot's on-board driver: state drops out, control drops in (`hardware.drops`).
+    """The robot's on-board driver: state drops out, control drops in (`drops`).
 
     As the original: each packet becomes a drop, sound or not (`PacketCutter`), its bytes 0D changed into 0A, IR
     distance scrambled; after each packet the newest control that has come since the last one goes to the robot, older

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Floats
-from horde_env.emulation import console, recharger
-from horde_env.emulation.receiver import Receiver
-from horde_env.emulation.recharger import Recharger
-from horde_env.hardware import wire
-from horde_env.hardware.control import Control, LedMode, MotorMode
-from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot import console, recharger, wire
+from horde_env.robots.critterbot.commands import Control, LedMode, MotorMode
+from horde_env.robots.critterbot.receiver import Receiver
+from horde_env.robots.critterbot.recharger import Recharger
+from horde_env.robots.critterbot.wire import RobotState
 from horde_env.sim import motors
 from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import Machine

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.hardware.control import COAST, HALT, LEAVE
 from horde_env.hardware.dialect import Dialect
-from horde_env.hardware.keepalive import RAMP_S
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
-from horde_env.hardware.wire import RobotState
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.commands import COAST, HALT, LEAVE, RAMP_S
+from horde_env.robots.critterbot.ir_light import IrLightContinuity
+from horde_env.robots.critterbot.wire import RobotState
 
 # How long to wait, after the last word, for a robot to say anything, for its motors to be off (a ramp that goes on as a
 # duty takes 0.5 s), for its wheels to roll out (from an action 0.6 s); and between two looks.
@@ -31,7 +31,7 @@ def send_stop(
     """Tell the robot to stop, and return the state in which it stands, or that of 3 s later; None if it sends none.
 
     Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
-    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`keepalive`). One that drives
+    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`commands`). One that drives
     on, or is silent, may be on its own way to its dock, or at its console: on a serial line it is told to leave for
     the console, to end that way, and to talk; and to stop, once more.
 
@@ -46,7 +46,8 @@ def send_stop(
         BackendUnavailable: If the port cannot be opened, as while another program drives the robot.
         PortLost: If it went away before the stop was sent.
     """
-    with Port(config, monotonic, parser=dialect.parser(), **connect) as port:
+    parser, continuity = dialect.parser(), IrLightContinuity()
+    with Port(config, monotonic, parser=parser, fill=dialect.fill, continuity=continuity, **connect) as port:
         state = _stop(port, dialect, monotonic, sleep)
         if dialect.wake and (state is None or is_driven(state, critterbot())):
             port.write(dialect.encode(LEAVE))

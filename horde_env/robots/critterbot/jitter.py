@@ -1,4 +1,4 @@
-"""When the robot's packets come: every 10 ms, a little late."""
+"""When the Critterbot's packets come: every 10 ms, a little late."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from horde_env.sim.motors import TICK_S
 # some late by half a cycle (the log's host was busy), and none sooner after the last than the line can carry it.
 # Log against this model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
 LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
-
-
-def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
-    """Yield for ever how long after its instant a packet comes that only a host's scheduler delays, in seconds."""
-    while True:
-        yield from (abs(wait_s) for wait_s in rng.normal(0.0, sd_s, 256).tolist())
 
 
 def packet_delays(rng: Generator) -> Iterator[float]:

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.hardware import wire
-from horde_env.hardware.control import LEDS_SIZE, Control, LedMode, decode_control, encode_control
-from horde_env.hardware.stream import PacketFinder
-from horde_env.hardware.wire import RobotState
+from horde_env.hardware.stream import PacketFinder, StreamParser
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.commands import LEDS_SIZE, Control, LedMode, decode_control, encode_control
+from horde_env.robots.critterbot.wire import RobotState
 
 STATE_NAME, CONTROL_NAME = b"CritterStateDrop", b"CritterControlDrop"
 N_STATE_INTS, N_BUMP = 93, 32
@@ -254,3 +254,9 @@ class StateDropParser(PacketFinder):
         drops = decode_state_drops(found)
         self.newest = drops[-1]
         return [drop.state for drop in drops]
+
+
+def is_original_simulator(parser: StreamParser) -> bool:
+    """Tell whether the newest drop came from the original simulator, which dies of any control but a motor's."""
+    newest = parser.newest if isinstance(parser, StateDropParser) else None
+    return newest is not None and newest.source == DataSource.SIMULATOR

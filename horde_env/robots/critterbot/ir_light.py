@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.hardware.wire import RobotState, ir_light
+from horde_env.robots.critterbot.wire import RobotState, ir_light
 
 
 class IrLightContinuity:
