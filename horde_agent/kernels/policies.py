@@ -27,12 +27,9 @@ Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 UNIT = 2.0**-24  # of a logit in whole numbers
 LARGEST = 63.0  # |logit|: so that the difference of two, too, is an int32
 LANES_AT_ONCE = 256  # policies whose probabilities are found in one sweep, in a core's first cache
+_NEAR = 1 << 17  # entries that a core's own cache holds: asking for them costs more than it saves
+_ENTRIES_OF_LINE = 8  # that a line of a cache holds, or fewer
 _AHEAD = 8  # features whose entries are asked for before they are needed
-
-# Rows of `GibbsState.features`
-PHI = 0  # how often each feature is among the present tiles
-BALANCE = 1  # zero between calls
-GAINED, LOST = 2, 3
 
 # 2^r for |r| <= 1/2, the polynomial of fifth degree that is nowhere off by more than 7.5e-8 of it.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
@@ -95,11 +92,15 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
 def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int) -> None:
     """Add (sign 1) or subtract (sign -1) the entries of the first n features, (n_active,), to a block's logits."""
     start, entry, logits = of.start[b], of.entry, logits_of(b, of)
+    is_far = entry.shape[0] > _NEAR
     for k in range(n):
-        prefetch(start, features[min(k + 2 * _AHEAD, n - 1)], 0.0)
-        soon = min(start[features[min(k + _AHEAD, n - 1)]], entry.shape[0] - 1)
-        prefetch(entry[soon], 0, 0.0)
-        for i in range(start[features[k]], start[features[k] + 1]):
+        if is_far:
+            prefetch(start, features[min(k + 2 * _AHEAD, n - 1)], 0.0)
+            soon = features[min(k + _AHEAD, n - 1)]
+            for i in range(start[soon], start[soon + 1], _ENTRIES_OF_LINE):
+                prefetch(entry[i], 0, 0.0)
+        first, last = np.uint64(start[features[k]]), np.uint64(start[features[k] + 1])  # unsigned: none is from the end
+        for i in range(first, last):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
 

@@ -179,8 +179,11 @@ class ReturnErrors:
             self._begin_part(stays)
 
     def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
-        """Take in a complete excursion; `diverged` lists demons to leave out of the online mean."""
-        known = np.isfinite(test.returns)
+        """Take in a complete excursion; `diverged` lists demons to leave out of the online mean.
+
+        One that gave no prediction, as while its shard is away, was not tested by it.
+        """
+        known = np.isfinite(test.returns) & np.isfinite(test.predictions)
         i, g, predictions = test.demons[known], test.returns[known], test.predictions[known]
         error = (predictions - g) ** 2
         n = self.n_tests[i] + 1

@@ -70,7 +70,7 @@ def test_the_object_has_exactly_the_keys(capsys: pytest.CaptureFixture[str], tmp
     out, err = capsys.readouterr()
     answer = json.loads(out)
     assert list(answer) == list(KEYS)
-    assert len(KEYS) == 21
+    assert len(KEYS) == 25
     assert 0 < answer["tile_us"] < 1e4
     assert answer["w1_ms"] is answer["life_261681_s"] is None
     assert answer["threads"] >= 1
@@ -94,7 +94,7 @@ def sections_of(**words: Any) -> list[str]:
 def test_sections_are_chosen_and_skipped() -> None:
     assert sections_of(only="tile, w1") == ["w1", "tile"]
     assert "life" not in sections_of()
-    assert sections_of(full=True, skip="w50k,max")[-2:] == ["life", "tile"]
+    assert sections_of(full=True, skip="w50k,max")[-3:] == ["life", "tile", "cluster"]
 
 
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,6 +326,16 @@ def test_a_demon_that_was_tested_once_has_no_score() -> None:
     assert errors.nmsre().tolist() == [4.0 + (16.0 - 4.0) / 10.0]
 
 
+def test_an_excursion_before_which_a_demon_predicted_nothing_does_not_test_it() -> None:
+    """Its shard was away. Of returns 0, 7, 2, predictions 1, NaN, 1, the first and the last are left: NMSRE 1."""
+    errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=2)
+    for g, predicted in ((0.0, 1.0), (7.0, np.nan), (2.0, 1.0)):
+        errors.add(excursion_of([g], [predicted, g], (0.0, 0.0)))
+    assert errors.n_tests.tolist() == [2, 3]
+    assert errors.nmsre().tolist() == [1.0, 0.0]
+    assert errors.online_mean() == 0.5
+
+
 def test_always_predicting_the_mean_return_scores_about_one() -> None:
     rng = np.random.default_rng(0)
     errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)

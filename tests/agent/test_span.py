@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
-from horde_agent.learning.layout import Layout
+from horde_agent.learning.layout import Layout, seat
 from horde_agent.learning.span import LARGEST_TAIL, reach
 from tests.agent.shared import RandomStream, binary, random_stream
 from tests.oracles.gtd import DenseGTD
@@ -405,8 +405,8 @@ def test_max_trace_is_exact_with_a_bias_and_never_too_small() -> None:
 
 def test_policies_lie_side_by_side_in_even_blocks() -> None:
     """795 questions about five policies, named by turns: ten blocks of 80 lanes, one policy in each."""
-    group = np.arange(795) % 15
-    layout = Layout(group, np.arange(15) % 5, widest=128)
+    group, policy = np.arange(795) % 15, np.arange(15) % 5
+    layout = Layout(policy[group], seat(group, policy, widest=128))
     assert np.unique(layout.lane).size == 795
     np.testing.assert_array_equal(layout.demon[layout.lane], np.arange(795))
     assert layout.n_blocks == 10

@@ -40,7 +40,7 @@ from horde_agent.kernels.vectors import (
 )
 from horde_agent.types import Integers, Reals
 
-_AHEAD = 6  # rows that are asked for before they are written to
+_AHEAD = 20  # rows that are asked for before they are written to
 
 # ---- sums of rows ---------------------------------------------------------------------------------------------------
 
