@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from horde_agent.saving import State
-from horde_agent.types import Floats, Reals, Tiles
+from horde_agent.types import Floats, Integers, Reals, Tiles
 
 if TYPE_CHECKING:
     from horde_agent.kernels.checks import Signals
@@ -154,8 +154,8 @@ class Engine(Protocol):
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
 
-    def weights(self) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n_demons, n_features)."""
+    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
+        """Return copies of theta and w of some demons, by their places, shape (n,), or all: each (n, n_features)."""
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates m.w; ValueError where m is not kept."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.types import Integers, Reals
+from horde_agent.types import Bools, Integers, Reals
 
 LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 LANES_OF_A_GROUP = 1_024  # of demons of many policies; they share the list of runs
@@ -51,8 +51,39 @@ class Roster(NamedTuple):
         return np.equal(self.stays, NEWCOMER)
 
 
-class Layout:
-    """Which lane each demon has: the demons of a policy side by side, in blocks of even width.
+class Seating(NamedTuple):
+    """In which blocks and flush groups demons sit, which decides how their numbers are rounded.
+
+    Attributes:
+        order: The demons, block by block, shape (n_demons,).
+        sizes: Demons of each block, shape (n_blocks,).
+        n_blocks: Blocks of each flush group, shape (n_flush_groups,).
+        has_one_policy: Of each flush group, shape (n_flush_groups,): it may rest.
+    """
+
+    order: Integers
+    sizes: Integers
+    n_blocks: Integers
+    has_one_policy: Bools
+
+    @property
+    def widths(self) -> Integers:
+        """Lanes of each block, shape (n_blocks,)."""
+        return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
+
+    def part(self, first: int, last: int) -> tuple[Integers, Seating]:
+        """Return the demons of the flush groups first..last - 1, ascending, and how these sit, numbered from 0."""
+        blocks = np.concatenate([[0], np.cumsum(self.n_blocks)])
+        demons = np.concatenate([[0], np.cumsum(self.sizes)])
+        a, b = int(blocks[first]), int(blocks[last])
+        seated = self.order[demons[a] : demons[b]]
+        members = np.sort(seated)
+        order = np.searchsorted(members, seated)
+        return members, Seating(order, self.sizes[a:b], self.n_blocks[first:last], self.has_one_policy[first:last])
+
+
+def seat(group: Integers, policy: Integers, widest: int) -> Seating:
+    """Seat the demons of a policy side by side, in blocks of even width.
 
     A block in which nobody's ratio is above 0 has little to do, so that a policy with many demons is a flush group.
 
@@ -60,6 +91,54 @@ class Layout:
         group: Trace group of each demon, shape (n_demons,), numbered from 0.
         policy: Policy of each trace group, shape (n_groups,).
         widest: Most lanes of a block.
+    """
+    policy_of = policy[group]
+    sizes = np.bincount(policy_of)[policy_of]
+    is_small = sizes < min(widest, 3 * LANE_UNIT)
+    order = np.lexsort((group, policy_of))
+    blocks: list[Integers] = []
+    sizes_of_groups: list[int] = []
+    for p in np.unique(policy_of[~is_small]):
+        own = _even(order[policy_of[order] == p], widest)
+        blocks, sizes_of_groups = blocks + own, [*sizes_of_groups, len(own)]
+    n_alone = len(sizes_of_groups)
+    others = _even(order[is_small[order]], widest)
+    n_groups = min(_MOST_GROUPS, -(-len(others) * widest // LANES_OF_A_GROUP))
+    shares = [len(share) for share in np.array_split(np.arange(len(others)), max(n_groups, 1)) if share.size]
+    blocks, sizes_of_groups = blocks + others, sizes_of_groups + shares
+    sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
+    has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
+    return Seating(np.concatenate(blocks), sizes_of_blocks, np.array(sizes_of_groups, dtype=np.int64), has_one_policy)
+
+
+class Share(NamedTuple):
+    """What a part of a larger Horde knows of the whole: enough for its demons' numbers to be those of the whole.
+
+    No sum crosses a lane, so that a demon depends on others in this alone: with whom it is flushed, and when.
+
+    Attributes:
+        seating: How its demons sit, as they do in the whole.
+        first_group: Which of the whole's flush groups is its first.
+        n_groups: Flush groups of the whole.
+        may_rest: Whether any of these has one policy alone.
+        largest_decay: The largest product of a continuation and a trace decay in the whole.
+        n_gibbs: Gibbs policies of the whole.
+    """
+
+    seating: Seating
+    first_group: int
+    n_groups: int
+    may_rest: bool
+    largest_decay: float
+    n_gibbs: int
+
+
+class Layout:
+    """Which lane each demon has.
+
+    Args:
+        policy_of: Policy of each demon, shape (n_demons,).
+        seating: In which blocks they sit.
 
     Attributes:
         lane: Lane of each demon, shape (n_demons,).
@@ -70,32 +149,18 @@ class Layout:
         only_policy: Of each flush group, its policy, or -1 where it has several, shape (n_flush_groups,).
     """
 
-    def __init__(self, group: Integers, policy: Integers, widest: int) -> None:
-        policy_of = policy[group]
-        sizes = np.bincount(policy_of)[policy_of]
-        is_small = sizes < min(widest, 3 * LANE_UNIT)
-        order = np.lexsort((group, policy_of))
-        blocks: list[Integers] = []
-        sizes_of_groups: list[int] = []
-        only: list[int] = []
-        for p in np.unique(policy_of[~is_small]):
-            own = _even(order[policy_of[order] == p], widest)
-            blocks, sizes_of_groups, only = blocks + own, [*sizes_of_groups, len(own)], [*only, int(p)]
-        others = _even(order[is_small[order]], widest)
-        n_groups = min(_MOST_GROUPS, -(-len(others) * widest // LANES_OF_A_GROUP))
-        shares = [len(share) for share in np.array_split(np.arange(len(others)), max(n_groups, 1)) if share.size]
-        blocks, sizes_of_groups, only = blocks + others, sizes_of_groups + shares, only + [-1] * len(shares)
-        self.only_policy = np.array(only, dtype=np.int64)
-        self.flush_group = np.repeat(np.arange(len(only)), sizes_of_groups)
-        self.first_block = np.concatenate([[0], np.cumsum(sizes_of_groups)]).astype(np.int64)
-        widths = [-(-members.size // LANE_UNIT) * LANE_UNIT for members in blocks]
-        self.start = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
-        self.n_lanes, self.n_blocks = int(self.start[-1]), len(blocks)
-        self.lane = np.empty(group.size, dtype=np.int64)
+    def __init__(self, policy_of: Integers, seating: Seating) -> None:
+        order, sizes, n_blocks, has_one_policy = seating
+        self.flush_group = np.repeat(np.arange(n_blocks.size), n_blocks)
+        self.first_block = np.concatenate([[0], np.cumsum(n_blocks)]).astype(np.int64)
+        self.start = np.concatenate([[0], np.cumsum(seating.widths)]).astype(np.int64)
+        self.n_lanes, self.n_blocks = int(self.start[-1]), sizes.size
+        first = np.cumsum(sizes) - sizes  # in `order`, of each block
+        self.lane = np.empty(order.size, dtype=np.int64)
+        self.lane[order] = np.arange(order.size) + np.repeat(self.start[:-1] - first, sizes)
         self.demon = np.full(self.n_lanes, -1, dtype=np.int64)
-        for members, first in zip(blocks, self.start, strict=False):
-            self.lane[members] = np.arange(first, first + members.size)
-        self.demon[self.lane] = np.arange(group.size)
+        self.demon[self.lane] = np.arange(order.size)
+        self.only_policy = np.where(has_one_policy, policy_of[order[first[self.first_block[:-1]]]], -1)
 
     def block_of(self, lane: int) -> int:
         """Return the block of a lane."""

@@ -189,9 +189,10 @@ class PlainEngine:
             raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
         return self._demons.m.copy()
 
-    def weights(self) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n_demons, n_features), in the engine's dtype."""
-        return self._demons.theta.copy(), self._vector("w")
+    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
+        """Return copies of theta and w of some demons, (n,), or all, each (n, n_features), in the engine's dtype."""
+        theta, w = self._demons.theta.copy(), self._vector("w")
+        return (theta, w) if demons is None else (theta[demons], w[demons])
 
     def traces(self) -> Reals:
         """Return a copy of every demon's e, shape (n_demons, n_features)."""

@@ -6,8 +6,6 @@ group. A function of the user's that returns nonsense yields NaN here, and the s
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from horde_agent.kernels.vectors import bind, hold
 from horde_agent.learning.engine import most
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.soundness import Soundness
+from horde_agent.learning.states import NO_TILES, States
 from horde_agent.learning.values import Cumulants, Observation, PolicyTable, StateValues, identity, number
 from horde_agent.policies import Gibbs
 from horde_agent.saving import State, attributes, inner, nested, put_back
@@ -29,8 +28,6 @@ __all__ = ["SignalMaker", "Signals"]
 
 # Of `checks.SignalArrays`, what outlives a step.
 _REMEMBERED = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
-_NO_TILES = np.zeros(0, dtype=np.int64)
-_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
 
 
 class SignalMaker:
@@ -42,12 +39,14 @@ class SignalMaker:
         n_features, n_active: Of the states.
         dtype: The engine's type, which must hold what is told.
         real_valued: Whether a state's features are all their values, instead of the tiles that are active.
+        n_gibbs: As in `PolicyTable`.
 
     Attributes:
         group: Of each demon, shape (n_demons,).
         policy: Of each group, shape (n_groups,).
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,): its own, or a channel.
         signals: What was told last.
+        states: Takes states and actions from the caller.
         bound: |theta| that no answer of a demon can need, shape (n_demons,).
         longest_decay: The largest product of a continuation and a trace decay that can come.
 
@@ -64,13 +63,14 @@ class SignalMaker:
         dtype: np.dtype[Any],
         *,
         real_valued: bool = False,
+        n_gibbs: int = 0,
     ) -> None:
         _check_names(questions)
         if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
             raise ValueError(
                 "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
             )
-        self.real_valued, self.cohort, self.n_active, self.n_features = real_valued, cohort, n_active, n_features
+        self.cohort, self.n_features = cohort, n_features
         keys = [
             (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
             for q, k in zip(questions, cohort, strict=True)
@@ -78,13 +78,16 @@ class SignalMaker:
         self.group, firsts = number(keys)
         leaders = [questions[i] for i in firsts]
         self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
-        self._policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], n_features)
+        self._policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], n_features, n_gibbs)
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
         self._cumulants = Cumulants(questions, n_features)
-        states = (self._policies, self._continuation, self._lam, self._outcome)
-        self._asks_functions = any(s.has_functions for s in states) or not self._cumulants.is_read_off
+        self.states = States(
+            n_features, n_active, self._cumulants.n_channels, self._policies.n_actions, real_valued=real_valued
+        )
+        given = (self._policies, self._continuation, self._lam, self._outcome)
+        self._asks_functions = any(s.has_functions for s in given) or not self._cumulants.is_read_off
         self._arrays = self._allocate(len(questions), most(dtype))
         of, is_by_channel = self._arrays, self._cumulants.is_read_off
         self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
@@ -179,63 +182,6 @@ class SignalMaker:
             with np.errstate(over="ignore"):  # the bound is then the most that there is
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.most)
 
-    # ---- what is taken from the caller ----------------------------------------------------------------------------
-
-    def action(self, action: Any, probability: Any) -> tuple[int, float]:
-        """Return an action and its probability as plain numbers; arrays of one element will do."""
-        n, a, b = self._policies.n_actions, _the_one(action), _the_one(probability)
-        if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
-            raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
-        if not _RAREST <= b <= 1.0:
-            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
-        return int(a), b
-
-    def checked_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64, that are sound."""
-        state = self.copied_state(observation, tiles)
-        self.refuse_state(*state)
-        return state
-
-    def copied_state(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), not yet looked at."""
-        observation = np.array(observation, dtype=np.float64)
-        n = self._cumulants.n_channels
-        if observation.ndim != 1 or observation.size < n:
-            raise ValueError(f"observation must be flat with at least {n} channels, not {observation.shape}")
-        return observation, self._copied_tiles(tiles)
-
-    def tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles, (n_active,), as int64."""
-        tiles = self._copied_tiles(tiles)
-        self.refuse_state(np.zeros(0), tiles)
-        return tiles
-
-    def _copied_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64, not yet known to be in range; of real-valued features as float64."""
-        tiles = np.asarray(tiles)
-        if self.real_valued:
-            if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
-                raise ValueError(f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}")
-            return np.array(tiles, dtype=np.float64)
-        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
-            raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
-        return np.array(tiles, dtype=np.int64)
-
-    def refuse_state(self, observation: Observation, tiles: Tiles) -> None:
-        """Raise ValueError where a state is not sound: an observation, (n_sensors,), and its tiles, (n_active,)."""
-        if self.real_valued:
-            if not np.isfinite(tiles).all():
-                raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
-            tiles = _NO_TILES
-        wrong = checks.first_wrong(observation, tiles, self._arrays.seen)
-        if wrong >= 0:
-            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
-        if wrong <= -2 - tiles.size:
-            twice = tiles[-2 - tiles.size - wrong]
-            raise ValueError(f"tiles must be different features; {twice} is there more than once")
-        if wrong < -1:
-            raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}")
-
     # ---- what is told ---------------------------------------------------------------------------------------------
 
     def make(
@@ -261,17 +207,17 @@ class SignalMaker:
         Raises:
             ValueError: If the state reached is not sound; nothing has changed.
         """
-        if self._asks_functions or self.real_valued:
-            self.refuse_state(*after)
+        if self._asks_functions or self.states.real_valued:
+            self.states.refuse(*after)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
-        state = (after[0], _NO_TILES) if self.real_valued else after
+        state = (after[0], NO_TILES) if self.states.real_valued else after
         if self._complete is None:
             self._complete = bind(checks.complete, hold(self._arrays), like=(*state, action, probability))
         found = self._complete(*state, action, probability)
         if found & checks.STATE_WRONG:
-            self.refuse_state(*after)
+            self.states.refuse(*after)
         return int(found)
 
     def _ask_functions(
@@ -323,16 +269,6 @@ class SignalMaker:
             self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()
         return found
-
-
-def _the_one(value: Any) -> float:
-    """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
-    if type(value) is int or type(value) is float:  # what it nearly always is: a robot's step looks here twice
-        return value if math.isfinite(value) else math.nan
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.item()
-    is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
-    return float(value) if is_finite else math.nan
 
 
 def _check_names(questions: Sequence[GVF]) -> None:

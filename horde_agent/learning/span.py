@@ -31,7 +31,7 @@ from horde_agent.learning.engine import (
     most,
 )
 from horde_agent.learning.journal import Journal
-from horde_agent.learning.layout import Layout, Move, Roster, aligned_zeros, moves, rows_of, touch
+from horde_agent.learning.layout import Layout, Move, Roster, Share, aligned_zeros, moves, rows_of, seat, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
@@ -79,11 +79,13 @@ class Pace(TypedDict, total=False):
         batch: Steps that are noted before they are taken; 1, at once, unless given.
         period: Steps K after which what is pending is written, at least `batch`; 64, or 128 in batches, unless given.
         widest: Most lanes of a block; chosen unless given.
+        share: Says how the whole would take them, where these demons are a part of a larger Horde.
     """
 
     batch: int
     period: int
     widest: int
+    share: Share | None
 
 
 class SpanEngine:
@@ -131,6 +133,7 @@ class SpanEngine:
         self.batch = batch = pace.get("batch", 1)
         self.period = max(pace.get("period", _PERIODS[batch > 1]), batch)
         self._widest, self._clips = pace.get("widest", 0), config.trace_rule == "clipped"
+        self._share = pace.get("share")
         self._drop_below = DROP_BELOW[config.dtype] if self._clips else 0.0
         self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
@@ -154,7 +157,9 @@ class SpanEngine:
     def _lay_out(self, group: Integers, policy: Integers, cumulant: Integers, shared: dict[str, Any]) -> None:
         """Give each demon a lane, and make the arrays, all zero, but for what all demons share."""
         self._group, self._policy, self._cumulant = group, policy, cumulant
-        self.layout = Layout(group, policy, self._widest or widest(group.size, is_deferred=self.batch > 1))
+        most_lanes = self._widest or widest(group.size, is_deferred=self.batch > 1)
+        seating = self._share.seating if self._share else seat(group, policy, most_lanes)
+        self.layout = Layout(policy[group], seating)
         self._is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
         parts = {**self._seats(), **self._weights(), **self._past(), **self._noted(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
@@ -224,7 +229,9 @@ class SpanEngine:
         layout, n_lanes = self.layout, self.layout.n_lanes
         n_groups, n_blocks = layout.only_policy.size, layout.n_blocks
         places = self._places
-        limit = 1 + np.arange(n_groups) * self.period // n_groups if self.batch == 1 else np.full(n_groups, self.period)
+        first, n_in_turn = (self._share.first_group, self._share.n_groups) if self._share else (0, n_groups)
+        turns = 1 + (first + np.arange(n_groups)) * self.period // n_in_turn
+        limit = turns if self.batch == 1 else np.full(n_groups, self.period)
         return {
             "c": self._zeros(_power_of_two(self._tail + places) * n_lanes),
             **{name: self._zeros(places * n_lanes) for name in ("d", "h", "q")},
@@ -239,8 +246,8 @@ class SpanEngine:
     @property
     def _places(self) -> int:
         """Steps after which what is pending is written, however little it is: who rests can wait for longer."""
-        rests = self.config.w_rule != "every-step" and (self.layout.only_policy >= 0).any()
-        return _WAIT * self.period if rests else self.period
+        may_rest = self._share.may_rest if self._share else (self.layout.only_policy >= 0).any()
+        return _WAIT * self.period if may_rest and self.config.w_rule != "every-step" else self.period
 
     def _noted(self) -> dict[str, Any]:
         """Return what is told of the steps that wait; the last column of each is for empty lanes, and stays 0."""
@@ -463,10 +470,23 @@ class SpanEngine:
             estimate[lanes] = np.einsum("fl,fl->l", m, w, dtype=np.float64)
         return self._of_demons(estimate * self._m_scale)
 
-    def weights(self) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n_demons, n_features), in the engine's dtype."""
+    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
+        """Return copies of theta and w of some demons, (n,), or all, each (n, n_features), in the engine's dtype."""
+        if demons is not None:
+            return self._weights_of(demons)
         theta, w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
         self._gather(theta, w)
+        return theta, w
+
+    def _weights_of(self, demons: Integers) -> tuple[Reals, Reals]:
+        """Return theta and w of some demons, each (n, n_features); only their blocks are read."""
+        theta, w = np.zeros((2, demons.size, self.n_features), dtype=self.dtype)
+        features, lanes = self._feature_of[: self._clock[N_ROWS]], self.layout.lane[demons]
+        of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
+        for b, rows in self._read(np.unique(of_block)):
+            asked = np.flatnonzero(of_block == b)
+            for out, of_kind in zip((theta, w), rows, strict=False):
+                out[np.ix_(asked, features)] = of_kind[:, lanes[asked] - self.layout.start[b]].T
         return theta, w
 
     def mspbe_trace(self) -> Reals:
@@ -682,7 +702,7 @@ class SpanEngine:
         self._flush()
         old, before, latest, was_aside = self.layout, self._span, self.latest, self._is_aside
         self._forget_process()
-        self.n_demons = roster.group.size
+        self.n_demons, self._share = roster.group.size, None
         cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
         self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in self._shared(0)})
         moved = moves(old, self.layout, roster.stays)

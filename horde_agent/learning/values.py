@@ -32,6 +32,7 @@ class PolicyTable:
     Args:
         policies: Distinct policies.
         n_features: Number of features, which a Gibbs policy must agree with.
+        n_gibbs: Gibbs policies of the larger Horde that these are a part of, if they are.
 
     Attributes:
         n_actions: Number of actions, 0 where no policy says.
@@ -45,7 +46,7 @@ class PolicyTable:
         ValueError: If the policies disagree about the number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Policy], n_features: int) -> None:
+    def __init__(self, policies: Sequence[Policy], n_features: int, n_gibbs: int = 0) -> None:
         counts = {p.n_actions for p in policies if not isinstance(p, Behaviour)}
         if len(counts) > 1:
             raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
@@ -62,7 +63,7 @@ class PolicyTable:
         gibbs = [p for p in policies if isinstance(p, Gibbs)]
         if any(p.n_features != n_features for p in gibbs):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
-        self._tables = _gibbs_tables(gibbs, at[2])
+        self._tables = _gibbs_tables(gibbs, at[2], are_few=max(len(gibbs), n_gibbs) < _FEW_POLICIES)
 
     @property
     def has_functions(self) -> bool:
@@ -153,10 +154,9 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
                 raise ValueError(f"question {q.name!r}: its target policy {misfit}")
 
 
-def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64]) -> list[GibbsTable]:
+def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], *, are_few: bool) -> list[GibbsTable]:
     """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
-    in_floats = np.array([largest_logit([p]) > LARGEST for p in policies], dtype=bool)
-    in_floats |= len(policies) < _FEW_POLICIES
+    in_floats = np.array([are_few or largest_logit([p]) > LARGEST for p in policies], dtype=bool)
     return [
         GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
         for floats, mask in ((False, ~in_floats), (True, in_floats))

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
+from horde_agent.record import snapshots
 from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
-from horde_agent.runs import notes, snapshots
+from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.run_folder import RunFolder, checksum
 
@@ -150,15 +151,22 @@ def _of_segment(segment: Segment, name: str, of_what: str, *, is_last: bool) -> 
 
 def _snapshots(folder: RunFolder) -> list[Finding]:
     """Return what is found of the snapshots; those that are of no use are put aside, under a name that says so."""
-    found = []
-    for path in sorted(folder.checkpoint.glob(".unfinished-*")):
+    of_shards = sorted(path for path in folder.shards.glob("*/shard-*/*") if path.is_dir())
+    return [one for place in (folder.checkpoint, *of_shards) for one in _of_snapshots(place, folder.path)]
+
+
+def _of_snapshots(place: Path, run: Path) -> list[Finding]:
+    """Return what is found of the snapshots in one place."""
+    found, where = [], place.relative_to(run)
+    for path in sorted(place.glob(".unfinished-*")):
         shutil.rmtree(path)
-        found.append(Finding(f"checkpoint/{path.name}", False, "it was never finished, and is removed", is_mended=True))
-    for path in reversed(list(snapshots.found(folder.checkpoint))):
-        name = f"checkpoint/{path.name}"
+        found.append(Finding(f"{where}/{path.name}", False, "it was never finished, and is removed", is_mended=True))
+    for path in reversed(list(snapshots.found(place))):
+        name = f"{where}/{path.name}"
         try:
             kept = snapshots.read(path)
-            found.append(Finding(name, True, f"{len(kept.state):,} arrays, {kept.facts['n_rows']:,} rows by then"))
+            rows = f", {kept.facts['n_rows']:,} rows by then" if "n_rows" in kept.facts else ""
+            found.append(Finding(name, True, f"{len(kept.state):,} arrays{rows}"))
         except snapshots.SnapshotOfAnother as error:
             found.append(Finding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:

@@ -1,7 +1,8 @@
 """A snapshot of very many demons: copied a few MB in each step, and written by a thread as the copies come.
 
 So it costs a step some 2 ms, whatever the number of demons; the rest is the disk's. Where the disk is slow the copying
-waits, for memory has three blocks of demons and no more; where it takes far too long, the snapshot is given up.
+waits, for memory has three blocks of demons and no more; where it takes far too long, the snapshot is given up. A life
+that nothing drives takes steps as fast as it can, and leaves the thread that writes no time: there a step waits for it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from horde_agent.learning.gradual import BYTES_A_STEP, GradualCopy, Part
-from horde_agent.runs.snapshots import Writer
+from horde_agent.record.snapshots import Writer
 
 AT_ONCE_BYTES = 64_000_000  # of weights, up to which all is copied at once: some 40 ms; 1,300 demons of the paper's
 MOST_WAITING_BYTES = 256_000_000  # of what was told meanwhile, that the disk has not taken
+_LONGEST_WAIT_S = 0.1  # of a step that may wait
 _NICENESS = 19
 _ENGINE = "life/student/horde/engine"
 
@@ -37,16 +39,19 @@ class GradualSnapshot:
         copy: Of the engine; nothing of it is copied yet.
         folder: For the snapshots of the life.
         after: Waits for the one before to be written, in this one's thread.
+        may_wait: Whether a step may wait for the disk, as in a life that is not in real time.
 
     Attributes:
         why_not: Why it cannot be written; None while it can.
     """
 
-    def __init__(self, copy: GradualCopy, folder: Path, after: Callable[[], None] = lambda: None) -> None:
-        self._copy, self._folder, self._after = copy, folder, after
+    def __init__(
+        self, copy: GradualCopy, folder: Path, after: Callable[[], None] = lambda: None, *, may_wait: bool = False
+    ) -> None:
+        self._copy, self._folder, self._after, self._may_wait = copy, folder, after, may_wait
         self.why_not: str | None = None
         self._is_ended = False
-        self._n_waiting_bytes, self._lock = 0, threading.Lock()
+        self._n_waiting_bytes, self._is_less = 0, threading.Condition()
         self._queue: SimpleQueue[Part | Close | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="keeping", daemon=True)
         self._thread.start()
@@ -74,6 +79,9 @@ class GradualSnapshot:
         """
         if self.why_not is None:
             self._hand_over(self._copy.advance(BYTES_A_STEP, waits=waits))
+            if self._may_wait:
+                with self._is_less:
+                    self._is_less.wait_for(lambda: self._n_waiting_bytes <= MOST_WAITING_BYTES // 2, _LONGEST_WAIT_S)
             if self._n_waiting_bytes > MOST_WAITING_BYTES:
                 self.why_not = f"the disk has not taken {MOST_WAITING_BYTES / 1e6:.0f} MB in good time"
 
@@ -102,13 +110,14 @@ class GradualSnapshot:
     def _hand_over(self, parts: list[Part]) -> None:
         for part in parts:
             if part.buffer is None:
-                with self._lock:
+                with self._is_less:
                     self._n_waiting_bytes += part.n_bytes
             self._queue.put(part)
 
     def _write(self) -> None:
         """Write what comes, in a thread; what comes after a fault is only let go of."""
-        give_way()
+        if not self._may_wait:
+            give_way()
         writer: Writer | None = None
         self._after()
         self._copy.make_buffers()
@@ -126,8 +135,9 @@ class GradualSnapshot:
                 if part.buffer is not None:
                     self._copy.give_back(part.buffer)
                 else:
-                    with self._lock:
+                    with self._is_less:
                         self._n_waiting_bytes -= part.n_bytes
+                        self._is_less.notify()
         if writer is not None and self.why_not is not None:
             with suppress(OSError):
                 writer.abandon()

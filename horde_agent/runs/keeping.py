@@ -16,8 +16,8 @@ from typing import Any
 
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
-from horde_agent.record import Recorder, RecordLost
-from horde_agent.runs import formats, snapshots
+from horde_agent.record import Recorder, RecordLost, snapshots
+from horde_agent.runs import formats
 from horde_agent.runs.gradually import AT_ONCE_BYTES, GradualSnapshot
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
@@ -149,7 +149,8 @@ class Keeper:
             for writing in before:
                 writing.join()
 
-        return None if copy is None else GradualSnapshot(copy, self._run.folder.checkpoint, after)
+        folder, may_wait = self._run.folder.checkpoint, not self._run.config.is_real_time
+        return None if copy is None else GradualSnapshot(copy, folder, after, may_wait=may_wait)
 
     def _go_on(self, life: Life, gradual: GradualSnapshot) -> None:
         """Copy some more when the next action has left; when all is copied, have it written to its end."""

@@ -20,13 +20,13 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
-from horde_agent.record import DRIVES, Flag, Phase, read
+from horde_agent.record import DRIVES, Flag, Phase, read, snapshots
 from horde_agent.record.segments import part, parts
-from horde_agent.runs import formats, snapshots
+from horde_agent.runs import formats
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
-from horde_agent.saving import State
+from horde_agent.saving import State, untext
 
 
 class Resumption(NamedTuple):
@@ -48,6 +48,12 @@ class Resumption(NamedTuple):
     def n_rows(self) -> int:
         """Rows of the record by then."""
         return int(self.facts.get("n_rows", 0))
+
+    @property
+    def shards(self) -> str | None:
+        """In how many processes the demons were; None where they were in one Horde, or there is no snapshot."""
+        sharded = self.state.get("life/student/horde/own/sharded")
+        return None if sharded is None else str(untext(sharded)["n_shards"])
 
     @property
     def changes(self) -> list[dict[str, Any]]:

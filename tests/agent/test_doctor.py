@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs import snapshots
+from horde_agent.record import snapshots
 from tests.agent.doubles import ToyBody
 
 

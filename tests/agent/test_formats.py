@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs import formats, snapshots
+from horde_agent.record import snapshots
+from horde_agent.record.snapshots import Snapshot
+from horde_agent.runs import formats
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.formats import NOW, brought_up, part_of
 from horde_agent.runs.run_folder import own_version
-from horde_agent.runs.snapshots import Snapshot
 from horde_agent.saving import State
 
 KNOWN = Path(__file__).with_name("snapshot_names.txt")

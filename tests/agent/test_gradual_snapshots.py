@@ -16,7 +16,8 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.life.life import Life
-from horde_agent.runs import gradually, keeping, run, snapshots
+from horde_agent.record import snapshots
+from horde_agent.runs import gradually, keeping, run
 from horde_agent.runs.keeping import Keeper
 from tests.agent.doubles import ToyBody
 from tests.agent.gradual_command import SETTINGS
@@ -294,7 +295,7 @@ def test_a_robot_goes_on_from_its_end_as_from_a_snapshot_that_was_copied_at_once
     assert told[0] == told[1]
 
 
-KILLS = [(2, 1200, 0.6), (12, 6000, 1.0)]
+KILLS = [(2, 1200, 0.6), (12, 12000, 1.0)]
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.life.life import Life
-from horde_agent.record import RecordLost
-from horde_agent.runs import snapshots
+from horde_agent.record import RecordLost, snapshots
 from horde_agent.runs.keeping import Keeper
 from tests.agent.doubles import ToyBody
 

@@ -1,9 +1,10 @@
 """A life that is killed again and again, and resumed each time, beside the same life that never stopped.
 
-    python -m tests.bench.crashes FOLDER [--kills 200] [--steps 200000] [--span 12] [--seed 0]
+    python -m tests.bench.crashes FOLDER [--kills 200] [--steps 200000] [--span 12] [--seed 0] [--shards N]
 
 Every kill is a SIGKILL at a random moment, to the agent or to the environment's process. In the end weights, learning
-curve, questions and record of the two lives must be the same to the bit; otherwise it ends with exit code 1.
+curve, questions and record of the two lives must be the same to the bit; otherwise it ends with exit code 1. With
+--shards the life that is killed has its demons in so many processes, and the one that never stopped in its own.
 """
 
 from __future__ import annotations
@@ -117,11 +118,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--span", type=float, default=12.0, help="seconds between two kills, at most")
     parser.add_argument("--snapshot-every", default="5s")
+    parser.add_argument("--shards", type=int)
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     words = ["--steps", str(asked.steps), "--seed", str(asked.seed), "--snapshot-every", asked.snapshot_every]
     rng = np.random.default_rng(asked.seed)
-    killed = lived_with_kills(asked.folder / "killed", words, rng, asked.kills, asked.span)
+    shards = [] if asked.shards is None else ["--shards", str(asked.shards)]
+    killed = lived_with_kills(asked.folder / "killed", [*words, *shards], rng, asked.kills, asked.span)
     subprocess.run(command("learn", *words, "--out", str(asked.folder / "whole")), check=True)
     found = differences(asked.folder / "killed", asked.folder / "whole")
     print(f"{killed.n_kills} kills ({killed.n_of_body} of the environment's process) in {sum(killed.took_s):.0f} s")

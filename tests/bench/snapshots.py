@@ -29,7 +29,8 @@ from horde_agent.bench.recorded import recorded
 from horde_agent.bench.workload import gibbs_questions
 from horde_agent.horde import Horde, Mode
 from horde_agent.life.life import Life
-from horde_agent.runs import jobs, snapshots
+from horde_agent.record import snapshots
+from horde_agent.runs import jobs
 from horde_agent.runs.gradually import GradualSnapshot
 
 _PERIOD_S = 0.1
@@ -59,7 +60,7 @@ class Stepper:
     def __init__(self, n_demons: int, mode: Mode, n_states: int, *, paced: bool) -> None:
         self._stream, coder = recorded(n_states)
         self._asked = gibbs_questions(n_demons, n_features=coder.n_features)
-        self._mode, self._coder, self._paced, self._k = mode, coder, paced, 0
+        self._mode, self._coder, self.paced, self._k = mode, coder, paced, 0
         self.horde = self.new()
         self.horde.begin(self._stream.sensors[0], self._stream.tiles[0])
         self._next_at = time.perf_counter()
@@ -78,7 +79,7 @@ class Stepper:
 
     def step(self, beside: Callable[[], None] | None = None) -> float:
         """Take the next step, and return what it took in seconds; `beside` belongs to it."""
-        if self._paced:
+        if self.paced:
             time.sleep(max(self._next_at - time.perf_counter(), 0.0))
             self._next_at = max(self._next_at, time.perf_counter() - _PERIOD_S) + _PERIOD_S
         began = time.perf_counter()
@@ -98,7 +99,8 @@ def one_snapshot(stepper: Stepper, folder: Path) -> dict[str, Any]:
     """Take steps while a snapshot is copied and written, and return what they took."""
     copy = stepper.horde.gradual_copy()
     assert copy is not None, "a stream was begun"
-    under_way, began, copied = GradualSnapshot(copy, folder), time.perf_counter(), list[float]()
+    under_way = GradualSnapshot(copy, folder, may_wait=not stepper.paced)
+    began, copied = time.perf_counter(), list[float]()
 
     def advance() -> None:
         before = time.perf_counter()

@@ -20,15 +20,15 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.drives.obedience import Obedience
-from horde_env.emulation.driver import DropsLine
-from horde_env.emulation.emulated import EmulatedBody
-from horde_env.emulation.emulator import Emulator
-from horde_env.emulation.faults import DAMAGE, LASTING_S
-from horde_env.emulation.microcontroller import WATCHDOG_CYCLES
-from horde_env.hardware.backend import SerialBody
-from horde_env.hardware.control import COAST, HALT
-from horde_env.hardware.wire import CRC, HEADER, STATE_SIZE
+from horde_env.emulation.faults import DAMAGE
 from horde_env.robot import Floats
+from horde_env.robots.critterbot.body import SerialBody
+from horde_env.robots.critterbot.commands import COAST, HALT
+from horde_env.robots.critterbot.driver import DropsLine
+from horde_env.robots.critterbot.emulated import EmulatedBody
+from horde_env.robots.critterbot.emulator import LASTING_S, Emulator
+from horde_env.robots.critterbot.microcontroller import WATCHDOG_CYCLES
+from horde_env.robots.critterbot.wire import CRC, HEADER, STATE_SIZE
 from horde_env.sim import firmware, motors
 
 CUTS = ("stall", "unplug")  # faults that keep commands from the robot

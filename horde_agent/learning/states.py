@@ -1,0 +1,99 @@
+"""States and actions as a caller gives them: taken as plain arrays and numbers, or refused in one sentence."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from horde_agent.kernels import checks
+from horde_agent.learning.values import Observation
+from horde_agent.types import Tiles
+
+NO_TILES = np.zeros(0, dtype=np.int64)
+_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
+
+
+class States:
+    """What a Horde takes from its caller.
+
+    Args:
+        n_features, n_active: Of the states.
+        n_channels: An observation must have at least so many.
+        n_actions: Number of actions, 0 where no policy says.
+        real_valued: Whether a state's features are all their values, instead of the tiles that are active.
+    """
+
+    def __init__(
+        self, n_features: int, n_active: int, n_channels: int, n_actions: int, *, real_valued: bool = False
+    ) -> None:
+        self.n_features, self.n_active, self.n_channels, self.n_actions = n_features, n_active, n_channels, n_actions
+        self.real_valued = real_valued
+        self._seen = np.zeros(n_features + 1, dtype=np.int64)
+
+    def action(self, action: Any, probability: Any) -> tuple[int, float]:
+        """Return an action and its probability as plain numbers; arrays of one element will do."""
+        n, a, b = self.n_actions, _the_one(action), _the_one(probability)
+        if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
+            raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
+        if not _RAREST <= b <= 1.0:
+            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
+        return int(a), b
+
+    def checked(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+        """Return copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64, that are sound."""
+        state = self.copied(observation, tiles)
+        self.refuse(*state)
+        return state
+
+    def copied(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), not yet looked at."""
+        observation = np.array(observation, dtype=np.float64)
+        n = self.n_channels
+        if observation.ndim != 1 or observation.size < n:
+            raise ValueError(f"observation must be flat with at least {n} channels, not {observation.shape}")
+        return observation, self._copied_tiles(tiles)
+
+    def tiles(self, tiles: Tiles) -> Tiles:
+        """Return a copy of the tiles, (n_active,), as int64."""
+        tiles = self._copied_tiles(tiles)
+        self.refuse(np.zeros(0), tiles)
+        return tiles
+
+    def _copied_tiles(self, tiles: Tiles) -> Tiles:
+        """Return a copy of the tiles as int64, not yet known to be in range; of real-valued features as float64."""
+        tiles = np.asarray(tiles)
+        if self.real_valued:
+            if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
+                raise ValueError(f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}")
+            return np.array(tiles, dtype=np.float64)
+        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
+            raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
+        return np.array(tiles, dtype=np.int64)
+
+    def refuse(self, observation: Observation, tiles: Tiles) -> None:
+        """Raise ValueError where a state is not sound: an observation, (n_sensors,), and its tiles, (n_active,)."""
+        if self.real_valued:
+            if not np.isfinite(tiles).all():
+                raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
+            tiles = NO_TILES
+        wrong = checks.first_wrong(observation, tiles, self._seen)
+        if wrong >= 0:
+            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
+        if wrong <= -2 - tiles.size:
+            twice = tiles[-2 - tiles.size - wrong]
+            raise ValueError(f"tiles must be different features; {twice} is there more than once")
+        if wrong < -1:
+            raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}")
+
+
+def _the_one(value: Any) -> float:
+    """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
+    if type(value) is int or type(value) is float:  # what it nearly always is: a robot's step looks here twice
+        return value if math.isfinite(value) else math.nan
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
+    return float(value) if is_finite else math.nan
