@@ -87,6 +87,7 @@ class ResumeConfig:
         add: TOML file of further questions, asked from where the life stopped.
         remove: Shell pattern of the names of questions that are dropped there.
         learn_from_record: Let the further questions learn from what was recorded so far, before the life goes on.
+        ray: Address of the Ray cluster that holds the shards now, where it is another than before.
     """
 
     run: tyro.conf.Positional[Path]
@@ -96,6 +97,7 @@ class ResumeConfig:
     add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
     remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
     learn_from_record: bool = False
+    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
 
 
 @dataclass(frozen=True)
@@ -362,6 +364,7 @@ def _finished(job: Job) -> dict[str, Any]:
             job.stop_body()
             job.obey_second_ctrl_c()
         finally:
+            job.run.close()
             if page is not None:
                 page.terminate()
 
@@ -376,6 +379,9 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         resumed = resumption(folder)
         if command.steps is None and resumed.facts.get("steps") is not None:
             config = replace(config, steps=resumed.facts["steps"])
+        config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
+        if command.ray is not None and config.shards is None:
+            raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; leave it out")
         refuse_over(folder, resumed, config.steps)
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
@@ -388,7 +394,7 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed:
     console = Console(stderr=True)
     kernels = compiling.Compiling(console)
     with answered():
-        env = _make_env(config)
+        env, run = _make_env(config), None
         try:
             try_port(env, config)
             with kernels.shown():
@@ -401,6 +407,8 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed:
             job = Job(run, env, console, signals, kernels, resumed)
         except BaseException:
             env.close()
+            if run is not None:
+                run.close()
             raise
         try:
             job.begin()

@@ -30,12 +30,12 @@ from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, Signals
 from horde_agent.learning import gradual
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
 from horde_agent.learning.gradual import GradualCopy
-from horde_agent.learning.layout import NEWCOMER, Roster
+from horde_agent.learning.layout import NEWCOMER, Roster, Share
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.span import LARGEST_TAIL, SpanEngine, reach
+from horde_agent.learning.span import LARGEST_TAIL, Pace, SpanEngine, reach
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.rupee import RUPEE, rupee_config
 from horde_agent.saving import State, inner, nested, text, untext
@@ -66,6 +66,7 @@ class Horde:
         real_valued: Learn of feature vectors phi in full, as those of a network's layer, instead of tiles: wherever a
             method takes `tiles`, give phi, floats of shape (n_features,). `n_active` is then the squared length of phi
             that the step size is divided by. The plain engine learns.
+        share: What these demons must know of the larger Horde that they are a part of, if they are (`cluster`).
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
@@ -89,6 +90,7 @@ class Horde:
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
+        share: Share | None = None,
     ) -> None:
         config = replace(config, engine="plain") if real_valued else config
         self._real_valued = real_valued
@@ -97,7 +99,7 @@ class Horde:
         if not 1 <= n_active <= n_features:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self.config, self.n_features, self.n_active = config, n_features, n_active
-        self._channels, self._batch = tuple(channels), _BATCHES[mode]
+        self._channels, self._batch, self._share = tuple(channels), _BATCHES[mode], share
         asked = named(questions, self._channels)
         self._ask(asked, np.zeros(len(asked), dtype=np.int64))
         self._engine = self._new_engine()
@@ -108,21 +110,24 @@ class Horde:
     def _ask(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Take on the questions; where they do not fit, do nothing. `cohort` is as in `SignalMaker`."""
         dtype, is_real = np.dtype(self.config.dtype), self._real_valued
-        self._maker = SignalMaker(questions, cohort, self.n_features, self.n_active, dtype, real_valued=is_real)
+        n_gibbs = self._share.n_gibbs if self._share else 0
+        args = (questions, cohort, self.n_features, self.n_active, dtype)
+        self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
 
     def _new_engine(self) -> Engine:
         """Return an engine that knows nothing yet: the fast one, unless it is not wanted or cannot."""
         of, config = self._maker, self.config
-        reached = reach(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
-        is_long = of.largest_decay < 1.0 and reached > LARGEST_TAIL
+        decay = self._share.largest_decay if self._share else of.largest_decay
+        reached = reach(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        is_long = decay < 1.0 and reached > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
-            self._say_why(f"traces with gamma lambda = {of.largest_decay:g} reach back {reached:,} steps")
+            self._say_why(f"traces with gamma lambda = {decay:g} reach back {reached:,} steps")
         if is_long or config.needs_plain_engine:
             return self._plain_engine()
         args = (of.group, self.n_features, *self._step_sizes, config)
-        decay, cumulant = of.largest_decay, of.cumulant
-        return SpanEngine(*args, policy=of.policy, batch=self._batch, cumulant=cumulant, largest_decay=decay)
+        pace = Pace(batch=self._batch, share=self._share)
+        return SpanEngine(*args, policy=of.policy, cumulant=of.cumulant, largest_decay=decay, **pace)
 
     def _plain_engine(self) -> PlainEngine:
         """Return a plain engine that knows nothing yet."""
@@ -169,7 +174,7 @@ class Horde:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a target policy that is
                 asked for the first time gives no probabilities; the message names it.
         """
-        state = self._maker.checked_state(observation, tiles)
+        state = self._maker.states.checked(observation, tiles)
         if self._unasked:
             refuse_misfits(self._unasked, *state)
             self._unasked = ()
@@ -202,8 +207,8 @@ class Horde:
         if self._state is None:
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         maker, soundness = self._maker, self._soundness
-        action, probability = maker.action(action, probability)
-        state = maker.copied_state(observation, tiles)
+        action, probability = maker.states.action(action, probability)
+        state = maker.states.copied(observation, tiles)
         soundness.begin_step()
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._set_aside_all(maker.misfits(), soundness.n_steps + 1)
@@ -235,7 +240,7 @@ class Horde:
         Raises:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
-        tiles = self._maker.tiles(tiles)
+        tiles = self._maker.states.tiles(tiles)
         self.catch_up()
         return self._engine.predict(tiles)
 
@@ -310,6 +315,11 @@ class Horde:
         return list(self._soundness.reasons)
 
     @property
+    def n_diverged(self) -> int:
+        """Demons that were set aside in the steps taken so far; those that wait are not taken for it."""
+        return len(self._soundness.reasons)
+
+    @property
     def set_aside_because(self) -> dict[str, str]:
         """Why each demon was set aside and at which learning step that was noticed, by name."""
         self.catch_up()
@@ -356,10 +366,14 @@ class Horde:
         self.catch_up()
         return self._engine.mspbe_trace()
 
-    def weights(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype."""
+    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
+
+        Args:
+            demons: Places of the ones asked about, shape (n,): then each is (n, n_features); all unless given.
+        """
         self.catch_up()
-        return self._engine.weights()
+        return self._engine.weights(demons)
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""

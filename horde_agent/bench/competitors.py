@@ -29,16 +29,20 @@ class Learning:
     """
 
     def __init__(self, questions: Sequence[GVF], stream: Stream, mode: Mode = "eager", **config: Any) -> None:
-        settings = {"w_rule": "importance-weighted", "vector_mspbe": False, **config}
         self.stream = stream
         self.horde = Horde(
             questions,
             n_features=stream.n_features,
             n_active=stream.n_active,
-            config=LearnerConfig(**settings),
+            config=self.config(**config),
             mode=mode,
         )
         self.horde.begin(stream.sensors[0], stream.tiles[0])
+
+    @staticmethod
+    def config(**config: Any) -> LearnerConfig:
+        """Return how it learns, unless `config` says otherwise."""
+        return LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
 
     def __call__(self, t: int) -> None:
         """Learn from the transition from state t to state t + 1."""

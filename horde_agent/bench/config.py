@@ -31,6 +31,10 @@ KEYS: dict[str, str] = {
     "env_steps_per_s": "env",
     "life_261681_s": "life",
     "tile_us": "tile",
+    "cluster_vs_one": "cluster",
+    "cluster_ask_ms": "cluster",
+    "cluster_ask_p99_ms": "cluster",
+    "cluster_driver_ms": "cluster",
     "threads": "",
     "cpu": "",
 }
@@ -44,7 +48,7 @@ class BenchConfig:
     Attributes:
         json: Print one JSON object, null where something was not or could not be measured; else a table.
         out: Folder for the object, the details and a page with a roofline and curves of cost.
-        only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile.
+        only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile, cluster.
         skip: Sections to leave out.
         stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before the timing.
         quick: Few steps: to see that it works, not to be quoted.

@@ -37,6 +37,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "env_steps_per_s": ("the simulated robot alone", "steps per second"),
     "life_261681_s": ("the paper's 7.3 hours by `horde learn`: simulator, 795 questions and report", "s"),
     "tile_us": ("an observation to its active features", "µs"),
+    "cluster_vs_one": ("four shards of 10,000 demons, on this machine, against one Horde of 40,000", "times as long"),
+    "cluster_ask_ms": ("a step in four small shards of which one is asked a prediction", "ms per step, p50"),
+    "cluster_ask_p99_ms": ("the same", "ms per step, p99"),
+    "cluster_driver_ms": (
+        "a step in four small shards of which nothing is asked, deferred: the driver's part",
+        "ms per step",
+    ),
     "threads": ("threads", ""),
     "cpu": ("processor", ""),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import mmap
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from horde_agent.bench import workload
+from horde_agent.bench import shards, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
 from horde_agent.bench.measure import MODERATE, QUICK, Effort, Step, Times, measure, timed
 from horde_agent.bench.recorded import SIMULATOR, recorded
@@ -214,6 +215,34 @@ class Bench:
         coder.encode(stream.sensors[0], out)
         spent = [timed(lambda t: coder.encode(stream.sensors[t], out), t) for t in range(self.effort.n_steps)]
         return {"tile_us": 1e6 * float(np.mean(spent))}
+
+    def cluster(self) -> Answer:
+        """Time four shards of 10,000 demons beside one Horde of all, one asked prediction, and a step merely noted."""
+        if importlib.util.find_spec("ray") is None:
+            self.say("cluster: not measured: it needs the extra `ray`, pip install 'horde-gvf[ray]'")
+            return {}
+        n = shards.N_SHARDS * (shards.N_FEW if self.effort == QUICK else 10_000)
+        if self._lacks_memory(2 * n):
+            return {}
+        self.say(f"cluster: {n:,} demons in {shards.N_SHARDS} shards, and in one Horde")
+        turns = shards.Turns(self.effort.n_chunks, 16 if self.effort == QUICK else 128)
+        one, many = shards.against_one(self._gibbs(n), self.stream, turns)
+        asked = shards.asked_ms(self._gibbs, self.stream, turns)
+        noted = shards.noted_ms(self._gibbs, self.stream, turns)
+        self.details["cluster"] = {
+            "n_demons": n,
+            "one_ms": one,
+            "shards_ms": many,
+            "asked_ms": asked,
+            "noted_ms": noted,
+        }
+        p50, p99 = np.percentile(asked, [50, 99]).tolist()
+        return {
+            "cluster_vs_one": many / one,
+            "cluster_ask_ms": p50,
+            "cluster_ask_p99_ms": p99,
+            "cluster_driver_ms": float(np.mean(noted)),
+        }
 
     # ---- what they share --------------------------------------------------------------------------------------------
 

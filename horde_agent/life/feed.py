@@ -1,7 +1,7 @@
 """Feed: an observer that leaves what a page shows of a life in files of a fixed size, in the run's folder `live/`.
 
 facts.json          channels, actions, questions, what the body looks like; written once, and when demons come or go
-status.json         counts and times of the moment, replaced about twice a second
+status.json         counts and times of the moment, and a line for each shard, replaced about twice a second
 ring.rec            the latest rows, a ring: record k lies in slot k % n_slots; `number` is written last
 predictions.f32     what all demons predicted at each of them, float32, shape (n_slots, n_demons)
 measures.f32        of each demon: NMSRE online, MSPBE (scalar), set aside (0, 1); float32, shape (3, n_demons)
@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life, Moment
 from horde_agent.life.observers import sound_demons
@@ -65,7 +65,7 @@ class Feed:
         self,
         folder: Path,
         interface: Interface,
-        horde: Horde,
+        horde: AnyHorde,
         *,
         picture: Mapping[str, Any] | None = None,
         total: int | None = None,
@@ -121,6 +121,8 @@ class Feed:
         try:
             if life is not None and not self.is_off:
                 life.student.catch_up()
+                if isinstance(life.horde, ShardedHorde):
+                    life.horde.wait()
                 self._write_status(life, "over")
         except OSError as error:
             self._give_up(error)
@@ -130,7 +132,7 @@ class Feed:
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
-    def _describe(self, horde: Horde) -> None:
+    def _describe(self, horde: AnyHorde) -> None:
         """Make all files anew for these demons."""
         for file in self._files.values():
             file.close()
@@ -204,8 +206,9 @@ class Feed:
             "n_not_applied": life.n_not_applied,
             "link_losses": life.link_losses,
             "n_excursions": life.student.errors.n_excursions,
-            "n_diverged": len(life.horde.diverged),
+            "n_diverged": life.horde.n_diverged,
             "number": self._number,
+            "shards": [shard._asdict() for shard in shards_of(life.horde)],
         }
         replace_text(self.path / "status.json", json.dumps(status))
 
@@ -230,6 +233,11 @@ class Feed:
         for file in self._files.values():
             file.close()
         _log.warning("the live page is told no more (%s); the life goes on", error.strerror or error)
+
+
+def shards_of(horde: AnyHorde) -> list[ShardStatus]:
+    """Return what is known of the shards; none where there is one Horde, in this process."""
+    return horde.shards if isinstance(horde, ShardedHorde) else []
 
 
 def described(question: GVF) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
+from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.life.docking import DockingConfig, Dockings
@@ -137,7 +137,7 @@ class Life:
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        horde: Horde,
+        horde: AnyHorde,
         behaviour: BehaviourPolicy,
         rng: np.random.Generator,
         *,

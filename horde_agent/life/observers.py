@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from horde_agent.horde import Horde
+from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
 from horde_agent.life.life import Moment
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
     n_diverged: int
 
 
-def sound_demons(horde: Horde) -> np.ndarray:
+def sound_demons(horde: AnyHorde) -> np.ndarray:
     """Return which demons are not set aside, bool of shape (n_demons,)."""
     diverged = set(horde.diverged)
     return np.array([name not in diverged for name in horde.names])
@@ -75,10 +75,12 @@ class Sampler:
             self.samples.append(sample(step, student.learning_steps, student.horde))
 
 
-def sample(step: int, learning_steps: int, horde: Horde) -> Sample:
+def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
     """Return the measures of a Horde now."""
     sound = sound_demons(horde)
-    mspbe = float(horde.mspbe_scalar[sound].mean()) if sound.any() else float("nan")
+    estimates = horde.mspbe_scalar[sound]
+    told = estimates[~np.isnan(estimates)]  # none is told of demons whose shard is away
+    mspbe = float(told.mean()) if told.size else float("nan")
     return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
 
 
@@ -95,7 +97,7 @@ class MspbeWatch:
         RuntimeError: When a life is observed, if demons came or went, but not by `Life.add` or `Life.remove`.
     """
 
-    def __init__(self, horde: Horde) -> None:
+    def __init__(self, horde: AnyHorde) -> None:
         self._horde, self._questions = horde, horde.questions
         self._before = horde.ratio_totals()
         self.updates_needed = updates_until_valid(horde.config)
@@ -196,7 +198,7 @@ class Progress:
         if self.is_due(moment.life.horde):
             self.show(moment.life.steps, moment.life.horde, moment.life.student.errors)
 
-    def is_due(self, horde: Horde) -> bool:
+    def is_due(self, horde: AnyHorde) -> bool:
         """Return whether it is time for another update, and no step of the Horde waits to be taken.
 
         Steps taken for the sake of a look would cut the batches at another place, which changes the rounding: what is
@@ -204,7 +206,7 @@ class Progress:
         """
         return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 
-    def show(self, steps: int, horde: Horde, errors: ReturnErrors | None = None) -> None:
+    def show(self, steps: int, horde: AnyHorde, errors: ReturnErrors | None = None) -> None:
         """Show the state after `steps`."""
         self._last = time.perf_counter()
         facts = self.facts(steps, self._last - self._began, horde, errors)
@@ -218,7 +220,9 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def facts(self, steps: int, elapsed_s: float, horde: Horde, errors: ReturnErrors | None) -> list[tuple[str, str]]:
+    def facts(
+        self, steps: int, elapsed_s: float, horde: AnyHorde, errors: ReturnErrors | None
+    ) -> list[tuple[str, str]]:
         """Return what is shown, as pairs of name and value."""
         speed = steps / elapsed_s if elapsed_s > 0 else 0.0
         share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)" if self.total else ""
@@ -233,6 +237,8 @@ class Progress:
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))
+        if isinstance(horde, ShardedHorde):
+            facts.append(("shards", _shards(horde.shards)))
         facts.append(("diverged", _few(horde.diverged)))
         if self.total and speed > 0:
             facts.append(("time left", duration((self.total - steps) / speed)))
@@ -246,13 +252,20 @@ def _nmsre(errors: ReturnErrors) -> str:
     return f"{errors.online_means[-1]:.3f} (1: no better than the mean return)"
 
 
-def _mspbe(horde: Horde, watch: MspbeWatch) -> str:
+def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
     """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
     sound = sound_demons(horde)
     if not sound.any():
         return "none: every question was set aside"
     mean = float(horde.mspbe_scalar[sound].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
+
+
+def _shards(shards: Sequence[ShardStatus]) -> str:
+    """Return how many shards there are, how far the slowest is behind, and which of them do not learn."""
+    away = [f"{shard.number} {shard.state}" for shard in shards if shard.state != "learning"]
+    behind = max(shard.lag for shard in shards)
+    return f"{len(shards)}, at most {behind:,} steps behind" + (f" ({_few(away)} not learning)" if away else "")
 
 
 def _few(names: Sequence[str]) -> str:

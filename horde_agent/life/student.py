@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
@@ -43,7 +43,7 @@ def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
     return interface.coder.encode if is_unit else interface.encode
 
 
-def check_fit(horde: Horde, interface: Interface) -> None:
+def check_fit(horde: AnyHorde, interface: Interface) -> None:
     """Refuse a Horde that cannot learn from a body.
 
     Raises:
@@ -95,19 +95,18 @@ class Student:
     Attributes:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
-        n_updated: Sum over the updates of the number of demons whose rho was positive.
         learn_s: Durations of the updates with their predictions, in seconds; where the Horde takes many steps
             together, each one's share of them.
     """
 
-    def __init__(self, horde: Horde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
+    def __init__(self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
         check_fit(horde, interface)
         self.horde, self.interface, self.encode = horde, interface, encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
         self.learning_steps = 0
-        self.n_updated = 0
+        self._n_updated = 0
         self.learn_s = Durations()
         self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
@@ -153,7 +152,7 @@ class Student:
     def state(self, *, has_horde: bool = True) -> State:
         """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
         test = {} if self._test is None else self._test.state()
-        own = attributes(self, *_STATE) | {"phase": np.array(int(self._phase))}
+        own = attributes(self, *_STATE) | {"phase": np.array(int(self._phase))}  # before the Horde says what it told
         return nested(horde=self.horde.state() if has_horde else {}, errors=self.errors.state(), test=test, own=own)
 
     def restore(self, state: State) -> None:
@@ -165,6 +164,17 @@ class Student:
         self._phase = Phase(int(own["phase"]))
         asked = self.errors.policies, self.horde.questions, self.horizon
         self._test = TestExcursion.restored(test, *asked) if test else None
+
+    @property
+    def n_updated(self) -> int:
+        """Sum over the updates of the number of demons whose rho was positive; shards tell theirs late."""
+        if isinstance(self.horde, ShardedHorde):
+            self._n_updated += self.horde.n_updated
+        return self._n_updated
+
+    @n_updated.setter
+    def n_updated(self, n: int) -> None:
+        self._n_updated = n
 
     @property
     def predictions(self) -> Predictions:
@@ -237,7 +247,7 @@ class Student:
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
-        self.n_updated += self.horde.n_updated
+        self._n_updated += self.horde.n_updated
 
     def act(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
         """Note what is done from the observation just seen; the first step of an excursion keeps the predictions.
@@ -286,7 +296,7 @@ class Student:
 
 def relearn(
     stream: Stream,
-    horde: Horde,
+    horde: AnyHorde,
     interface: Interface,
     *,
     excursions: ExcursionConfig | None = None,
@@ -333,7 +343,7 @@ def relearn(
     return student
 
 
-def predict_along(stream: Stream, horde: Horde, interface: Interface) -> Floats:
+def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floats:
     """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
 
     Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off

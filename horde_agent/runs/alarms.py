@@ -70,7 +70,8 @@ class Alarms:
         self._look_for_silence(row.step, row.observation)
         if row.step % (100 * EVERY) == 0 and (free := shutil.disk_usage(self._folder).free) < LOW_BYTES:
             self._raise("disk", f"step {row.step:,}: {free / 1e6:,.0f} MB are left on the disk of {self._folder}")
-        if not life.horde.n_waiting and (gone := life.horde.diverged):
+        if not life.horde.n_waiting and life.horde.n_diverged:
+            gone = life.horde.diverged
             self._raise("diverged", f"step {row.step:,}: {len(gone)} demons are set aside, the last one {gone[-1]}")
 
     def _look_for_silence(self, step: int, observation: np.ndarray) -> None:

@@ -129,6 +129,10 @@ class LearnConfig:
         physics: What moves a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
             (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
         watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
+        shards: Spread the demons over so many processes, on Ray: a number, or `auto`, one for each processor
+            (docs/CLUSTER.md). What is learned is the same, bit for bit.
+        ray: Address of a Ray cluster that holds the shards, HOST:PORT; else one is started on this machine for as long
+            as the life lasts.
         seed: Seed of everything random: same seed, same life.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -155,9 +159,16 @@ class LearnConfig:
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
     physics: Annotated[str | None, _shown("NAME", "(default: bullet where PyBullet is installed, else planar)")] = None
     watch: bool = False
+    shards: Annotated[str | None, _shown("N|auto", "(default: none, one Horde in this process)")] = None
+    ray: Annotated[str | None, _shown("HOST:PORT", "(default: none)")] = None
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
+
+    @property
+    def is_real_time(self) -> bool:
+        """Whether the body moves on by the clock, so that no step may wait."""
+        return self.realtime or self.backend in ("serial", "drops", "emulated")
 
 
 def resolve(config: LearnConfig) -> LearnConfig:
@@ -173,6 +184,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_numbers(config)
     seconds(config.snapshot_every)
     _check_alarm(config.on_alarm)
+    _check_shards(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
@@ -225,6 +237,8 @@ def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
         return float(value)
     if base is int and type(value) is float and value.is_integer():
         return int(value)  # 6e4
+    if base is str and type(value) is int:
+        return str(value)  # shards = 4
     if type(value) is not base:
         what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
         raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")
@@ -342,6 +356,19 @@ def _check_alarm(command: str | None) -> None:
         raise BadInput(f"--on-alarm {command!r} is no command line: {error}") from None
     if not words or shutil.which(words[0]) is None:
         raise BadInput(f"--on-alarm {command!r}: there is no such command")
+
+
+def _check_shards(config: LearnConfig) -> None:
+    if config.shards is None:
+        if config.ray is not None:
+            raise BadInput("--ray belongs to demons that are spread over processes; say how many by --shards")
+        return
+    if config.shards != "auto" and not (config.shards.isdecimal() and int(config.shards) > 0):
+        raise BadInput(f"--shards {config.shards}: write a number of processes, 1 or more, or auto")
+    if config.backend == "replay":
+        raise BadInput("--shards belongs to a life; a log is read by one Horde, in this process")
+    if find_spec("ray") is None:
+        raise BadInput("--shards needs the extra `ray`: pip install 'horde-gvf[ray]'")
 
 
 def _check_questions(questions: str, backend: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.horde import Horde
+from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
 from horde_agent.life.student import predict_along
 from horde_agent.measures.passes import Course
@@ -30,7 +30,7 @@ def shown_channels(channels: Sequence[str], known: Sequence[int]) -> list[int]:
 
 def excursion_traces(
     stream: Stream,
-    horde: Horde,
+    horde: AnyHorde,
     interface: Interface,
     tested: Sequence[Course],
     horizon: int,
@@ -74,7 +74,7 @@ def _last_whole(stream: Stream, course: Course, horizon: int) -> int | None:
     return int(whole[-1]) if whole.size else None
 
 
-def holdout_traces(holdout: Holdout, horde: Horde, channels: Sequence[str], period_s: float) -> list[list[object]]:
+def holdout_traces(holdout: Holdout, horde: AnyHorde, channels: Sequence[str], period_s: float) -> list[list[object]]:
     """Return the predictions along the held-out part of a log, beside the log's own returns.
 
     Args:

@@ -36,7 +36,7 @@ class Events:
             "gap": life.gaps,
             "disobeyed": int(bool(moment.row.flags & Flag.NOT_APPLIED)),
             "late": life.deadlines_missed,
-            "aside": (self._counts or {}).get("aside", 0) if life.horde.n_waiting else len(life.horde.diverged),
+            "aside": (self._counts or {}).get("aside", 0) if life.horde.n_waiting else life.horde.n_diverged,
         }
         before, self._counts = self._counts or counts, counts
         if counts == before or self._recorder.is_redoing:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from horde_agent.record.snapshots import Snapshot
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.run_folder import own_version
-from horde_agent.runs.snapshots import Snapshot
 from horde_agent.saving import State
 
 Migration = Callable[[State], State]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from horde_agent.horde import Horde
+from horde_agent.cluster import AnyHorde
 from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
@@ -131,7 +131,7 @@ def learn_and_score(
     )
 
 
-def known_returns(horde: Horde) -> tuple[Integers, Floats]:
+def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, both of shape (n_demons,).
 
     Raises:

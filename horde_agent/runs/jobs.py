@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 from rich.console import Console
 
+from horde_agent.cluster import AnyHorde
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
@@ -237,6 +238,7 @@ class Job:
         self.life.close()
         self.feed.close()
         self.recorder.close()
+        self.run.close()
 
     def stop(self) -> None:
         """Ask the job to end cleanly; safe to call from a signal handler."""
@@ -454,7 +456,7 @@ def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
         env.close()
 
 
-def warm_up(horde: Horde, interface: Interface) -> float:
+def warm_up(horde: AnyHorde, interface: Interface) -> float:
     """Compile the kernels by a small Horde of the same kind, and return how long it took in seconds."""
     began = time.perf_counter()
     # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.

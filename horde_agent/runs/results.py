@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.horde import Horde
+from horde_agent.cluster import AnyHorde
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
 from horde_agent.measures.passes import Course, final_nmsre, nmsre_along
@@ -46,7 +46,7 @@ def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
     }
 
 
-def horde_summary(horde: Horde, n_features: int, n_active: int) -> dict[str, Any]:
+def horde_summary(horde: AnyHorde, n_features: int, n_active: int) -> dict[str, Any]:
     """Return what the summary says of the Horde itself."""
     sound = sound_demons(horde)
     vector = np.asarray(horde.mspbe_vector())
@@ -76,7 +76,7 @@ def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, c
 
 
 def question_lines(
-    horde: Horde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch
+    horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch
 ) -> list[list[object]]:
     """Return the lines of questions.csv, in the order of the questions.
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 
 from horde_agent import questions as families
+from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
 from horde_agent.policies import Behaviour
@@ -43,7 +45,7 @@ class Run:
 
     config: LearnConfig
     interface: Interface
-    horde: Horde
+    horde: AnyHorde
     folder: RunFolder
     notes: Sequence[str] = ()
     compile_s: float | None = None
@@ -53,6 +55,11 @@ class Run:
 
     def __post_init__(self) -> None:
         self.watch = MspbeWatch(self.horde)
+
+    def close(self) -> None:
+        """Let go of the processes that learn, where there are any; nothing can be asked of the demons after it."""
+        if isinstance(self.horde, ShardedHorde):
+            self.horde.close()
 
     def learned(self, student: Student) -> dict[str, Any]:
         """Return what the summary says of learning."""
@@ -78,6 +85,7 @@ class Run:
             "stopped_by": self.stopped_by,
             "unfinished": self.is_unfinished,
             "mspbe": self.watch.facts(),
+            "shards": [shard._asdict() for shard in shards_of(self.horde)],
             **further,
         }
 
@@ -108,21 +116,28 @@ def make_run(
     questions = asked(config if lived is None else replace(config, backend=lived.backend), interface, file)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    horde = Horde(
-        questions,
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        config=LearnerConfig(
-            step_size=config.step_size,
-            secondary_ratio=config.secondary_ratio,
-            trace_rule=config.trace_rule,  # type: ignore[arg-type]
-            w_rule=config.w_rule,  # type: ignore[arg-type]
-        ),
-        mode=_mode(lived or config, interface),
-    )
+    horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
     if config.backend == "replay" and lived is None:
         holdout.known_returns(horde)
     return Run(config, interface, horde, folder, tuple(env.unwrapped.metadata.get("notes", ())))
+
+
+def _make_horde(
+    questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
+) -> AnyHorde:
+    """Return the demons: in this process, or spread over others."""
+    learner = LearnerConfig(
+        step_size=config.step_size,
+        secondary_ratio=config.secondary_ratio,
+        trace_rule=config.trace_rule,  # type: ignore[arg-type]
+        w_rule=config.w_rule,  # type: ignore[arg-type]
+    )
+    coder = interface.coder
+    known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
+    if config.shards is None:
+        return Horde(questions, mode=mode, **known)
+    shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
+    return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
 
 
 def asked(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
@@ -147,8 +162,7 @@ def asked(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
 
 def _mode(config: LearnConfig, interface: Interface) -> Mode:
     """Return how steps are taken: many together, unless a body moves in real time or predictions are fed back."""
-    is_real = config.realtime or config.backend in ("serial", "drops", "emulated")
-    return "eager" if is_real or interface.feedback is not None else "deferred"
+    return "eager" if config.is_real_time or interface.feedback is not None else "deferred"
 
 
 def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:

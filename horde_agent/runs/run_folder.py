@@ -13,7 +13,7 @@ log/life.rec         every observation and action (horde_agent.record); goes on 
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
 log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
 export/              the closed files of the record as Parquet tables, a folder a day, where pyarrow is installed
-checkpoint/          the newest snapshots of the life's state (horde_agent.runs.snapshots), from which it can be resumed
+checkpoint/          the newest snapshots of the life's state (horde_agent.record.snapshots), to resume it from
 report.html          drawn from the files above, with its pictures beside it
 
 A table appears whole or not at all. Where the program or its machine died, the log is there, and `horde report` learns
@@ -108,6 +108,7 @@ class RunFolder:
         self.sums = path / "sums.sha256"
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
+        self.shards = path / "shards"
         self.events = self.log / "events.jsonl"
         self.exported = path / "export"
         self.lock = path / ".lock"
@@ -213,7 +214,8 @@ class RunFolder:
         made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
         for file in (*parts(self.life), *made):
             file.unlink(missing_ok=True)
-        shutil.rmtree(self.path / "live", ignore_errors=True)
+        for made_since in (self.path / "live", self.shards):
+            shutil.rmtree(made_since, ignore_errors=True)
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)

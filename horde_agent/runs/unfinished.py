@@ -66,7 +66,8 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
 
 def _run(folder: RunFolder, made: RunFolder) -> tuple[Run, Stream]:
     """Return what is to learn, into `made`, and what from."""
-    config = replace(_config(folder), out=folder.path)
+    # One Horde learns what shards did, to the bit, and what is left of a run is to be read without a cluster.
+    config = replace(_config(folder), out=folder.path, shards=None, ray=None)
     try:
         stream = read(folder.life)
     except FileNotFoundError:

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.life.feed import FOLDER, FORMAT, VERSION, slot_dtype
-from horde_agent.record import Stream, read
+from horde_agent.record import Stream, read, snapshots
 from horde_agent.record.segments import parts
-from horde_agent.runs import snapshots
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.run_folder import read_curve
 

@@ -18,7 +18,7 @@ from tests.agent.doubles import ToyBody
 
 
 def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
-    told = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, diverged=[])} | life
+    told = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
     row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
     alarms(SimpleNamespace(row=row, life=SimpleNamespace(**told)))  # type: ignore[arg-type]
 
@@ -31,7 +31,11 @@ def alarms(tmp_path: Path) -> Alarms:
 def test_each_alarm_is_told_once_an_hour(alarms: Alarms) -> None:
     for step in range(0, 200, 10):
         look(
-            alarms, step, [step / 200, 1.0], deadlines_missed=3, horde=SimpleNamespace(n_waiting=0, diverged=["a", "b"])
+            alarms,
+            step,
+            [step / 200, 1.0],
+            deadlines_missed=3,
+            horde=SimpleNamespace(n_waiting=0, n_diverged=2, diverged=["a", "b"]),
         )
     assert [name for name, _ in alarms.raised] == ["overheating", "deadline", "diverged"]
     assert alarms.raised[2][1] == "step 0: 2 demons are set aside, the last one b"

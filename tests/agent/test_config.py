@@ -40,6 +40,11 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"w_rule": "never"}, "unknown w rule 'never'"),
         ({"questions": "excursion"}, "unknown questions 'excursion'.*did you mean 'excursions'"),
         ({"questions": "mine.toml"}, "there is no question file mine.toml"),
+        ({"ray": "10.0.0.1:6379"}, "--ray belongs to demons that are spread over processes"),
+        ({"shards": "0"}, "--shards 0: write a number of processes, 1 or more, or auto"),
+        ({"shards": "four"}, "--shards four: write a number"),
+        ({"shards": "-2"}, "--shards -2: write a number"),
+        ({"shards": "2", "backend": "replay", "log": Path(__file__)}, "--shards belongs to a life"),
     ],
 )
 def test_what_cannot_be_done_is_refused(settings: dict[str, Any], words: str) -> None:
@@ -67,6 +72,17 @@ def test_a_folder_with_a_run_is_never_written_to(tmp_path: Path) -> None:
 def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('steps = 500\nstep_size = 1\ntrace_rule = "plain"\nout = "here"\n')
     assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
+
+
+def test_shards_may_be_a_number_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("shards = 4\n")
+    assert read_config(Path("mine.toml")).shards == "4"
+
+
+def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horde_agent.runs.config.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="--shards needs the extra `ray`: pip install 'horde-gvf\\[ray\\]'"):
+        resolve(LearnConfig(shards="2"))
 
 
 def test_a_whole_number_with_an_exponent_is_one_in_a_file_too(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.record import Flag, Phase, read
-from horde_agent.runs import formats, snapshots
+from horde_agent.record import Flag, Phase, read, snapshots
+from horde_agent.runs import formats
 from horde_agent.runs.run_folder import RunFolder, own_version
 from tests.agent.doubles import ToyBody
 from tests.bench.crashes import differences, lived_with_kills

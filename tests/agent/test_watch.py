@@ -22,11 +22,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.cluster import ShardedHorde, ShardStatus
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Recorder, read
 from horde_agent.record.segments import encode_header
@@ -54,7 +56,13 @@ def questions(n: int) -> list[GVF]:
 
 
 def lived(
-    folder: Path, n_steps: int, n_demons: int = 4, clock: Any = None, mode: Any = "eager", **options: Any
+    folder: Path,
+    n_steps: int,
+    n_demons: int = 4,
+    clock: Any = None,
+    mode: Any = "eager",
+    kind: type[Horde] = Horde,
+    **options: Any,
 ) -> Life:
     """Return a short life in a run's folder, with its feed and its record, closed."""
     folder.mkdir(exist_ok=True)
@@ -62,7 +70,7 @@ def lived(
     (folder / "log").mkdir(exist_ok=True)
     env = ToyBody()
     interface = Interface.of(env)
-    horde = Horde(
+    horde = kind(
         questions(n_demons), n_features=interface.coder.n_features, n_active=interface.coder.n_active, mode=mode
     )
     feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
@@ -73,6 +81,17 @@ def lived(
     feed.close(life)
     recorder.close()
     return life
+
+
+class Sharded(Horde, ShardedHorde):
+    """One Horde that says it has shards, of which none is behind."""
+
+    def wait(self) -> None:
+        pass
+
+
+def shard(number: int, lag: int, state: str, why: str = "") -> ShardStatus:
+    return ShardStatus(number, 2, lag, 0, n_bytes=100, node="10.0.0.2", process=7, state=state, why=why)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +113,30 @@ def test_a_reader_finds_the_last_minute_in_order_whatever_came_before(run: Path)
     assert rows[-1]["values"][0] == pytest.approx(rows[-1]["step"] / 10_000, abs=1e-3)
     assert rows[-1]["pose"] is None  # the toy tells no heading
     assert [row["number"] for row in RunReader(run).rows(after=newest - 2)] == [newest - 1, newest]
+
+
+def test_a_page_is_told_of_each_shard_and_of_none_where_there_are_none(tmp_path: Path) -> None:
+    rows = [shard(0, 448, "learning"), shard(1, 0, "recovering", why="its process died")]
+
+    class Told(Sharded):
+        shards = rows
+
+    lived(tmp_path / "one", 40)
+    assert RunReader(tmp_path / "one").status()["shards"] == []
+    lived(tmp_path / "two", 40, kind=Told)
+    told = RunReader(tmp_path / "two").status()["shards"]
+    assert told == [row._asdict() for row in rows]
+    assert (told[1]["state"], told[1]["why"], told[0]["lag"]) == ("recovering", "its process died", 448)
+
+
+def test_progress_says_how_far_shards_are_behind(tmp_path: Path) -> None:
+    class Told(Sharded):
+        shards = (shard(0, 448, "learning"), shard(1, 1_216, "recovering"), shard(2, 64, "lost"))
+
+    life = lived(tmp_path, 40, kind=Told)
+    facts = dict(Progress(40, 0.1, every_s=0.0).facts(40, 1.0, life.horde, None))
+    assert facts["shards"] == "3, at most 1,216 steps behind (2 (1 recovering, 2 lost) not learning)"
+    assert "shards" not in dict(Progress(40, 0.1).facts(40, 1.0, lived(tmp_path / "one", 40).horde, None))
 
 
 def test_snapshots_are_counted_where_a_life_keeps_them(tmp_path: Path) -> None:
@@ -377,7 +420,8 @@ def test_a_page_that_cannot_be_opened_leaves_no_body_running(monkeypatch: pytest
         raise BadInput("no port is free")
 
     monkeypatch.setattr(cli, "open_beside", refuse)
-    run, done = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run"))), list[str]()
+    done = list[str]()
+    run = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None)
     job: Any = SimpleNamespace(
         run=run, stop_body=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
     )

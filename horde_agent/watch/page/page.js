@@ -94,6 +94,28 @@ function drawHealth() {
   $("stop").disabled = s.state === "over";
 }
 
+// ---- shards: where there are any -------------------------------------------------------------------------------------
+function drawShards() {
+  const shards = status.shards || [];
+  $("shards").hidden = !shards.length;
+  if (!shards.length) return;
+  const body = $("shard-rows");
+  while (body.children.length > shards.length) body.lastChild.remove();
+  while (body.children.length < shards.length) {
+    const tr = document.createElement("tr");
+    for (let k = 0; k < 7; k++) tr.append(document.createElement("td"));
+    body.append(tr);
+  }
+  shards.forEach((shard, k) => {
+    const cells_ = [shard.number, shard.node || "–", count(shard.n_demons), count(shard.lag),
+      shard.n_bytes ? bytes(shard.n_bytes) : "–", count(shard.n_restarts), shard.state + (shard.why ? ": " + shard.why : "")];
+    cells_.forEach((text, j) => { const td = body.children[k].children[j]; if (td.textContent !== String(text)) td.textContent = text; });
+    body.children[k].classList.toggle("warn", shard.state !== "learning");
+  });
+  const behind = Math.max(...shards.map((shard) => shard.lag || 0)), away = shards.filter((shard) => shard.state !== "learning").length;
+  say("shards-said", `${count(shards.length)} shards · at most ${count(behind)} steps behind` + (away ? ` · ${count(away)} not learning` : ""));
+}
+
 // ---- channels --------------------------------------------------------------------------------------------------------
 let cells = [];
 function makeChannels() {
@@ -274,7 +296,7 @@ $("stop").addEventListener("click", async () => {
 });
 
 // ---- from the run to the page ----------------------------------------------------------------------------------------
-function draw() { drawPen(); drawHealth(); drawChannels(); }
+function draw() { drawPen(); drawHealth(); drawShards(); drawChannels(); }
 let waiting = false;
 function soon() { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); } }
 function listen() {

@@ -1,0 +1,50 @@
+"""The robot's computer and the learner apart: five demons here, which the robot acts on, all others elsewhere.
+
+The behaviour takes the action that promises the most room, by the predictions of five local demons. All others, the
+paper's 795 here, are spread over shards, which follow the same stream as late as they like: the body waits for none of
+them. Run it: python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards live on that
+Ray cluster (examples/cluster/node.sh), without one in processes of this machine.
+"""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life, questions
+from horde_agent.cluster import ShardedHorde
+from horde_agent.life.follower import Follower
+from horde_agent.life.student import Student
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
+ADDRESS = sys.argv[2] if len(sys.argv) > 2 else None
+
+env = gym.make("horde_env:CritterbotPen-v0")
+face = Interface.of(env)
+n_actions = len(face.actions)
+size = {"n_features": face.coder.n_features, "n_active": face.coder.n_active}
+around = [face.index(f"ir_distance_{i}") for i in range(7)]
+
+
+def nearest(observation, tiles):
+    """Return the strongest reflection of all sides: high is near."""
+    return observation[around].max()
+
+
+def room(observation, tiles):
+    """Return a value for each action: what its demon predicts in this state, the wrong way round."""
+    return -local.predict(tiles)
+
+
+asked = [GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9) for a, name in enumerate(face.actions)]
+local = Horde(asked, **size)
+behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon=0.2))
+with ShardedHorde(questions.excursions(face), shards=2, address=ADDRESS, mode="deferred", **size) as far:
+    follower = Follower(Student(far, face))
+    with Life(env, local, behaviour, np.random.default_rng(0), interface=face, observers=[follower]) as life:
+        life.run(STEPS)
+        print(f"{life.steps:,} steps lived, of which {follower.n_waiting:,} are yet to be handed to the shards")
+    follower.close()
+    errors = follower.student.errors
+    print(f"{far.n_demons} demons in {len(far.shards)} shards followed it, through {errors.n_excursions} excursions")
+env.close()

@@ -1,0 +1,94 @@
+"""A cluster in this process: shards are objects here, answers come at once or late, and processes die on command."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from horde_agent.cluster import sharded
+from horde_agent.cluster.shard import Shard
+
+
+class Gone(Exception):
+    """A process is gone."""
+
+
+class Actor:
+    """A process with a shard."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.shard, self.restarts_in = number, Shard(number), 0
+
+    def die(self, restarts_in: int = 0) -> None:
+        """Lose all that is in memory; be there again, knowing nothing, after so many calls in vain."""
+        self.shard.finish_writing()  # a thread cannot be killed as its process can
+        self.shard, self.restarts_in = Shard(self.number), restarts_in
+
+
+class LocalCluster:
+    """Stands in for `runtime.Cluster`.
+
+    Attributes:
+        actors: Its processes.
+        dies_at: Calls after which one dies: {number of the call: (which actor, calls in vain, after it was done)}.
+    """
+
+    is_own, n_cpus, memory = True, 64, 1 << 40
+
+    def __init__(self, address: str | None = None, n_cpus: int = 1) -> None:
+        self.actors: list[Actor] = []
+        self.ended: list[Actor] = []
+        self.n_calls, self.is_closed = 0, False
+        self.dies_at: dict[int, tuple[int, int, bool]] = {}
+        self.waits: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
+
+    def actor(self, number: int, n_threads: int, n_bytes: int) -> Actor:
+        self.actors.append(Actor(number))
+        return self.actors[-1]
+
+    def call(self, actor: Actor, verb: str, *given: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if self.waits is not None:
+            self.waits.append((future, actor, verb, given))
+            return future
+        self.do(future, actor, verb, given)
+        return future
+
+    def do(self, future: Future[Any], actor: Actor, verb: str, given: tuple[Any, ...]) -> None:
+        """Answer a call."""
+        self.n_calls += 1
+        who, in_vain, is_done = self.dies_at.pop(self.n_calls, (-1, 0, False))
+        if who >= 0 and not is_done:
+            self.actors[who].die(in_vain)
+        if actor.restarts_in > 0:
+            actor.restarts_in -= 1
+            future.set_exception(Gone("its process is gone"))
+            return
+        try:
+            future.set_result(getattr(actor.shard, verb)(*given))
+        except BaseException as error:
+            future.set_exception(error)
+        if who >= 0 and is_done:
+            self.actors[who].die(in_vain)
+
+    def is_loss(self, error: BaseException) -> bool:
+        return isinstance(error, Gone)
+
+    def cause(self, error: BaseException) -> BaseException:
+        return error
+
+    def end(self, actor: Actor) -> None:
+        self.ended.append(actor)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
+    """Have the shards of ShardedHordes be objects of this process."""
+    made = LocalCluster()
+    monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: made)
+    return made

@@ -1,0 +1,130 @@
+"""A student that follows a life: it learns what the record would teach it, and the life never waits for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.follower import Follower
+from horde_agent.life.life import Life
+from horde_agent.life.student import Student, relearn
+from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.record import Recorder, read
+from tests.agent.doubles import ToyBody
+
+EXCURSIONS = ExcursionConfig(0.05, 10)
+
+
+def horde(names: str, face: Interface, **options: Any) -> Horde:
+    asked = [
+        GVF(f"{action}/{name}", ConstantAction(action, 3), Channel(name), 0.8)
+        for action in range(3)
+        for name in names.split()
+    ]
+    coder = face.coder
+    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, channels=face.names, **options)
+
+
+class Slow(Horde):
+    """A Horde that learns nothing before it is let go on."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.may_learn, self.has_begun = threading.Event(), threading.Event()
+
+    def begin(self, *args: Any) -> np.ndarray:
+        self.has_begun.set()
+        assert self.may_learn.wait(60.0)
+        return super().begin(*args)
+
+
+def lived(follower: Follower, steps: int, recorder: Recorder | None = None, faults: Any = None) -> Life:
+    """Return a life with a Horde of its own, which is over."""
+    env = ToyBody(faults)
+    face = Interface.of(env)
+    options: dict[str, Any] = {"excursions": EXCURSIONS, "recorder": recorder, "observers": [follower]}
+    rng = np.random.default_rng(1)
+    with Life(env, horde("saw", face), StickyRandom(3, 0.5), rng, interface=face, **options) as life:
+        life.run(steps)
+    return life
+
+
+def test_it_learns_what_the_record_would_teach_it(tmp_path: Path) -> None:
+    """Gaps, broken steps, drives and excursions included: weights, scores and counts are the same to the bit."""
+    face = Interface.of(ToyBody())
+    far = Student(horde("age saw last", face, mode="deferred"), face, EXCURSIONS)
+    faults = {90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}}
+    with Follower(far) as follower:
+        life = lived(follower, 700, Recorder(3, tmp_path / "life.rec"), faults)
+    again = relearn(
+        read(tmp_path / "life.rec"), horde("age saw last", face, mode="deferred"), face, excursions=EXCURSIONS
+    )
+    assert far.horde.weights_sha256() == again.horde.weights_sha256()
+    np.testing.assert_array_equal(far.errors.nmsre(), again.errors.nmsre())
+    assert (far.learning_steps, far.n_updated) == (again.learning_steps, again.n_updated)
+    assert far.errors.n_excursions == life.student.errors.n_excursions > 5
+    assert follower.n_left_out == 0
+
+
+def test_the_life_waits_for_nobody() -> None:
+    """The far Horde does not learn one step before the life is over."""
+    face = Interface.of(ToyBody())
+    coder = face.coder
+    questions = horde("age saw last", face).questions
+    slow = Slow(questions, n_features=coder.n_features, n_active=coder.n_active)
+    follower = Follower(Student(slow, face, EXCURSIONS))
+    life = lived(follower, 300)
+    assert slow.has_begun.wait(60.0)
+    assert follower.n_waiting > 200
+    assert follower.student.learning_steps == 0 < life.student.learning_steps
+    slow.may_learn.set()
+    follower.close()
+    assert follower.n_waiting == 0
+    assert follower.student.learning_steps == life.student.learning_steps
+
+
+def test_what_finds_no_room_is_counted_and_is_a_gap() -> None:
+    """Fifty rows wait while nothing is learned; the stream then goes on after a gap, so that no trace reaches over."""
+    face = Interface.of(ToyBody())
+    coder = face.coder
+    slow = Slow(horde("saw", face).questions, n_features=coder.n_features, n_active=coder.n_active)
+    follower = Follower(Student(slow, face, ExcursionConfig(0.0)), most_waiting=50)
+    begins: list[float] = []
+    begin, learn, learned = slow.begin, slow.learn, []
+    slow.begin = lambda observation, tiles: (begins.append(float(observation[0])), begin(observation, tiles))[1]  # type: ignore[method-assign]
+    slow.learn = lambda *args, **kw: (learned.append(float(args[2][0])), learn(*args, **kw))[1]  # type: ignore[method-assign]
+    env = ToyBody()
+    options: dict[str, Any] = {"interface": face, "excursions": ExcursionConfig(0.0), "observers": [follower]}
+    with Life(env, horde("saw", face), StickyRandom(3, 0.5), np.random.default_rng(0), **options) as life:
+        assert life.run(1) is None
+        assert slow.has_begun.wait(60.0)  # one row is in hand, none waits
+        life.run(80)
+        slow.may_learn.set()
+        while follower.n_waiting:
+            threading.Event().wait(0.001)
+        life.run(20)
+    follower.close()
+    assert follower.n_left_out == 30
+    ages = [round(10_000 * age) for age in (*begins, *learned)]
+    assert ages == [0, 81, *range(1, 51), *range(82, 102)]
+
+
+def test_a_student_that_fails_ends_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+    face = Interface.of(ToyBody())
+    broken = horde("saw", face)
+    broken.learn = lambda *args, **kw: 1 / 0  # type: ignore[method-assign]
+    follower = Follower(Student(broken, face, EXCURSIONS))
+    life = lived(follower, 100)
+    assert life.steps == 100
+    with pytest.raises(ZeroDivisionError):
+        follower.close()
+    assert "what follows the life learns no more (division by zero); the life goes on" in caplog.text
+    assert follower.n_left_out > 50

@@ -1,0 +1,261 @@
+"""A life whose demons are spread over processes is the life with one Horde, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+
+from horde_agent import cli
+from horde_agent.cluster import ShardedHorde
+from horde_agent.runs import run as runs
+from horde_agent.runs.doctor import examine
+from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.unfinished import learn_again
+from horde_agent.watch.reader import RunReader
+from tests.bench.crashes import differences, lived_with_kills, rows_of
+
+pytest.importorskip("ray")
+
+LIFE = "learn --physics planar --seed 3 --snapshot-every never"
+STEPS = 1_500
+
+
+def horde(*words: object) -> int:
+    return cli.main([word for words_ in words for word in str(words_).split()])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures() -> Iterator[None]:
+    """Drawing takes longer than living."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "write_report", lambda path: path / "report.html")
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A life of the paper's 795 questions in one Horde, which never stopped."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    assert horde(LIFE, f"--steps {STEPS} --out {run}") == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same life in two shards."""
+    run = tmp_path_factory.mktemp("runs") / "sharded"
+    assert horde(LIFE, f"--steps {STEPS} --shards 2 --out {run}") == 0
+    return run
+
+
+def left_over() -> list[str]:
+    """Return what of Ray is left of this process."""
+    gone = time.monotonic() + 20.0
+    while True:
+        here = [p.name() for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        found = [name for name in here if "ray" in name or "gcs" in name]
+        if not found or time.monotonic() > gone:
+            return found
+        time.sleep(0.1)
+
+
+TIMES = ("wall_s", "steps_per_s", "learn_ms", "cycle_ms")
+
+
+def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -> None:
+    """Summary, tables and record are the same to the bit, but for how long things took."""
+    assert differences(sharded, whole) == []
+    one, other = (json.loads((run / "summary.json").read_text()) for run in (sharded, whole))
+    assert [key for key in other if one[key] != other[key] and key not in TIMES] == []
+    assert list(one) == list(other)
+    assert left_over() == []
+
+
+@pytest.mark.slow
+def test_a_life_that_was_stopped_goes_on_in_as_many_shards(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was asked for as many as there are processors, and there are more of them by then."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("horde_agent.cluster.sharded.os.cpu_count", lambda: 2)
+        assert horde(LIFE, f"--steps {STEPS // 3} --shards auto --out {run}") == 0
+    monkeypatch.setattr("horde_agent.cluster.sharded.os.cpu_count", lambda: 3)
+    assert horde(f"resume {run} --steps {STEPS}") == 0
+    assert differences(run, whole) == []
+    assert len(json.loads((run / "details.json").read_text())["shards"]) == 2
+
+
+def test_a_run_tells_of_each_shard_where_the_page_and_a_program_look(sharded: Path) -> None:
+    for rows in (RunReader(sharded).status()["shards"], json.loads((sharded / "details.json").read_text())["shards"]):
+        assert [row["number"] for row in rows] == [0, 1]
+        assert sum(row["n_demons"] for row in rows) == 795
+        assert [(row["state"], row["n_restarts"], row["lag"]) for row in rows] == [("learning", 0, 0)] * 2
+        assert all(row["n_bytes"] > 50e6 for row in rows)
+
+
+def test_the_doctor_reads_what_each_shard_has_written(sharded: Path, tmp_path: Path) -> None:
+    """A bit that flipped in a shard's weights is found, and the snapshot put aside."""
+    run = Path(shutil.copytree(sharded, tmp_path / "run"))
+    sound = [finding for finding in examine(run) if finding.what.startswith("shards/")]
+    assert len({finding.what.split("/")[2] for finding in sound}) == 2
+    assert all(finding.is_sound for finding in sound)
+    theta = next(run.glob("shards/*/shard-0001/*/*/horde.engine.theta.npy"))
+    data = bytearray(theta.read_bytes())
+    data[-1] ^= 1
+    theta.write_bytes(data)
+    wrong = [finding for finding in examine(run) if not finding.is_sound]
+    assert [theta.parent.name in finding.what and finding.is_mended for finding in wrong] == [True]
+
+
+def test_tables_that_are_missing_are_learned_again_without_a_cluster(
+    sharded: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "ShardedHorde", None)
+    summary = json.loads((sharded / "summary.json").read_text())
+    (sharded / "summary.json").unlink()
+    learn_again(RunFolder(sharded), Console(quiet=True))
+    assert json.loads((sharded / "summary.json").read_text())["weights_sha256"] == summary["weights_sha256"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> str:
+    """Return the one sentence with which words are refused, with exit code 2 and nothing left."""
+    capsys.readouterr()
+    assert horde(LIFE, f"--steps 50 --out {tmp_path / 'run'}", *words) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("horde: ")]
+    assert len(said) == 1
+    assert not (tmp_path / "run").exists()
+    assert left_over() == []
+    return said[0]
+
+
+@pytest.mark.slow
+def test_what_a_cluster_cannot_do_is_refused_in_a_sentence_and_nothing_is_left(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "take at most 5" in refused(capsys, tmp_path, "--shards 9")
+    assert "'127.0.0.1:1'" in refused(capsys, tmp_path, "--shards 2 --ray 127.0.0.1:1")
+    with monkeypatch.context() as patch:
+        patch.setattr("horde_agent.cluster.sharded.bytes_of", lambda n, *_: n * 10**9)
+        assert "GB, 1,000,000,000 bytes each, and the machines offer" in refused(capsys, tmp_path, "--shards 2")
+    (tmp_path / "twice.toml").write_text(TWICE)
+    assert "twice" in refused(capsys, tmp_path, f"--shards 2 --questions {tmp_path / 'twice.toml'}")
+
+
+TWICE = """
+[[question]]
+name = "light"
+policy = "forward"
+gamma = 0.9
+channel = "light_0"
+[[question]]
+name = "light"
+policy = "stop"
+gamma = 0.9
+channel = "light_1"
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_of_ones_own_is_on_the_loopback_alone_and_wants_a_token() -> None:
+    """In a process of its own, whose Ray was never told anything else."""
+    told = json.loads(subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout)
+    assert told["hosts"] == ["127.0.0.1"]
+    assert told["mode"] == "token"
+
+
+ALONE = """
+import json, os
+import psutil
+from horde_agent.cluster import ShardedHorde, gibbs_family
+family = gibbs_family(2_200, 0, n_features=100, n_actions=3, channels=[0])
+with ShardedHorde([family], n_features=100, n_active=10, shards=2):
+    mine = {p.pid for p in psutil.Process().children(recursive=True)} | {os.getpid()}
+    found = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.pid in mine]
+    hosts = sorted({c.laddr.ip.removeprefix("::ffff:") for c in found})
+print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
+"""
+
+
+def shards_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the processes of a life that hold its shards."""
+    return [p.pid for p in psutil.Process(process.pid).children(recursive=True) if p.name().startswith("ray::Shard")]
+
+
+@pytest.mark.slow
+def test_shards_that_are_killed_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL to both shards in the middle of a life: it goes on, and ends with the same weights."""
+    words = "learn --physics planar --seed 3 --steps 20000 --snapshot-every never"
+    assert horde(words, f"--out {tmp_path / 'whole'}") == 0
+    run = tmp_path / "killed"
+    line = [sys.executable, "-m", "horde_agent.cli", *words.split(), "--shards", "2", "--out", str(run)]
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and rows_of(run) < 500_000:
+            time.sleep(0.02)
+        for shard in shards_of(process):
+            os.kill(shard, signal.SIGKILL)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode == 0, said
+    shards = json.loads((run / "details.json").read_text())["shards"]
+    assert sum(shard["n_restarts"] for shard in shards) == 2
+    # Scores of excursions that began meanwhile have no predictions of demons whose shard was away.
+    assert not {"weights_sha256", "steps", "learning_steps", "log/life.rec"} & set(differences(run, tmp_path / "whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_life_in_shards_that_is_asked_to_end_does_so_in_good_order(number: int, code: int, tmp_path: Path) -> None:
+    """SIGTERM as an init system sends it, to the one process; Ctrl-C as a terminal does, to Ray's processes too."""
+    run = tmp_path / "run"
+    line = [sys.executable, "-m", "horde_agent.cli", *LIFE.split(), "--steps=1000000", "--shards=2", f"--out={run}"]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(line, text=True, start_new_session=True, **pipes) as process:
+        while process.poll() is None and rows_of(run) < 100_000:
+            time.sleep(0.05)
+        mine = psutil.Process(process.pid).children(recursive=True)
+        (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode == code, said
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["stopped_early"]
+    assert summary["n_questions"] == 795
+    assert psutil.wait_procs(mine, timeout=30.0)[1] == []
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    words = ["--physics", "planar", "--seed", "3", "--steps", "12000", "--snapshot-every", "1s"]
+    run = tmp_path / "killed"
+    killed = lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0)
+    assert killed.n_kills == 3
+    assert horde("learn", *words, f"--out {tmp_path / 'whole'}") == 0
+    assert differences(run, tmp_path / "whole") == []
+    assert not [p for p in psutil.process_iter(["environ", "name"]) if is_of(p, run)]
+
+
+def is_of(process: Any, run: Path) -> bool:
+    """Whether a process of Ray was left by the life in a folder."""
+    return str(run) in " ".join(process.info["environ"] or {}) and "ray" in process.info["name"]
+
+
+def test_shards_and_one_horde_have_the_same_face() -> None:
+    """Whatever a life asks of a Horde, as far as it is public, can be asked of shards."""
+    from horde_agent.horde import Horde
+
+    missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
+    assert missing == {"new_rupee", "signals", "mspbe_trace", "twin", "merge"}
