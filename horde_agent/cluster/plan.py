@@ -160,7 +160,7 @@ class Plan:
         cuts = [0, *_even_cuts(np.concatenate([[0], np.cumsum(lanes)]), self._places, n_shards), seating.n_blocks.size]
         may_rest, out = bool(seating.has_one_policy.any()), []
         for first, last in pairwise(cuts):
-            demons, part = seating.part(first, last)
+            demons, part = _part(seating, first, last)
             out.append(Cut(demons, Share(part, first, seating.n_blocks.size, may_rest, of.largest_decay, of.n_gibbs)))
         return out
 
@@ -190,6 +190,17 @@ class Plan:
         if len(cuts) > n_cpus:
             raise ClusterError(f"{len(cuts)} shards need a core each, and the machines offer {n_cpus}: take fewer")
         return needed
+
+
+def _part(of: Seating, first: int, last: int) -> tuple[Integers, Seating]:
+    """Return the demons of the flush groups first..last - 1, ascending, and how these sit, numbered from 0."""
+    blocks = np.concatenate([[0], np.cumsum(of.n_blocks)])
+    demons = np.concatenate([[0], np.cumsum(of.sizes)])
+    a, b = int(blocks[first]), int(blocks[last])
+    seated = of.order[demons[a] : demons[b]]
+    members = np.sort(seated)
+    order = np.searchsorted(members, seated)
+    return members, Seating(order, of.sizes[a:b], of.n_blocks[first:last], of.has_one_policy[first:last])
 
 
 def _even_cuts(before: Integers, places: Integers, n_shards: int) -> list[int]:

@@ -71,16 +71,6 @@ class Seating(NamedTuple):
         """Lanes of each block, shape (n_blocks,)."""
         return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
 
-    def part(self, first: int, last: int) -> tuple[Integers, Seating]:
-        """Return the demons of the flush groups first..last - 1, ascending, and how these sit, numbered from 0."""
-        blocks = np.concatenate([[0], np.cumsum(self.n_blocks)])
-        demons = np.concatenate([[0], np.cumsum(self.sizes)])
-        a, b = int(blocks[first]), int(blocks[last])
-        seated = self.order[demons[a] : demons[b]]
-        members = np.sort(seated)
-        order = np.searchsorted(members, seated)
-        return members, Seating(order, self.sizes[a:b], self.n_blocks[first:last], self.has_one_policy[first:last])
-
 
 def seat(group: Integers, policy: Integers, widest: int) -> Seating:
     """Seat the demons of a policy side by side, in blocks of even width.

@@ -472,38 +472,26 @@ class SpanEngine:
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w of some demons, (n,), or all, each (n, n_features), in the engine's dtype."""
-        if demons is not None:
-            return self._weights_of(demons)
-        theta, w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
-        self._gather(theta, w)
-        return theta, w
-
-    def _weights_of(self, demons: Integers) -> tuple[Reals, Reals]:
-        """Return theta and w of some demons, each (n, n_features); only their blocks are read."""
-        theta, w = np.zeros((2, demons.size, self.n_features), dtype=self.dtype)
-        features, lanes = self._feature_of[: self._clock[N_ROWS]], self.layout.lane[demons]
-        of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
-        for b, rows in self._read(np.unique(of_block)):
-            asked = np.flatnonzero(of_block == b)
-            for out, of_kind in zip((theta, w), rows, strict=False):
-                out[np.ix_(asked, features)] = of_kind[:, lanes[asked] - self.layout.start[b]].T
+        theta, w = self._by_feature(("theta", "w"), demons)
         return theta, w
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
-        nothing = np.zeros((0, 0), dtype=self.dtype)
-        m = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
-        self._gather(nothing, nothing, m)
+        (m,) = self._by_feature(("m",))
         return np.asarray(m * self.dtype.type(self._m_scale))
 
-    def _gather(self, *into: Reals) -> None:
-        """Write theta, w and m, as far as asked for, by demon and feature."""
-        features = self._feature_of[: self._clock[N_ROWS]]
-        for b, rows in self._read():
-            demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
-            for out, of_kind in zip(into, rows, strict=False):
-                if out.size:
-                    out[np.ix_(demon[demon >= 0], features)] = of_kind[:, demon >= 0].T
+    def _by_feature(self, names: tuple[str, ...], demons: Integers | None = None) -> Reals:
+        """Return theta, w or m of some demons, (n,), or all: (names, n, n_features); only their blocks are read."""
+        asked = np.arange(self.n_demons) if demons is None else demons
+        out = np.zeros((len(names), asked.size, self.n_features), dtype=self.dtype)
+        features, lanes = self._feature_of[: self._clock[N_ROWS]], self.layout.lane[asked]
+        of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
+        for b, rows in self._read(np.unique(of_block)):
+            here = np.flatnonzero(of_block == b)
+            for of_name, name in zip(out, names, strict=True):
+                of_kind = rows[_ROWS.index(name)][:, lanes[here] - self.layout.start[b]]
+                of_name[np.ix_(here, features)] = of_kind.T
+        return out
 
     def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
         """Yield what theta, w and m of blocks would be if all were written now, as (rows in use, lanes)."""

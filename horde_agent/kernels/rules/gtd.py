@@ -38,13 +38,8 @@ VECTORS = ("w", "e")
 def learn(i: int, demons: Demons, signals: DemonSignals, phi_t: Phi, phi_tp1: Phi) -> None:
     """Let demon `i` take a step in place; every right-hand side uses the weights from before."""
     theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    alpha, alpha_w, rho, gamma, lam = (
-        demons.alpha[i],
-        demons.alpha_w[i],
-        signals.rho[i],
-        signals.gamma[i],
-        signals.lam[i],
-    )
+    alpha, alpha_w = demons.alpha[i], demons.alpha_w[i]
+    rho, gamma, lam = signals.rho[i], signals.gamma[i], signals.lam[i]
     if demons.clips and rho > 1.0:
         lam /= rho
     delta = signals.c[i] + (1.0 - gamma) * signals.z[i] + gamma * dot(theta, phi_tp1) - dot(theta, phi_t)

@@ -28,16 +28,7 @@ from horde_agent.kernels.span.arrays import (
     row_at,
 )
 from horde_agent.kernels.span.step import flag, tail_needed
-from horde_agent.kernels.vectors import (
-    absolute,
-    choose,
-    lanes_of,
-    load,
-    multiply_add,
-    prefetch,
-    row_zeros,
-    store,
-)
+from horde_agent.kernels.vectors import absolute, choose, lanes_of, load, multiply_add, prefetch, row_zeros, store
 from horde_agent.types import Integers, Reals
 
 _AHEAD = 20  # rows that are asked for before they are written to
