@@ -7,7 +7,8 @@ environment, so that learning again from a recorded stream gives the same weight
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -295,7 +296,7 @@ class Student:
 
 
 def relearn(
-    stream: Stream,
+    stream: Stream | Iterable[Stream],
     horde: AnyHorde,
     interface: Interface,
     *,
@@ -308,39 +309,35 @@ def relearn(
     What was done, and with what probability, is in the record: one life can be learned from under any settings.
 
     Args:
-        stream: The recorded life; a part of one begins and ends like a gap.
+        stream: The recorded life, whole or in parts that follow one another; its beginning and end are like a gap.
         horde: A fresh Horde, or one that learned before (a further pass).
         interface: The body's, for its tile coder.
         excursions: Horizon of the returns, as in the life.
         student: Goes on with a student of an earlier pass, which keeps its counts.
-        observer: Called with the student and the step after each row.
+        observer: Called with the student and the step after each row, but for those within a drive.
 
     Returns:
         The student, with its scores and counts.
     """
     student = student or Student(horde, interface, excursions)
     student.act(Phase.END, NO_ACTION, np.nan, 0)
-    rows = stream.rows
-    columns = zip(
-        rows["observation"],
-        rows["action"].tolist(),
-        rows["b"].tolist(),
-        rows["phase"].tolist(),
-        rows["flags"].tolist(),
-        rows["step"].tolist(),
-        stream.policies.tolist(),
-        strict=True,
-    )
     last = Phase.END
-    for observation, action, b, phase, flags, step, policy in columns:
+    for observation, action, b, phase, flags, step, policy in _rows([stream] if isinstance(stream, Stream) else stream):
         # Within a drive nothing is seen: its frames are in the record for the pictures alone.
         if not (phase == last and phase in DRIVES):
             student.see(observation, flags)
             student.act(Phase(phase), action, b, step, policy)
+            if observer is not None:
+                observer(student, step)
         last = phase
-        if observer is not None:
-            observer(student, step)
     return student
+
+
+def _rows(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
+    """Yield each row: observation, action, b(a), phase, flags, step, policy."""
+    for part in parts:
+        columns = (part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))
+        yield from zip(part.rows["observation"], *columns, part.policies.tolist(), strict=True)
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floats:

@@ -16,6 +16,7 @@ from horde_agent.record.rows import (
     Row,
     Stream,
     read,
+    read_in_parts,
     read_rows,
     row_dtype,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Row",
     "Stream",
     "read",
+    "read_in_parts",
     "read_rows",
     "row_dtype",
 ]

@@ -14,7 +14,7 @@ the bytes before it. A kill costs at most a second of rows, a loss of power ten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import CRC, begun, newest_files, read_segment
+from horde_agent.record.segments import CRC, Segment, begun, newest_files, read_segment
 
 Observation = NDArray[np.float32]
 
@@ -170,7 +170,9 @@ def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
     return segment.records[segment.is_sound], segment.header
 
 
-def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None = None) -> Stream:
+def read(
+    path: Path, *, newest: int | None = None, since: int | None = None, columns: Sequence[str] | None = None
+) -> Stream:
     """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
 
     The row after one that is damaged is given as a gap: it does not follow from the one before it.
@@ -178,32 +180,57 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
     Args:
         path: The first file.
         newest: Read only as many of the newest files as hold so many rows: a life of months does not fit in memory.
+        since: Read only the rows from this one on, counted from 0, be they sound or not.
         columns: Keep these alone; all when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    files = begun(path) if newest is None else newest_files(path, FORMAT, -newest)
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
     header: dict[str, Any] = {}
-    is_broken = False
-    for file in files:
-        segment = read_segment(file, FORMAT)
-        header, rows = header or segment.header, segment.records
-        if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
-            raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
-        faults += segment.faults(is_last=file is files[-1])
-        sound = rows[segment.is_sound]
-        follows = np.concatenate([[not is_broken], segment.is_sound[:-1]])[: len(rows)][segment.is_sound]
-        sound["flags"][~follows] |= np.uint8(Flag.GAP)
-        is_broken = bool(segment.n_torn) or (len(rows) > 0 and not segment.is_sound[-1])
-        kept.append(sound if columns is None else repack_fields(sound[list(columns)]))
-        del segment, rows, sound  # a file is large, and the next one is read before these names are given anew
+    for part in read_in_parts(path, -newest if newest is not None else since):
+        header, rows = header or part.header, part.rows
+        kept.append(rows if columns is None else repack_fields(rows[list(columns)]))
+        faults += part.faults
+        del part, rows  # a file is large, and the next one is read before these names are given anew
     if len({rows.dtype for rows in kept}) > 1:
         raise ValueError(f"the files of {path} hold rows of several kinds")
     return Stream(_joined(kept), header, tuple(faults))
+
+
+def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
+    """Yield a recorded life as `read` returns it, a file after another: a life of months does not fit in memory.
+
+    Args:
+        path: The first file.
+        since: The first row, counted from 0, be they sound or not; where it is negative, so many from the end, and
+            those before them in the same file too. All rows when None.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file is not a recorded life.
+    """
+    files = begun(path) if since is None else newest_files(path, FORMAT, since)
+    is_broken = False
+    for file in files:
+        part, is_broken = _rows_of(read_segment(file, FORMAT), since or 0, is_broken, is_last=file is files[-1])
+        yield part
+        del part  # a file is large, and the next one is read before the name is given anew
+
+
+def _rows_of(segment: Segment, since: int, is_broken: bool, *, is_last: bool) -> tuple[Stream, bool]:
+    """Return the sound rows of a file from record number `since` on, and whether what follows it is broken off."""
+    n_known = max(since - int(segment.header.get("first", 0)), 0)
+    rows, is_sound = segment.records[n_known:], segment.is_sound[n_known:]
+    if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
+        raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
+    sound = rows[is_sound]
+    follows = np.concatenate([[not is_broken], is_sound[:-1]])[: len(rows)][is_sound]
+    sound["flags"][~follows] |= np.uint8(Flag.GAP)
+    breaks_off = bool(segment.n_torn) or (len(rows) > 0 and not is_sound[-1])
+    return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), breaks_off
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

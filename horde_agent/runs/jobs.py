@@ -176,7 +176,7 @@ class Job:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
         if not life.can_live_again:
-            redo(life, since.rows, since.policies)
+            redo(life, since, self.sampler.see)
         state.clear()  # it may lie in files, which are to go when newer ones come
         for note in resumed.notes:
             self._say(note)

@@ -8,19 +8,18 @@ learned from the record, and it goes on after a gap.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from horde_agent import questions as families
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
-from horde_agent.life.student import relearn
-from horde_agent.record import DRIVES, Flag, Phase, read, snapshots
+from horde_agent.life.student import Student, relearn
+from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
 from horde_agent.record.segments import part, parts
 from horde_agent.runs import formats
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
@@ -198,7 +197,7 @@ def learn_from_record(life: Life, run: Run, names: set[str]) -> None:
     asked = [question for question in life.horde.questions if question.name in names]
     horde, coder = life.horde, run.interface.coder
     alone = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
-    relearn(read(run.folder.life), alone, run.interface)
+    relearn(read_in_parts(run.folder.life), alone, run.interface)
     theta = horde.weights()[0]
     theta[[horde.names.index(question.name) for question in asked]] = alone.weights()[0]
     horde.reset_weights(theta)
@@ -207,8 +206,15 @@ def learn_from_record(life: Life, run: Run, names: set[str]) -> None:
 # ---- a robot that has gone on meanwhile ------------------------------------------------------------------------------
 
 
-def redo(life: Life, rows: np.ndarray, policies: np.ndarray) -> None:
-    """Learn from the rows since the snapshot, and let the life stand after the last of them."""
+def redo(life: Life, since: Stream, observer: Callable[[Student, int], None]) -> None:
+    """Learn from the rows since the snapshot, and let the life stand after the last of them.
+
+    Args:
+        life: As it was restored.
+        since: The rows.
+        observer: Called with the student and the step after each row, but for those within a drive.
+    """
+    rows, policies = since.rows, since.policies
     student, n_gaps = life.student, 0
     last = student.phase
     columns = (rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))
@@ -217,6 +223,7 @@ def redo(life: Life, rows: np.ndarray, policies: np.ndarray) -> None:
             if k or not life.is_seen:
                 student.see(rows["observation"][k], flags)
             student.act(Phase(phase), action, b, step, int(policies[k]))
+            observer(student, step)
         n_gaps += int(last in (Phase.BEHAVE, Phase.EXCURSION) and bool(flags & Flag.GAP) and k > 0)
         last = Phase(phase)
     if len(rows):

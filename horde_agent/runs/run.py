@@ -195,3 +195,5 @@ class Described(gymnasium.Env[Any, Any]):
         channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
         known = {name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")}
         self.metadata = {"channels": channels, **known}
+        if header.get("tests_excursions"):  # it could drive to the centre, so that one may be under way
+            self.manoeuvre_frames: list[Any] = []

@@ -9,6 +9,8 @@ from __future__ import annotations
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,21 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, Sampler
 from horde_agent.life.student import Student, relearn
 from horde_agent.life.timing import Durations
-from horde_agent.record import DRIVES, Flag, Phase, Stream, read
+from horde_agent.policies import StickyRandom
+from horde_agent.record import FORMAT, Flag, Phase, Stream, read, read_in_parts
+from horde_agent.record.segments import begun, read_header, read_segment
 from horde_agent.runs import compiling, results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
+from horde_agent.runs.resuming import Resumption, change, redo, resumption
 from horde_agent.runs.run import Described, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, write_whole
 from horde_agent.runs.tables import write_life, write_reading
+from horde_agent.saving import inner
 
 
 def lacks(folder: RunFolder) -> list[Path]:
@@ -43,6 +50,9 @@ def lacks(folder: RunFolder) -> list[Path]:
 def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from a run's log again, write the tables that it lacks, and return the summary of what was learned.
 
+    A life goes on from its newest sound snapshot, to the bit what learning from the beginning would come to; where
+    there is none that fits, it is learned from the beginning.
+
     Raises:
         BadInput: If there is no log to learn from, or something else that it takes is missing.
         OSError: If the tables cannot be written.
@@ -50,12 +60,15 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as elsewhere:
         made = RunFolder(Path(elsewhere))
         made.life = folder.life
-        run, stream = _run(folder, made)
-        run.stopped_by, run.is_unfinished = "it was cut off", True
+        made.log.mkdir()
+        run = _run(folder, made)
         console.print(f"{folder.path} lacks tables: learning from its log again", highlight=False, soft_wrap=True)
         with compiling.shown(console):
             warm_up(run.horde, run.interface)
-        summary = (_read if run.config.backend == "replay" else _live)(run, stream, folder, console)
+        if run.config.backend == "replay":
+            summary = _read(run, folder, console)
+        else:
+            summary = _from_snapshot(run, folder, console) or _from_the_beginning(_run(folder, made), folder, console)
         for path in lacks(folder):
             table = made.path / path.name
             if table.is_file():
@@ -64,21 +77,17 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
     return summary
 
 
-def _run(folder: RunFolder, made: RunFolder) -> tuple[Run, Stream]:
-    """Return what is to learn, into `made`, and what from."""
+def _run(folder: RunFolder, made: RunFolder) -> Run:
+    """Return what is to learn, into `made`."""
     # One Horde learns what shards did, to the bit, and what is left of a run is to be read without a cluster.
     config = replace(_config(folder), out=folder.path, shards=None, ray=None)
-    try:
-        stream = read(folder.life)
-    except FileNotFoundError:
-        raise BadInput(f"{folder.path} holds no finished run: there are neither tables nor a log in it") from None
-    except (ValueError, LookupError, TypeError, OSError) as error:
-        raise BadInput(f"{folder.life} cannot be read, so that nothing can be learned from it again: {error}") from None
-    if not len(stream):
+    with _read_or_refused(folder):
+        header, is_empty = read_header(begun(folder.life)[0], FORMAT), _n_rows(folder) == 0
+    if is_empty:
         raise BadInput(f"{folder.path} holds no finished run: nothing was lived in it, for its log is empty")
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
-        return make_run(Described(stream.header), config, made, file), stream
+        run = make_run(Described(header), config, made, file)
     except KeyError as error:
         raise BadInput(
             f"{folder.life} does not tell {error} of its body, as logs of the first version: without the body it "
@@ -86,6 +95,23 @@ def _run(folder: RunFolder, made: RunFolder) -> tuple[Run, Stream]:
         ) from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
+    run.stopped_by, run.is_unfinished = "it was cut off", True
+    return run
+
+
+@contextmanager
+def _read_or_refused(folder: RunFolder) -> Iterator[None]:
+    """Say in a sentence why a log cannot be read.
+
+    Raises:
+        BadInput: If it cannot.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise BadInput(f"{folder.path} holds no finished run: there are neither tables nor a log in it") from None
+    except (ValueError, LookupError, TypeError, OSError) as error:
+        raise BadInput(f"{folder.life} cannot be read, so that nothing can be learned from it again: {error}") from None
 
 
 def _config(folder: RunFolder) -> LearnConfig:
@@ -107,32 +133,47 @@ def _config(folder: RunFolder) -> LearnConfig:
 
 def relearned(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from the record of a life, write the tables of the run, and return the summary."""
-    return _live(run, stream, folder, console, is_timed=True)
+    return _live(run, [stream], stream.rows, folder, console, is_timed=True)
 
 
-def _live(run: Run, stream: Stream, folder: RunFolder, console: Console, *, is_timed: bool = False) -> dict[str, Any]:
-    """Learn from the log of a life and write its tables; where it is timed, they tell how long learning took."""
+def _from_the_beginning(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from all of a life's log, a file after another, and write its tables."""
+    with _read_or_refused(folder):
+        told = read(folder.life, columns=("step", "phase", "flags")).rows
+    return _live(run, read_in_parts(folder.life), told, folder, console)
+
+
+def _live(
+    run: Run, parts: Iterable[Stream], rows: np.ndarray, folder: RunFolder, console: Console, *, is_timed: bool = False
+) -> dict[str, Any]:
+    """Learn from the log of a life and write its tables; where it is timed, they tell how long learning took.
+
+    Args:
+        run: What learns.
+        parts: The log, in parts that follow one another.
+        rows: Of all of it, the columns `step`, `phase` and `flags` at least, shape (n_rows,).
+        folder: Of the life.
+        console: Where progress is shown.
+        is_timed: Whether it is.
+    """
     began = time.perf_counter()
-    rows, config, sampler = stream.rows, run.config, Sampler()
-    tests = ExcursionConfig(config.excursion_probability, config.horizon)
-    student = Student(run.horde, run.interface, tests)
-    if not folder.excursions.is_file():
-        student.errors.record_to(folder.excursions)
-    unseen = set(rows["step"][within_drives(rows["phase"])].tolist())
+    sampler, student = Sampler(), Student(run.horde, run.interface, _tests(run))
+    # What a life has recorded itself stays as it is; and of months neither fits in memory.
+    is_there = folder.excursions.is_file()
+    student.errors.record_to(run.folder.excursions if is_there else folder.excursions)
     progress, reached, notes = Progress(int(rows["step"][-1]), run.interface.period_s, console), 0, []
 
     def observe(student: Student, step: int) -> None:
         nonlocal reached
         reached = step
-        if step in unseen:
-            return
         sampler.see(student, step)
         if progress.is_due(run.horde):
             progress.show(step, run.horde, student.errors)
 
     progress.start()
     try:
-        relearn(stream, run.horde, run.interface, student=student, observer=observe)
+        relearn(parts, run.horde, run.interface, student=student, observer=observe)
+        reached = int(rows["step"][-1])
     except (ValueError, LookupError, RuntimeError) as error:  # a row that no body can have sent
         if not student.learning_steps:
             raise BadInput(f"{folder.life} cannot be learned from again: {error}") from error
@@ -145,12 +186,80 @@ def _live(run: Run, stream: Stream, folder: RunFolder, console: Console, *, is_t
         wall_s = time.perf_counter() - began
         facts |= results.time_summary(reached, run.interface.period_s, wall_s, student.learn_s, Durations())
     counts = {"n_not_applied": n_broken(rows, Flag.NOT_APPLIED), "notes": notes}
-    has_tests = bool(stream.header.get("tests_excursions", student.errors.policies))
-    return write_life(run, student, sampler.samples, facts, counts, has_tests=has_tests)
+    return write_life(run, student, sampler.samples, facts, counts, has_tests=_has_tests(folder, student))
 
 
-def _read(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:  # noqa: ARG001
+def _tests(run: Run) -> ExcursionConfig:
+    """Return how a life tested its demons."""
+    return ExcursionConfig(run.config.excursion_probability, run.config.horizon)
+
+
+def _has_tests(folder: RunFolder, student: Student) -> bool:
+    """Say whether the body could be tested by excursions."""
+    told = read_header(begun(folder.life)[0], FORMAT)
+    return bool(told.get("tests_excursions", student.errors.policies))
+
+
+# ---- from a snapshot -------------------------------------------------------------------------------------------------
+
+
+def _from_snapshot(run: Run, folder: RunFolder, console: Console) -> dict[str, Any] | None:
+    """Go on from the newest sound snapshot to the end of the log, and write the tables; None where none fits."""
+    try:
+        kept = resumption(folder)
+        if not kept.state or kept.shards is not None or _n_rows(folder) < kept.n_rows:
+            return None
+        since = read(folder.life, since=kept.n_rows)
+        life, sampler = _restored(run, kept, folder, since.header)
+    except (BadInput, ValueError, LookupError, OSError) as error:
+        console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
+        return None
+    for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {len(since):,} rows"):
+        console.print(note, highlight=False, soft_wrap=True)
+    n_gaps, n_not_applied = life.gaps, life.n_not_applied  # the first row's are among them
+    with life:
+        redo(life, since, sampler.see)
+    reached = int(since.rows["step"][-1]) if len(since) else kept.step
+    facts = _not_timed(reached, run) | {"gaps": n_gaps + n_broken(since.rows, Flag.GAP)}
+    counts = {"n_not_applied": n_not_applied + n_broken(since.rows, Flag.NOT_APPLIED), "notes": []}
+    has_tests = _has_tests(folder, life.student)
+    return write_life(run, life.student, sampler.samples, facts, counts, has_tests=has_tests)
+
+
+def _n_rows(folder: RunFolder) -> int:
+    """Return how many rows a life's log has, be they sound or not."""
+    last = read_segment(begun(folder.life)[-1], FORMAT)
+    return int(last.header.get("first", 0)) + last.n_whole
+
+
+def _restored(run: Run, kept: Resumption, folder: RunFolder, header: dict[str, Any]) -> tuple[Life, Sampler]:
+    """Return the life as it was when a snapshot was kept, in a body that is only known by what the log says of it.
+
+    Excursions since then are cut off their file: they are taken in once more.
+
+    Raises:
+        ValueError: If the file holds fewer than there were then.
+    """
+    behaviour, rng = StickyRandom(len(run.interface.actions), run.config.repeat), np.random.default_rng(0)
+    life = Life(Described(header), run.horde, behaviour, rng, interface=run.interface, excursions=_tests(run))
+    sampler = Sampler()
+    life.observers += [run.watch, sampler]
+    change(life, run.interface, folder, kept.changes)
+    life.student.errors.go_on_in(folder.excursions)
+    sampler.restore(inner(kept.state, "sampler"))
+    run.watch.restore(inner(kept.state, "watch"))
+    has_no_world = {name: part for name, part in kept.state.items() if not name.startswith("life/world/")}
+    life.restore(inner(has_no_world, "life"))
+    return life, sampler
+
+
+# ---- a log that was replayed -----------------------------------------------------------------------------------------
+
+
+def _read(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from the log that was replayed and write its tables."""
+    with _read_or_refused(folder):
+        stream = read(folder.life)
     student, score, passes = read_again(run, stream, console, lambda: False)
     facts = _not_timed(stream.n_steps, run) | {"gaps": n_broken(stream.rows, Flag.GAP)}
     return write_reading(run, student, score, passes, facts)
@@ -160,12 +269,6 @@ def _not_timed(steps: int, run: Run) -> dict[str, Any]:
     """Return what a summary says of the time, as far as it is known."""
     facts = results.time_summary(steps, run.interface.period_s, 0.0, Durations(), Durations())
     return facts | NOT_TIMED | {"wall_s": None}
-
-
-def within_drives(phase: np.ndarray) -> np.ndarray:
-    """Return which rows lie within a drive: recorded for the pictures, not seen by who learns. Shape (n_rows,)."""
-    goes_on = np.r_[False, phase[1:] == phase[:-1]]
-    return np.asarray(goes_on & np.isin(phase, list(DRIVES)))
 
 
 def n_broken(rows: np.ndarray, flag: Flag) -> int:

@@ -14,9 +14,10 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.life.observers import Sampler
-from horde_agent.record import Phase, read
+from horde_agent.record import Phase, read, snapshots
 from horde_agent.record.segments import encode_header, sealed
 from tests.agent.doubles import ToyBody
+from tests.agent.test_keeping import wait_for_the_disk
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
 """What a log cannot tell."""
@@ -93,6 +94,77 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
     assert "cut off after 700 of 700 steps" in page
     assert "missing or damaged" not in page
     assert capsys.readouterr().out == f"{cut / 'report.html'}\n"
+
+
+@pytest.mark.parametrize("words", ["", "--realtime", "--questions own.toml"], ids=["deferred", "eager", "fed back"])
+def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever it is, the tables are those of the life that was not; no row before it is learned from again."""
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    wait_for_the_disk(monkeypatch)
+    (tmp_path / "own.toml").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    life = lived(tmp_path / "life", f"{words} --snapshot-every 0.02s", monkeypatch)
+    kept = sorted(int(path.name) for path in snapshots.found(life / "checkpoint"))
+    assert len(kept) > 2
+    capsys.readouterr()
+    for step in kept[:: max(len(kept) // 4, 1)]:
+        cut = without_tables(life, tmp_path / str(step))
+        for other in snapshots.found(cut / "checkpoint"):
+            if int(other.name) != step:
+                shutil.rmtree(other)
+        assert cli.main(["report", str(cut)]) == 0
+        assert f"from its snapshot at step {step:,} on: " in capsys.readouterr().err
+        assert known(cut) == known(life)
+        for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv"):
+            assert (cut / table).read_text() == (life / table).read_text(), table
+
+
+def test_questions_that_came_and_went_are_there_where_a_killed_life_is_learned_from_its_snapshot(
+    life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    run, new = tmp_path / "run", tmp_path / "new.toml"
+    new.write_text('[[family]]\npolicies = ["right"]\ngammas = [0.3]\n')
+    shutil.copytree(life, run)
+    words = ["--steps", "900", "--add", str(new), "--remove", "left/g0/*"]
+    assert cli.main(["resume", str(run), *words]) == 0
+    cut = without_tables(run, tmp_path)
+    assert cli.main(["report", str(cut)]) == 0
+    tables = [csv.DictReader((path / "questions.csv").read_text().splitlines()) for path in (run, cut)]
+    asked = [{row["name"]: row["nmsre"] for row in table} for table in tables]
+    assert asked[0] == asked[1]
+    assert any(name.startswith("right/g0.3/") for name in asked[0])
+    assert not any(name.startswith("left/g0/") for name in asked[0])
+
+
+@pytest.mark.parametrize("harm", ["no snapshot", "a log that ends before it", "a damaged manifest", "a flipped bit"])
+def test_where_no_snapshot_fits_a_killed_life_is_learned_from_its_beginning(
+    life: Path, cut: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept, *_) = snapshots.found(cut / "checkpoint")
+    log, n_lost = cut / "log" / "life.rec", 0
+    if harm == "no snapshot":
+        shutil.rmtree(kept)
+    elif harm == "a log that ends before it":
+        n_lost = 300
+        log.write_bytes(log.read_bytes()[: -n_lost * read(log).rows.itemsize])
+    elif harm == "a flipped bit":
+        part = max(kept.glob("*.npy"), key=lambda file: file.stat().st_size)
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 4
+        part.write_bytes(data)
+    else:
+        manifest = kept / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"format": ', '"format": 9'))
+    capsys.readouterr()
+    assert cli.main(["report", str(cut)]) == 0
+    assert "from its snapshot at" not in capsys.readouterr().err
+    assert summary(cut)["steps"] == read(log).rows["step"][-1]
+    assert (known(cut) == known(life)) == (n_lost == 0)
+    for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv") if not n_lost else ():
+        assert (cut / table).read_text() == (life / table).read_text(), table
 
 
 def test_it_stays_marked_when_it_is_drawn_once_more(cut: Path) -> None:
@@ -215,6 +287,7 @@ def test_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
     cut: Path, after: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A worn disk: an observation that is none. Where there is nothing before it, the log is refused."""
+    shutil.rmtree(cut / "checkpoint")  # from which it would be learned, whatever was before
     path = cut / "log" / "life.rec"
     stream = read(path)
     rows = stream.rows.copy()

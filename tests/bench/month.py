@@ -5,8 +5,9 @@
 A short life of the planar simulator with the paper's 795 questions is lived, and drawn out to a month: as many
 excursions, points of both curves, events and files of the record as a month has at the short life's own rates, their
 numbers made up. The oldest files of the record have their line and their size, but no rows on the disk (--whole writes
-them, 7 GB): nothing measured here reads them. Printed: seconds and peak resident memory of each command, in a process
-of its own; it ends with exit code 1 where one takes more than 30 s or 1 GB.
+them, 7 GB): nothing measured here reads them. Then the month is one that was killed before its tables were written, ten
+minutes after a snapshot. Printed: seconds and peak resident memory of each command, in a process of its own; it ends
+with exit code 1 where one takes more than 30 s or 1 GB.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from typing import Any
 import numpy as np
 
 from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
-from horde_agent.record import A_DAY, FORMAT, Recorder
-from horde_agent.record.segments import encode_header, part, read_segment, sealed
+from horde_agent.record import A_DAY, FORMAT, Recorder, snapshots
+from horde_agent.record.segments import encode_header, part, read_pieces, read_segment, sealed
+from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.unfinished import lacks
 
 TEMPLATE_STEPS = 20_000
 ROWS_A_SEGMENT = 36_000  # an hour
@@ -125,6 +128,27 @@ def _events(short: Path, out: Path, steps: int) -> None:
             file.write(json.dumps(event) + "\n")
 
 
+def kill(short: Path, month: Path, steps: int) -> None:
+    """Take the tables away, and put a snapshot of ten minutes before the end there: the short life's, drawn out."""
+    folder, at = RunFolder(month), steps - 6_000
+    folder.summary.unlink()
+    for table in lacks(folder):
+        table.unlink(missing_ok=True)
+    known = snapshots.read(next(iter(snapshots.found(short / "checkpoint"))))
+    began = [int(step) for piece in read_pieces(folder.excursions, EXCURSIONS) for step in piece.records["step"]]
+    n = int(np.searchsorted(began, at))
+    samples = known.state["sampler/samples"]
+    state = known.state | {
+        "life/own/steps": np.array(at),
+        "life/student/errors/n_in_part": np.array(n),
+        "life/student/errors/steps": np.array(began[:n]),
+        "life/student/errors/online_means": np.resize(known.state["life/student/errors/online_means"], n),
+        "sampler/next": np.array(at // 1000 * 1000 + 1000),
+        "sampler/samples": np.resize(samples, (at // 1000, samples.shape[1])),
+    }
+    snapshots.write(folder.checkpoint, at, state, known.facts | {"step": at, "n_rows": at, "steps": steps})
+
+
 def measured(*words: str, cwd: Path | None = None) -> dict[str, Any]:
     """Run Python in a process of its own; return seconds, its peak resident memory in MB, and what it said last."""
     began = time.perf_counter()
@@ -161,6 +185,8 @@ def main() -> int:
         "report A B": measured(*cli, "report", str(month), str(short), cwd=words.folder),
         "page, at first and again (s)": measured("-c", PAGE, str(month)),
     }
+    kill(short, month, words.steps)
+    found["report, killed"] = measured(*cli, "report", str(month))
     print(json.dumps(found, indent=1))
     return int(any(one["s"] > MOST_S or one["peak_mb"] > MOST_MB for one in found.values()))
 
