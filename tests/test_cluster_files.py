@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,20 @@ def test_the_script_of_a_node_can_be_read_by_any_shell_and_says_what_it_wants() 
     assert "export RAY_AUTH_MODE=token" in script.read_text()
 
 
+@pytest.mark.parametrize("words", [("head",), ("worker", "10.0.0.1", "10.0.0.2"), ("robot", "10.0.0.1", "10.0.0.9")])
+def test_a_head_alone_says_that_there_is_no_dashboard(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Ray takes it for a mistake where a node joins, and refuses to start."""
+    ray = tmp_path / "ray"
+    ray.write_text('#!/bin/sh\necho "$@"\n')
+    ray.chmod(0o700)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    told = subprocess.run(
+        ["sh", FOLDER / "node.sh", *words], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert ("--include-dashboard=false" in told) == (words[0] == "head")
+    assert ("--head" in told) == (words[0] == "head")
+
+
 def listening(pids: set[int]) -> list[tuple[str, int]]:
     """Return the addresses at which processes listen, (host, port) each."""
     psutil = pytest.importorskip("psutil")
@@ -92,51 +109,136 @@ def listening(pids: set[int]) -> list[tuple[str, int]]:
     return [(c.laddr.ip.removeprefix("::ffff:"), c.laddr.port) for c in found]
 
 
+SMALL = ["--block", "--object-store-memory=100000000"]
+HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the loopback for a mistake
+
+
+class Nodes:
+    """Nodes that the script starts on this machine, as a user would.
+
+    Attributes:
+        env: The environment of whoever belongs to the cluster.
+        port: Of its head.
+    """
+
+    def __init__(self, home: Path) -> None:
+        pytest.importorskip("ray")
+        self.psutil = pytest.importorskip("psutil")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.port = port if not 10_001 <= port <= 19_999 else 6_389  # those are Ray's own
+        # A short folder: the names of sockets in it may have 107 letters.
+        self.folder = Path(tempfile.mkdtemp(prefix="ray"))
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = {**os.environ, "HOME": str(home), "PORT": str(self.port), "PATH": path, "RAY_AUTH_MODE": "token"}
+        self.env.pop("RAY_AUTH_TOKEN", None)
+        self._started: list[Any] = []
+        self.script("token")
+
+    def script(self, *words: str) -> None:
+        """Run the script to its end."""
+        subprocess.run(["sh", FOLDER / "node.sh", *words], env=self.env, check=True, capture_output=True)
+
+    def start(self, *words: str) -> Any:
+        """Start a node, and return its process."""
+        out = subprocess.DEVNULL
+        node = self.psutil.Popen(["sh", FOLDER / "node.sh", *words, *SMALL], env=self.env, stdout=out, stderr=out)
+        self._started.append(node)
+        return node
+
+    def processes_of(self, *nodes: Any) -> list[Any]:
+        """Return the processes of some nodes that live."""
+        return [p for node in nodes if node.poll() is None for p in (node, *node.children(recursive=True))]
+
+    def ask(self, address: str, **also: str) -> subprocess.CompletedProcess[str]:
+        """Ask a head for the addresses of its nodes."""
+        words = [sys.executable, "-c", ASK, f"{address}:{self.port}"]
+        return subprocess.run(words, env={**self.env, **also}, capture_output=True, text=True)
+
+    def wait_for(self, address: str, told: str, **also: str) -> None:
+        """Wait until a head tells of nodes at these addresses."""
+        for _ in range(20):
+            if (answer := self.ask(address, **also)).stdout == told:
+                return
+        raise AssertionError(f"{answer.stdout!r} instead of {told!r}: {answer.stderr}")
+
+    def close(self) -> None:
+        """End all nodes; nothing may be left of them."""
+        left = self.processes_of(*self._started)
+        for node in self._started:
+            if node.poll() is None:
+                node.terminate()
+        assert self.psutil.wait_procs(left, timeout=20.0)[1] == []
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Return nodes of a cluster of one's own."""
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.close()
+
+
 @pytest.mark.slow
-def test_a_head_without_an_address_is_on_the_loopback_alone_and_wants_the_token(tmp_path: Path) -> None:
+def test_a_head_without_an_address_is_on_the_loopback_alone_and_wants_the_token(nodes: Nodes, tmp_path: Path) -> None:
     """Started by the script, as a user would; nothing of it is left."""
-    pytest.importorskip("ray")
-    psutil = pytest.importorskip("psutil")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    port = port if not 10_001 <= port <= 19_999 else 6_389  # those are Ray's own
-    # A short folder: the names of sockets in it may have 107 letters.
-    folder = Path(tempfile.mkdtemp(prefix="ray"))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "HOME": str(tmp_path), "PORT": str(port), "PATH": path}
-    env.pop("RAY_AUTH_TOKEN", None)
-    script = ["sh", str(FOLDER / "node.sh")]
-    subprocess.run([*script, "token"], env=env, check=True, capture_output=True)
     token = tmp_path / ".ray" / "auth_token"
     assert token.stat().st_mode & 0o077 == 0
-    flags = ["--block", "--num-cpus=1", "--object-store-memory=100000000", f"--temp-dir={folder}"]
-    with subprocess.Popen([*script, "head", "127.0.0.1", *flags], env=env, stdout=subprocess.DEVNULL) as head:
+    head = nodes.start("head", "127.0.0.1", "--num-cpus=1", f"--temp-dir={nodes.folder}")
+    nodes.wait_for("127.0.0.1", "127.0.0.1\n", **HERE)
+    hosts = {host for host, _ in listening({p.pid for p in nodes.processes_of(head)})}
+    assert hosts == {"127.0.0.1"}
+    stranger = nodes.ask("127.0.0.1", RAY_AUTH_TOKEN="0" * 64, **HERE)
+    assert stranger.stdout == ""
+    assert stranger.returncode != 0
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not the loopback; skip where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            before = psutil.Process(head.pid)
-            ask = [sys.executable, "-c", ASK, f"127.0.0.1:{port}"]
-            here = {**env, "RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-            told = ""
-            for _ in range(20):  # until it is there
-                done = subprocess.run(ask, env=here, capture_output=True, text=True)
-                if told := done.stdout:
-                    break
-            assert told == "127.0.0.1\n", done.stderr
-            processes = [before, *before.children(recursive=True)]
-            hosts = {host for host, _ in listening({p.pid for p in processes})}
-            assert hosts == {"127.0.0.1"}
-            stranger = subprocess.run(ask, env={**here, "RAY_AUTH_TOKEN": "0" * 64}, capture_output=True, text=True)
-            assert stranger.stdout == ""
-            assert stranger.returncode != 0
-        finally:
-            head.terminate()
-    assert psutil.wait_procs(processes, timeout=20.0)[1] == []
-    shutil.rmtree(folder)
+            asked.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this machine is on no network")
+        return str(asked.getsockname()[0])
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+def test_a_life_goes_on_while_a_node_dies_and_another_takes_its_place(nodes: Nodes, tmp_path: Path) -> None:
+    """A head that holds no demons, a node that holds all of them and is killed, and one that is started then."""
+    learn = [sys.executable, "-m", "horde_agent.cli", "learn", "--steps", "20000", "--physics", "planar"]
+    whole = subprocess.run([*learn, "--out", tmp_path / "whole"], capture_output=True, text=True)
+    assert whole.returncode == 0, whole.stderr
+    own = own_address()
+    nodes.start("head", own, "--num-cpus=0", f"--temp-dir={nodes.folder}")
+    nodes.wait_for(own, f"{own}\n")
+    first = nodes.start("worker", own, own, "--num-cpus=2")
+    nodes.wait_for(own, f"{own}\n{own}\n")
+    words = [*learn, "--shards", "2", "--ray", f"{own}:{nodes.port}", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(words, env=nodes.env, stderr=subprocess.PIPE, text=True) as life:
+        curve, patience = tmp_path / "run" / "live" / "curve.csv", time.monotonic() + 120.0
+        while not curve.exists():  # it lives
+            assert life.poll() is None
+            assert time.monotonic() < patience
+            time.sleep(0.1)
+        for process in nodes.processes_of(first):
+            process.kill()
+        nodes.start("worker", own, own, "--num-cpus=2")
+        _, said = life.communicate(timeout=400.0)
+    assert life.returncode == 0, said
+    assert "is back at entry" in said
+    shas = {json.loads((tmp_path / run / "summary.json").read_text())["weights_sha256"] for run in ("whole", "run")}
+    assert len(shas) == 1
 
 
 ASK = """
 import sys
 import ray
 ray.init(sys.argv[1], log_to_driver=False, logging_level="critical")
-print(ray.nodes()[0]["NodeManagerAddress"])
+for node in ray.nodes():
+    if node["Alive"]:
+        print(node["NodeManagerAddress"])
 """

@@ -21,8 +21,7 @@ export RAY_USAGE_STATS_ENABLED=0     # nothing is sent to anybody
 PORT=${PORT:-6379}
 
 start() {
-    # No dashboard: it has a port of its own, and `horde watch` shows each shard.
-    exec ray start --disable-usage-stats --include-dashboard=false "$@"
+    exec ray start --disable-usage-stats "$@"
 }
 
 join() {
@@ -40,7 +39,8 @@ head)
     [ $# -eq 0 ] || shift
     # Else Ray takes the loopback for a mistake, and another address of the machine in its place.
     [ "$own" != 127.0.0.1 ] || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
-    start --head --port="$PORT" --node-ip-address="$own" "$@"
+    # No dashboard: it has a port of its own, and `horde watch` shows each shard. It is the head's alone to say so.
+    start --head --port="$PORT" --node-ip-address="$own" --include-dashboard=false "$@"
     ;;
 worker) join "$@" ;;
 robot) join "$@" --num-cpus=0 ;;
