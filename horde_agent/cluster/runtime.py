@@ -214,8 +214,8 @@ def _refuse_unreachable(address: str) -> None:
 def _nobody(address: str, why: str) -> str:
     """Say that there is no cluster."""
     return (
-        f"no Ray cluster could be joined at {address!r} ({why}): start one by `ray start --head`, and give its "
-        "address, such as 192.0.2.1:6379, and its token"
+        f"no Ray cluster could be joined at {address!r} ({why}): start one by `ray start --head`, give its address, "
+        "such as 192.0.2.1:6379, and have its token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
     )
 
 

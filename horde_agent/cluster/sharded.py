@@ -32,6 +32,7 @@ from horde_agent.types import Floats, Integers, Tiles
 
 _BATCHES = {"eager": 1, "deferred": 64}  # steps that a Horde notes before it takes them
 _NOBODY: Floats = np.zeros(0)
+_PATIENCE_S = {True: 60.0, False: 600.0}  # on a Ray of one's own; on a cluster another machine may have to come up
 _AT_ONCE = 256  # demons whose weights are fetched together for the hash
 
 
@@ -45,7 +46,8 @@ class Where(TypedDict, total=False):
             dies is told everything again.
         snapshot_every: Steps between two of a shard's snapshots; 10,000 unless given.
         n_threads: Of each shard; as many as leave each a core, unless given.
-        patience_s: Seconds that a shard may be away before it is left; 60 unless given.
+        patience_s: Seconds that a shard may be away before it is left; unless given 60, and 600 on a cluster, where
+            another machine may have to come up first.
     """
 
     shards: int | Literal["auto"]
@@ -102,7 +104,8 @@ class ShardedHorde:
         self._cluster = self._connect()
         self._life, folder = secrets.token_hex(8), where.get("folder")
         kept_in = None if folder is None else Path(folder).absolute()
-        self._shards = Shards(self._cluster, kept_in, self._life, where.get("patience_s", 60.0))
+        patience_s = where.get("patience_s", _PATIENCE_S[self._cluster.is_own])
+        self._shards = Shards(self._cluster, kept_in, self._life, patience_s)
         try:
             self._start()
         except BaseException:

@@ -132,8 +132,8 @@ class MspbeWatch:
 
     @property
     def n_updates(self) -> np.ndarray:
-        """Updates with rho > 0, int64 of shape (n_demons,)."""
-        return np.asarray(self._horde.ratio_totals()[0] - self._before[0], dtype=np.int64)
+        """Updates with rho > 0, int64 of shape (n_demons,); 0 of demons that are away, whom nobody can ask."""
+        return np.nan_to_num(self._horde.ratio_totals()[0] - self._before[0]).astype(np.int64)
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -257,7 +257,11 @@ def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
     sound = sound_demons(horde)
     if not sound.any():
         return "none: every question was set aside"
-    mean = float(horde.mspbe_scalar[sound].mean())
+    estimates = horde.mspbe_scalar[sound]
+    is_there = ~np.isnan(estimates)
+    if not is_there.any():
+        return "none: every shard is away"
+    mean = float(estimates[is_there].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
 

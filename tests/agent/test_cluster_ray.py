@@ -29,7 +29,13 @@ def left_behind(before: set[Path]) -> set[Path]:
 
 
 def there() -> set[Path]:
-    return set(Path("/dev/shm").glob("*")) | set(Path("/tmp").glob("horde-ray-*"))
+    """Return those of them that no other process that runs has made: it may be another life's."""
+    folders = {folder for folder in Path("/tmp").glob("horde-ray-*-*") if not is_others(int(folder.name.split("-")[2]))}
+    return set(Path("/dev/shm").glob("*")) | folders
+
+
+def is_others(process: int) -> bool:
+    return process != os.getpid() and is_there(process)
 
 
 def is_there(process: int) -> bool:

@@ -44,7 +44,7 @@ def test_a_life_with_snapshots_is_the_life_without(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And each of them can be gone on from: one was copied while steps waited, or after an action had left."""
-    words = f"--backend {backend} --steps 6000"
+    words = f"--backend {backend} --steps 1500"
     without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
     wait_for_the_disk(monkeypatch)
