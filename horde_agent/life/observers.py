@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,16 +39,20 @@ def sound_demons(horde: AnyHorde) -> np.ndarray:
 
 
 class Sampler:
-    """An observer that samples the MSPBE, the largest trace and the diverged every so many steps.
-
-    Attributes:
-        samples: In the order of time.
-    """
+    """An observer that samples the MSPBE, the largest trace and the diverged every so many steps."""
 
     def __init__(self, every: int = 1000) -> None:
         self.every = every
-        self.samples: list[Sample] = []
+        self._numbers = array("d")  # of all samples, one after another: of a year, 13 MB
         self._next = every
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples in the order of time."""
+        return [Sample(int(row[0]), int(row[1]), row[2], row[3], int(row[4])) for row in self._rows().tolist()]
+
+    def _rows(self) -> np.ndarray:
+        return np.array(self._numbers, dtype=np.float64).reshape(-1, len(Sample._fields))
 
     def __call__(self, moment: Moment) -> None:
         """Observe a life."""
@@ -55,16 +60,11 @@ class Sampler:
 
     def state(self) -> State:
         """Return the samples so far, and when the next one is due."""
-        samples = np.array(self.samples, dtype=np.float64).reshape(-1, len(Sample._fields))
-        return {"samples": samples, "next": np.array(self._next)}
+        return {"samples": self._rows(), "next": np.array(self._next)}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
-        whole = ("step", "learning_steps", "n_diverged")
-        self.samples = [
-            Sample(**{k: int(v) if k in whole else v for k, v in zip(Sample._fields, row, strict=True)})
-            for row in state["samples"].tolist()
-        ]
+        self._numbers = array("d", state["samples"].ravel().tolist())
         self._next = int(state["next"])
 
     def see(self, student: Student, step: int) -> None:
@@ -72,7 +72,7 @@ class Sampler:
         if step >= self._next:
             self._next = step - step % self.every + self.every
             student.catch_up()
-            self.samples.append(sample(step, student.learning_steps, student.horde))
+            self._numbers.extend(sample(step, student.learning_steps, student.horde))
 
 
 def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
@@ -133,7 +133,7 @@ class MspbeWatch:
     @property
     def n_updates(self) -> np.ndarray:
         """Updates with rho > 0, int64 of shape (n_demons,); 0 of demons that are away, whom nobody can ask."""
-        return np.nan_to_num(self._horde.ratio_totals()[0] - self._before[0]).astype(np.int64)
+        return np.asarray(np.nan_to_num(self._horde.ratio_totals()[0] - self._before[0]), dtype=np.int64)
 
     @property
     def is_valid(self) -> np.ndarray:
