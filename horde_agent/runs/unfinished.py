@@ -10,7 +10,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,17 +205,26 @@ def _has_tests(folder: RunFolder, student: Student) -> bool:
 
 def _from_snapshot(run: Run, folder: RunFolder, console: Console) -> dict[str, Any] | None:
     """Go on from the newest sound snapshot to the end of the log, and write the tables; None where none fits."""
-    try:
-        kept = resumption(folder)
-        if not kept.state or kept.shards is not None or _n_rows(folder) < kept.n_rows:
+    with ExitStack() as ours:
+        try:
+            ours.enter_context(folder.locked())  # a life that is lived writes to the file of excursions itself
+            kept = resumption(folder)
+            if not kept.state or kept.shards is not None or _n_rows(folder) < kept.n_rows:
+                return None
+            since = read(folder.life, since=kept.n_rows)
+            life, sampler = _restored(run, kept, folder, since.header)
+        except (BadInput, ValueError, LookupError, OSError) as error:
+            console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
             return None
-        since = read(folder.life, since=kept.n_rows)
-        life, sampler = _restored(run, kept, folder, since.header)
-    except (BadInput, ValueError, LookupError, OSError) as error:
-        console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
-        return None
-    for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {len(since):,} rows"):
-        console.print(note, highlight=False, soft_wrap=True)
+        for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {len(since):,} rows"):
+            console.print(note, highlight=False, soft_wrap=True)
+        return _gone_on(run, folder, kept, since, life, sampler)
+
+
+def _gone_on(
+    run: Run, folder: RunFolder, kept: Resumption, since: Stream, life: Life, sampler: Sampler
+) -> dict[str, Any]:
+    """Learn what was recorded since a snapshot, write the tables, and return the summary."""
     n_gaps, n_not_applied = life.gaps, life.n_not_applied  # the first row's are among them
     with life:
         redo(life, since, sampler.see)

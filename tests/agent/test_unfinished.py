@@ -121,6 +121,27 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
             assert (cut / table).read_text() == (life / table).read_text(), table
 
 
+def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is in no table yet, and its snapshot is older than its excursions: these are not cut off."""
+    run, kept = tmp_path / "run", []
+
+    def look(age: int) -> None:
+        if age == 600:
+            before = (run / "log" / "excursions.rec").read_bytes()
+            assert cli.main(["report", str(run)]) == 0
+            kept.append((before, (run / "log" / "excursions.rec").read_bytes()))
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
+    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 0.02s --out"
+    assert cli.main([*words.split(), str(run)]) == 0
+    assert "not from its snapshot, for" in capsys.readouterr().err
+    ((before, after),) = kept
+    assert before
+    assert after == before
+
+
 def test_questions_that_came_and_went_are_there_where_a_killed_life_is_learned_from_its_snapshot(
     life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
