@@ -87,6 +87,7 @@ class ResumeConfig:
         add: TOML file of further questions, asked from where the life stopped.
         remove: Shell pattern of the names of questions that are dropped there.
         learn_from_record: Let the further questions learn from what was recorded so far, before the life goes on.
+        shards: As many as the demons are in; they stay so, and another number is refused.
         ray: Address of the Ray cluster that holds the shards now, where it is another than before.
     """
 
@@ -97,6 +98,7 @@ class ResumeConfig:
     add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
     remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
     learn_from_record: bool = False
+    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
     ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
 
 
@@ -380,6 +382,11 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         if command.steps is None and resumed.facts.get("steps") is not None:
             config = replace(config, steps=resumed.facts["steps"])
         config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
+        if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
+            where = "one Horde" if config.shards is None else f"{config.shards} shards"
+            raise BadInput(
+                f"--shards {command.shards}: the demons of {folder.path} are in {where}, and stay there; leave it out"
+            )
         if command.ray is not None and config.shards is None:
             raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; leave it out")
         refuse_over(folder, resumed, config.steps)

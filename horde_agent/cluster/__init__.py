@@ -20,12 +20,13 @@ so that a `ShardedHorde` may stand in its place in a `Life`. What differs:
   the steps that were only noted, as a `Horde` does. A demon whose shard is being brought back answers NaN:
   `unanswered` says which and why.
 * `catch_up()` has noted steps taken and waits for nobody; `wait()` waits until every shard has taken every step.
-* `n_updated`: demons that learned, counted in all steps since it was last read, as far as shards have told by now
-  (all of it after `wait`), so that its sum over a life is that of a `Horde`.
+* `n_updates`: demons that learned, counted in all steps so far, as far as shards have told by now (all of it after
+  `wait`): the sum over a life of what a `Horde` says in `n_updated`, for which every shard is waited for.
 * `shards`: a `ShardStatus(number, n_demons, lag, n_restarts, n_bytes, node, state, why)` per shard, without waiting;
   `lag` in steps; `state` "learning", "recovering" or "lost". `lags`: the lags alone.
-* `state()` and `restore(state)`: with a `folder` each shard writes what it has learned into folder/shard-0003/, and the
-  state says only at which step; keep the folder with it.
+* `state()` and `restore(state)`: with a `folder` each shard writes what it has learned into a folder of its own there,
+  and the state says only at which step; keep the folder with it. What very many demons have learned is copied over many
+  steps, and is of a later one: `restore` takes the one before, and the stream since.
 * `close()` (or `with`) ends the actors, and Ray where this object started it.
 
 Questions by the million are described by `Family` (see `families`), and made by the shards themselves.

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as Late
 from typing import Any, Literal, NamedTuple, Protocol
 
 from horde_agent.cluster.errors import ClusterError
 from horde_agent.cluster.plan import Cut
-from horde_agent.cluster.shard import Change, Made, Making, NotMadeError, Report
+from horde_agent.cluster.shard import Change, Made, Making, Message, NotMadeError, Report, packed, unpacked
 from horde_agent.cluster.stream import RedoLog
+from horde_agent.record.snapshots import newest
 from horde_agent.saving import State
 from horde_agent.types import Integers
 
@@ -57,10 +57,23 @@ class ShardStatus(NamedTuple):
     why: str
 
 
+class Answer(Protocol):
+    """An answer that is on its way: `runtime.Call`, or a `Future`."""
+
+    def done(self) -> bool:
+        """Say whether it is there."""
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for it, and return what was raised in its place."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for it, and return it."""
+
+
 class Caller(Protocol):
     """Whoever calls an actor: `runtime.Cluster`."""
 
-    def call(self, actor: Any, verb: str, *given: Any) -> Future[Any]:
+    def call(self, actor: Any, verb: str, *given: Any) -> Answer:
         """Call a shard's method, and return where its answer will be."""
 
     def is_loss(self, error: BaseException) -> bool:
@@ -73,10 +86,10 @@ class Caller(Protocol):
         """End a shard's process."""
 
 
-class Message(NamedTuple):
-    """A message on its way: up to which entry, and who was asked about."""
+class Flight(NamedTuple):
+    """A message on its way: up to which entry, and whether somebody was asked about."""
 
-    answer: Future[Report]
+    answer: Answer
     last: int
     is_asked: bool
 
@@ -99,12 +112,13 @@ class Link:
         done: Number of the last entry that it has taken, as far as it has said.
         sent: Number of the last entry that it was sent.
         is_late: Whether it did not answer for so long that nobody waits for it any more, until it does.
-        oldest: It may go back to after this entry.
+        kept: Entries after which it has a snapshot, as far as it has said, ascending.
         n_updates: Demons that learned, counted in all its steps so far.
         n_diverged: Demons that were set aside, as far as it has said.
         answer: The predictions that it told last of whoever was asked about.
         refused: Why it refused a BEGIN or CHANGE, since somebody last looked.
         changes: Who came and went, by the number of the entry: for all shards the same table.
+        returns: Entries to which the life may go back: for all shards the same list.
         base: What it had learned when it was restored, where there are no snapshots.
     """
 
@@ -123,15 +137,19 @@ class Link:
         self.state: Condition = "learning"
         self.is_late = False
         self._heard = 0  # number of the newest entry that it has ever said it took
-        self.done = self.sent = self.oldest = self.n_updates = self.n_restarts = self.n_bytes = self.n_diverged = 0
+        self.done = self.sent = self.n_updates = self.n_restarts = self.n_bytes = self.n_diverged = 0
+        self.kept: tuple[int, ...] = ()
         self.process, self.node, self.why = 0, "", ""
         self._said = ""  # of its trouble
         self.changes: Mapping[int, Change] = {}
+        self.returns: Sequence[int] = ()
         self.base: State | None = None
         self.answer: Any = None
         self.refused: str | None = None
-        self._flying: deque[Message] = deque()
-        self._making: Future[Made] | None = None
+        self._flying: deque[Flight] = deque()
+        self._making: Answer | None = None
+        self._has_to_copy = False
+        self._copying: Answer | None = None
         self._since = self._retry_at = 0.0
 
     # ---- the stream -------------------------------------------------------------------------------------------------
@@ -164,8 +182,8 @@ class Link:
         first = self.sent + 1
         n_channels = log.row["observation"].shape[0]
         loads = {number: load.part(self.number) for number, load in log.loads(first, last).items()}
-        given = (first, log.read(first, last), n_channels, loads, asked)
-        self._flying.append(Message(self._cluster.call(self.actor, "take", *given), last, asked is not None))
+        message = packed(Message(first, log.read(first, last), n_channels, loads, asked))
+        self._flying.append(Flight(self._cluster.call(self.actor, "take", message), last, asked is not None))
         self.sent = last
 
     def look(self, log: RedoLog) -> None:
@@ -188,7 +206,7 @@ class Link:
         self._hear(self._flying.popleft())
         return True
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: Flight) -> None:
         """Take note of an answer.
 
         Raises:
@@ -198,12 +216,12 @@ class Link:
         if error is not None:
             self.notice(error)
             return
-        report = message.answer.result()
+        report: Report = unpacked(message.answer.result())
         if report.at < message.last:  # another process by now, which knows nothing yet
             self._lose("its process was another one")
             return
         self.done, self.n_updates, self.n_diverged = report.at, report.n_updates, report.n_diverged
-        self.oldest, self.n_bytes = max(self.oldest, report.oldest), report.n_bytes or self.n_bytes
+        self.kept, self.n_bytes = report.kept or self.kept, report.n_bytes or self.n_bytes
         if report.refused and message.last > self._heard:  # else it was told again, and it is known
             self.refused = report.refused
         if report.trouble:
@@ -214,7 +232,21 @@ class Link:
             self.why = self._said = report.trouble
         self._heard, self.is_late = max(self._heard, report.at), False
         if message.is_asked:
-            self.answer = report.answer
+            self.answer, self._has_to_copy = report.answer, report.has_to_copy
+
+    def let_copy(self) -> None:
+        """Have it copy for a snapshot what it put off to answer sooner.
+
+        Raises:
+            BaseException: What went wrong in it when it last did.
+        """
+        if self._copying is not None and self._copying.done():
+            error, self._copying = self._copying.exception(), None
+            if error is not None:
+                self.notice(error)
+        if self._has_to_copy and self.state == "learning":
+            self._has_to_copy = False
+            self._copying = self._cluster.call(self.actor, "go_on_copying")
 
     def notice(self, error: BaseException) -> None:
         """Take note of an error: the shard is gone for now, or what it raised is raised here."""
@@ -233,13 +265,13 @@ class Link:
         )
         self.state, self.why = "recovering", why
         self._flying.clear()
-        self._making, self.answer = None, None
+        self._making = self._copying = self.answer = None
         self._since = self._retry_at = self._clock()
 
-    def make(self, first: int, last: int) -> Future[Made]:
+    def make(self, first: int, last: int) -> Answer:
         """Have it come up, with what it is made of: see `Shard.make`."""
         own = {number: change.part(self.number) for number, change in self.changes.items()}
-        return self._cluster.call(self.actor, "make", self.making, own, first, last, self.base)
+        return self._cluster.call(self.actor, "make", self.making, own, first, last, self.base, list(self.returns))
 
     def _bring_back(self, log: RedoLog) -> None:
         """Have it come up again, as soon as there is a process to do it; give it up where that takes too long."""
@@ -285,13 +317,30 @@ class Link:
         return int(self.demons.size)
 
     @property
+    def absence(self) -> str:
+        """Why its demons do not answer."""
+        return f"shard {self.number} {'was lost' if self.state == 'lost' else f'is {self.state}'}: {self.why}"
+
+    @property
+    def oldest(self) -> int:
+        """Number of the entry after which it may have to be told all again; 0 where that is all there was.
+
+        Its newest snapshot may be damaged: then it goes on from the one before. If the life goes back to an entry, it
+        goes on from the newest that is not after that; from one of that very entry it need not be told anything.
+        """
+        if len(self.kept) < 2:
+            return 0
+        of_returns = [(newest(self.kept, last), last) for last in self.returns]
+        return min([self.kept[-2], *(at for at, last in of_returns if at < last)])
+
+    @property
     def is_busy(self) -> bool:
         """Whether a message is on its way."""
         return bool(self._flying)
 
     def starts(self, made: Made) -> None:
         """Take note of how it came up the first time."""
-        self.done = self.sent = self.oldest = made.at
+        self.done = self.sent = made.at
         self.n_updates, self.node, self.process = made.n_updates, made.node, made.process
 
     def status(self, log: RedoLog | None) -> ShardStatus:
@@ -300,7 +349,7 @@ class Link:
         facts = (self.n_demons, lag, self.n_restarts, self.n_bytes, self.node, self.process, self.state, self.why)
         return ShardStatus(self.number, *facts)
 
-    def ask(self, verb: str, *given: Any) -> Future[Any]:
+    def ask(self, verb: str, *given: Any) -> Answer:
         """Ask it something, after all that it was sent."""
         return self._cluster.call(self.actor, verb, *given)
 

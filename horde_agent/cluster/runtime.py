@@ -2,7 +2,8 @@
 
 What a step costs on two cores, with four actors, measured with Ray 2.60 (p50): 1.4 KB as a direct argument 1.6 ms there
 and back, by `ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. A direct argument below 100 KB travels with the call, so
-that a step is sent so.
+that a step is sent so. It is one argument of bytes, and so is the answer: with three arguments and a tuple it takes a
+third longer.
 """
 
 from __future__ import annotations
@@ -68,6 +69,57 @@ def _ray(address: str | None) -> Any:
     # It prints that a process died, into the output of whatever runs here: it is told by this package's own log.
     importlib.import_module("ray._private.worker").print_to_stdstream = lambda *_, **__: None  # type: ignore[attr-defined]
     return ray
+
+
+class Call:
+    """An answer that is on its way: as much of a `Future` as is asked of one here.
+
+    Who waits for it waits for Ray; only where somebody looks whether it is there does Ray have to say so by itself, in
+    a thread of its own, which costs .1 ms more.
+
+    Args:
+        ray: The module.
+        reference: Of the answer.
+    """
+
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference = ray, reference
+        self._future: Future[Any] | None = None
+
+    def done(self) -> bool:
+        """Say whether it is there."""
+        if self._future is None:
+            self._future = self._reference.future()
+        return self._future.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for it, and return what was raised in its place; None where nothing was.
+
+        Raises:
+            TimeoutError: If it is not there in so many seconds.
+        """
+        if self._future is None:
+            self._future = self._waited_for(timeout)
+        return self._future.exception(timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for it, and return it, or raise what was raised in its place; `exception` says how."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self._future is not None, "it was waited for"
+        return self._future.result()
+
+    def _waited_for(self, timeout: float | None) -> Future[Any]:
+        """Wait for it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self._ray.get(self._reference, timeout=timeout))
+        except self._ray.exceptions.GetTimeoutError:
+            raise
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class Cluster:
@@ -148,9 +200,9 @@ class Cluster:
         )
         return options.remote(number)
 
-    def call(self, actor: Any, verb: str, *given: Any) -> Future[Any]:
+    def call(self, actor: Any, verb: str, *given: Any) -> Call:
         """Call a shard's method, and return where its answer will be."""
-        return getattr(actor, verb).remote(*given).future()  # type: ignore[no-any-return]
+        return Call(self._ray, getattr(actor, verb).remote(*given))
 
     def is_loss(self, error: BaseException) -> bool:
         """Say whether an error means that an actor, or its machine, is gone, for now or for good."""

@@ -1,19 +1,17 @@
 """A shard: a plain `Horde` of some of the demons, that is told numbered entries and says how far it has come.
 
 It knows nothing of Ray, nor of other shards. An entry that is not the next is refused by its number alone, so that
-whoever feeds it may be wrong about where it stands. Every so many entries it writes what it has learned to its folder;
-brought up anew, it goes on from there.
+whoever feeds it may be wrong about where it stands. Every so many entries it writes what it has learned to its folder
+(`kept.py`); brought up anew, it goes on from there.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import platform
-import shutil
 import socket
-import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ import numpy as np
 
 from horde_agent.cluster.errors import ClusterError
 from horde_agent.cluster.families import Some
+from horde_agent.cluster.kept import Kept
 from horde_agent.cluster.stream import BEGIN, CHANGE, LEARN_LAST, TAKE, row_type
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.horde import Horde, Mode
@@ -33,7 +32,6 @@ from horde_agent.record import snapshots
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers
 
-_KEPT = {"recent": 2, "kept": 3}  # snapshots: for coming back here; and those that a life's own snapshots speak of
 _MEASURED_EVERY = 256  # messages after which its memory is looked at
 
 
@@ -88,30 +86,6 @@ class Made(NamedTuple):
     largest_decay: float
 
 
-class Report(NamedTuple):
-    """What a shard says after a message.
-
-    Attributes:
-        at: Number of the last entry that it has taken.
-        n_updates: Demons that learned, counted in all steps so far.
-        oldest: Number of the entry after which its oldest snapshot was kept that it can go on from, or 0.
-        n_bytes: Memory that its process takes.
-        n_diverged: Demons that were set aside in the steps taken so far.
-        answer: Predictions that were asked for, shape (n_asked,).
-        refused: Why an entry was refused.
-        trouble: Why its last snapshot could not be written; "" where it was.
-    """
-
-    at: int
-    n_updates: int
-    oldest: int
-    n_bytes: int
-    n_diverged: int = 0
-    answer: Floats | None = None
-    refused: str | None = None
-    trouble: str = ""
-
-
 @dataclass(frozen=True)
 class Change:
     """Demons that come or go, or weights that are set: a load of an entry. Every shard is told its part by its number.
@@ -134,6 +108,50 @@ class Change:
         return self.what in ("add", "remove")
 
 
+class Message(NamedTuple):
+    """Entries that a shard is sent.
+
+    Attributes:
+        first: Number of the first.
+        rows: The entries, one after another.
+        n_channels: Of their observations.
+        loads: What they carry, by number.
+        asked: Demons whose predictions are to be told after the last one: their places there, shape (n_asked,).
+    """
+
+    first: int
+    rows: bytes
+    n_channels: int
+    loads: Mapping[int, Change]
+    asked: Integers | None
+
+
+class Report(NamedTuple):
+    """What a shard says after a message.
+
+    Attributes:
+        at: Number of the last entry that it has taken.
+        n_updates: Demons that learned, counted in all steps so far.
+        kept: Entries after which it has a snapshot, ascending.
+        n_bytes: Memory that its process takes.
+        n_diverged: Demons that were set aside in the steps taken so far.
+        answer: Predictions that were asked for, shape (n_asked,).
+        refused: Why an entry was refused.
+        trouble: Why its last snapshot could not be written; "" where it was.
+        has_to_copy: Whether it has put off copying for a snapshot, to answer sooner.
+    """
+
+    at: int
+    n_updates: int
+    kept: tuple[int, ...]
+    n_bytes: int
+    n_diverged: int = 0
+    answer: Floats | None = None
+    refused: str | None = None
+    trouble: str = ""
+    has_to_copy: bool = False
+
+
 def versions() -> dict[str, str]:
     """Return what must be the same wherever a Horde is spread to: else numbers would differ, or not be understood."""
     same = snapshots.identity()
@@ -145,24 +163,29 @@ class Shard:
 
     Args:
         number: Which one.
+
+    Attributes:
+        at: Number of the last entry that it has taken.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._at, self._n_updates, self._n_messages, self._n_bytes = 0, 0, 0, 0
+        self.at, self._n_updates, self._n_messages, self._n_bytes = 0, 0, 0, 0
         self._horde: Horde | None = None
-        self._writing: threading.Thread | None = None
-        self._kept: list[int] = []
-        self._trouble = ""
+        self._kept: Kept | None = None
 
     # ---- coming up --------------------------------------------------------------------------------------------------
 
     def make(
-        self, making: Making, changes: Mapping[int, Change], first: int, last: int, base: State | None = None
+        self,
+        making: Making,
+        changes: Mapping[int, Change],
+        first: int,
+        last: int,
+        base: State | None = None,
+        returns: Sequence[int] = (),
     ) -> Made:
         """Come up, from the newest snapshot that can be gone on from, or with nothing learned.
-
-        Snapshots after `last` are of a future that did not come, and are removed.
 
         Args:
             making: What it is made of.
@@ -170,13 +193,19 @@ class Shard:
             first: Number of the oldest entry that it can be told again.
             last: Number of the newest entry that there is.
             base: What `state` returned, to go on from where there is no snapshot.
+            returns: Entries to which the life may go back.
 
         Raises:
             ClusterError: If a question does not fit, or there is no snapshot to go on from.
         """
-        self._making, self._horde = making, None
-        self._at = self._n_updates = 0
-        snapshot = self._newest(first - 1, last)
+        if self._kept is not None:  # it was taken for lost, and was not
+            self._kept.abandon()
+        self._making, self._horde, self._kept = making, None, None
+        self.at = self._n_updates = 0
+        if making.folder is not None:
+            folder = Path(making.folder) / f"shard-{self.number:04d}"
+            self._kept = Kept(folder, self.number, list(returns), may_wait=making.mode == "deferred")
+        snapshot = self._kept.newest(first - 1, last) if self._kept is not None else None
         state = base if snapshot is None else snapshot.state
         if state is None and first > 1:
             raise ClusterError(
@@ -185,7 +214,7 @@ class Shard:
             )
         self._come_up(making, changes, state)
         decay = self.horde._maker.largest_decay
-        return Made(self._at, self._n_updates, *self.fits(), versions(), socket.gethostname(), os.getpid(), decay)
+        return Made(self.at, self._n_updates, *self.fits(), versions(), socket.gethostname(), os.getpid(), decay)
 
     def _come_up(self, making: Making, changes: Mapping[int, Change], state: State | None) -> None:
         """Make the Horde, and bring it to where a state was."""
@@ -200,9 +229,9 @@ class Shard:
         )
         if state is None:
             return
-        self._at, self._n_updates = int(state["own/at"]), int(state["own/n_updates"])
+        self.at, self._n_updates = int(state["own/at"]), int(state["own/n_updates"])
         for number in sorted(changes):
-            if number <= self._at and self.number in changes[number].of:
+            if number <= self.at and self.number in changes[number].of:
                 self._change(changes[number])
         self.horde.restore(inner(state, "horde"))
 
@@ -217,58 +246,49 @@ class Shard:
             raise NotMadeError(f"shard {self.number} was not made in this process")
         return self._horde
 
-    def _newest(self, first: int, last: int) -> snapshots.Snapshot | None:
-        """Return the newest sound snapshot of this life after one of the entries first..last; None where none is."""
-        if self._making.folder is None:
-            return None
-        found = [path for name in _KEPT for path in snapshots.found(self._folder(name))]
-        for path in found:
-            if int(path.name) > last:
-                shutil.rmtree(path)
-        for path in sorted(found, key=lambda path: path.name, reverse=True):
-            if not first <= int(path.name) <= last:
-                continue
-            with suppress(ValueError, OSError):  # damaged, or of another version
-                return snapshots.read(path)
-        return None
-
-    def _folder(self, name: str) -> Path:
-        """Return where snapshots of a kind lie."""
-        assert self._making.folder is not None
-        return Path(self._making.folder) / f"shard-{self.number:04d}" / name
-
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def take(
-        self, first: int, rows: bytes, n_channels: int, loads: Mapping[int, Change], asked: Integers | None = None
-    ) -> Report:
-        """Take entries, if they are the next.
+    def take(self, message: bytes) -> bytes:
+        """Take entries, if they are the next: a packed `Message`. Returns a packed `Report`."""
+        return packed(self._report(*unpacked(message)))
 
-        Args:
-            first: Number of the first.
-            rows: The entries.
-            n_channels: Of their observations.
-            loads: What they carry, by number.
-            asked: Demons whose predictions are to be told after the last one: their places here, shape (n_asked,).
-        """
-        horde = self._horde
-        if horde is None or first != self._at + 1:
-            return Report(self._at, self._n_updates, 0, self._n_bytes)
+    def _report(
+        self, first: int, rows: bytes, n_channels: int, loads: Mapping[int, Change], asked: Integers | None
+    ) -> Report:
+        """Take entries, and report."""
+        horde, kept = self._horde, self._kept
+        if horde is None or first != self.at + 1:
+            return Report(self.at, self._n_updates, (), self._n_bytes)
         entries = np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features))
         refused, latest = None, None
-        for entry in entries:
-            self._at += 1
+        for k, entry in enumerate(entries, 1):
+            self.at += 1
             try:
-                latest = self._take(horde, entry, loads.get(self._at))
+                latest = self._take(horde, entry, loads.get(self.at))
             except ValueError as error:
                 refused = str(error)
-            self._keep_when_due()
+            if kept is not None:
+                if self._is_due:
+                    kept.want()
+                if asked is None or k < len(entries):
+                    kept.go_on(self)
         answer = None if asked is None or latest is None else latest[asked]
         self._n_messages += 1
         if self._n_messages % _MEASURED_EVERY == 1:
             self._n_bytes = resident_bytes()
-        told = (self._n_updates, self._oldest(), self._n_bytes, horde.n_diverged)
-        return Report(self._at, *told, answer, refused, self._trouble)
+        told = (self.at, self._n_updates, kept.steps if kept else (), self._n_bytes, horde.n_diverged, answer, refused)
+        return Report(*told, *((kept.trouble, kept.has_to_copy) if kept else ()))
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a snapshot is due: every so many entries, of the shards by turns."""
+        every = self._making.every
+        return (self.at + self.number * every // 8) % every == 0
+
+    def go_on_copying(self) -> None:
+        """Copy what was put off to answer sooner."""
+        if self._kept is not None:
+            self._kept.go_on(self)
 
     def _take(self, horde: Horde, entry: Any, load: Change | None) -> Floats | None:
         """Take one entry, and return the latest predictions, if it has any."""
@@ -298,46 +318,14 @@ class Shard:
             horde.remove(of)
         elif change.what == "reset":
             horde.reset_weights(of)
-        else:
-            self._keep("kept")
-
-    # ---- snapshots --------------------------------------------------------------------------------------------------
-
-    def _keep_when_due(self) -> None:
-        """Keep a snapshot every so many entries, unless one is still being written: shards do so by turns."""
-        making = self._making
-        is_due = making.folder is not None and (self._at + self.number * making.every // 8) % making.every == 0
-        if is_due and not (self._writing and self._writing.is_alive()):
-            self._keep("recent")
-
-    def _keep(self, name: str) -> None:
-        """Copy what was learned, and write it in a thread of its own."""
-        self.finish_writing()
-        self._writing = threading.Thread(target=self._write, args=(name, self._at, self.state()), daemon=True)
-        self._writing.start()
-
-    def _write(self, name: str, at: int, state: State) -> None:
-        folder = self._folder(name)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            snapshots.write(folder, at, state, {"shard": self.number}, kept=_KEPT[name])
-        except OSError as error:
-            self._trouble = f"its snapshot could not be written to {folder} ({error.strerror})"
-            return
-        self._trouble = ""
-        if name == "recent":
-            self._kept = [*self._kept, at][-_KEPT[name] :]
+        elif self._kept is not None:
+            self._kept.may_return(self.at)
 
     def finish_writing(self) -> int:
-        """Wait until the last snapshot is on the disk, and return the number of the last entry taken."""
-        if self._writing is not None:
-            self._writing.join()
-            self._writing = None
-        return self._at
-
-    def _oldest(self) -> int:
-        """Return the number of the oldest of its newest snapshots: where one is damaged, it is the one before."""
-        return self._kept[0] if len(self._kept) == _KEPT["recent"] else 0
+        """Have the disk keep what is to be kept, and return the number of the last entry taken."""
+        if self._kept is not None:
+            self._kept.finish(self)
+        return self.at
 
     # ---- what it is asked -------------------------------------------------------------------------------------------
 
@@ -355,10 +343,10 @@ class Shard:
         """Return theta and w of the demons at these places, each (n, n_features)."""
         return self.horde.weights(places)
 
-    def state(self) -> State:
-        """Return all that its future depends on."""
-        own = {"at": np.array(self._at), "n_updates": np.array(self._n_updates)}
-        return nested(horde=self.horde.state(), own=own)
+    def state(self, *, has_engine: bool = True) -> State:
+        """Return all that its future depends on; `has_engine` as in `Horde.state`."""
+        own = {"at": np.array(self.at), "n_updates": np.array(self._n_updates)}
+        return nested(horde=self.horde.state(has_engine=has_engine), own=own)
 
     def process(self) -> int:
         """Return the number of its process."""
@@ -367,6 +355,16 @@ class Shard:
     def echo(self, data: bytes) -> int:
         """Return the size of what it is sent, for measuring the way."""
         return len(data)
+
+
+def packed(thing: Message | Report) -> bytes:
+    """Return what is sent as bytes: Ray takes a quarter less time for these than for a few objects."""
+    return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(data: bytes) -> Any:
+    """Return what was packed."""
+    return pickle.loads(data)
 
 
 def made_from(described: bytes) -> list[GVF]:

@@ -58,6 +58,11 @@ class Where(TypedDict, total=False):
     patience_s: float
 
 
+def _of_all(what: str, doc: str) -> Any:
+    """Return a property of a `ShardedHorde`: an array that a `Horde` has, of the demons of all shards."""
+    return property(lambda horde: horde._gathered(what), doc=doc)
+
+
 class ShardedHorde:
     """The demons that answer `questions`, in shards that each are a `Horde` in a process of its own.
 
@@ -68,6 +73,7 @@ class ShardedHorde:
         config: How they learn.
         mode: "eager": each step is sent when it comes. "deferred": 64 together, and nothing is waited for.
         channels: Names of the observation's channels.
+        real_valued: Refused: shards are told of tiles alone.
         where: In how many processes, and where: see `Where`.
 
     Attributes:
@@ -87,8 +93,13 @@ class ShardedHorde:
         config: LearnerConfig = PAPER_CONFIG,
         mode: Mode = "eager",
         channels: Sequence[str] = (),
+        real_valued: bool = False,
         **where: Unpack[Where],
     ) -> None:
+        if unknown := where.keys() - Where.__annotations__.keys():
+            raise TypeError(f"ShardedHorde has no argument {min(unknown)!r}")
+        if real_valued:
+            raise ClusterError("shards are told of tiles alone: learn of real-valued features in one Horde")
         if mode not in _BATCHES:
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         if not 1 <= n_active <= n_features:
@@ -97,7 +108,8 @@ class ShardedHorde:
         self._channels, self._where = tuple(channels), where
         self._know(Questions(_named(questions, self._channels)))
         self._plan = Plan(self._asked, config, mode)
-        self._n_noted = self._n_counted = 0
+        self._n_noted = 0
+        self._n_counted = 0  # of `n_updates`, less what shards counted that are no more
         self._has_begun, self._is_unasked = False, True
         self._ask: tuple[tuple[str, ...], list[tuple[Link, Integers, Integers]]] = ((), [])
         self.unanswered: dict[str, str] = {}
@@ -208,8 +220,8 @@ class ShardedHorde:
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         action, probability = self._states.action(action, probability)
         state = self._states.checked(observation, tiles)
-        if self._plan.asks_predictions and self.n_waiting:
-            self._take_what_waits()
+        if self._plan.asks_predictions:
+            self.catch_up()
         verb = LEARN_LAST if terminated else LEARN
         self._tell(Entry(verb, action, probability, *state), ask)
         self._has_begun = not terminated
@@ -263,12 +275,12 @@ class ShardedHorde:
         """Wait until a shard has answered the last entry; return why it has not."""
         log = self._shards.log
         while log is not None and link.state == "learning" and self._shards.lag(link):
-            link.advance(log, 1, here)
             left = None if until is None else max(until - time.monotonic(), 0.0)
             if link.is_busy and not link.wait(left):
                 return f"shard {link.number} is late"
+            link.advance(log, 1, here)
         if link.state != "learning":
-            return f"shard {link.number} is {link.state}: {link.why}"
+            return link.absence
         return "" if link.answer is not None else f"shard {link.number} was not asked in time"
 
     # ---- answers of all ---------------------------------------------------------------------------------------------
@@ -280,90 +292,58 @@ class ShardedHorde:
 
     def catch_up(self) -> None:
         """Have the shards take the steps that they only noted so far: `Horde.catch_up`. Nobody is waited for."""
-        self._take_what_waits()
-
-    def wait(self) -> None:
-        """Wait until every shard has taken every step; a shard that is away is waited for, a lost one is not."""
-        self._take_what_waits()
-        self._shards.wait(must=True)
-
-    def _take_what_waits(self) -> None:
-        """Have shards take the steps that they only noted so far."""
         if self.n_waiting:
             self._tell(Entry(TAKE))
             self._n_noted = 0
 
+    def wait(self) -> None:
+        """Wait until every shard has taken every step; a shard that is away is waited for, a lost one is not."""
+        self.catch_up()
+        self._shards.wait(must=True)
+
     def _gather(self, verb: str, *given: Any, must: bool = False) -> list[tuple[Link, Any]]:
         """Ask all shards, after every step: `Shards.gather`."""
-        self._take_what_waits()
+        self.catch_up()
         return self._shards.gather(verb, *given, must=must)
 
-    def _of_all(self, what: str, *given: Any, shape: tuple[int, ...] = ()) -> Any:
+    def _gathered(self, what: str, *given: Any, shape: tuple[int, ...] = ()) -> Any:
         """Return an array that a `Horde` has, its last axis the demons; NaN of those that are away."""
         answers = self._gather("answer", what, *given)
         dtype = answers[0][1].dtype if len(answers) == len(self._shards.links) else np.dtype(np.float64)
         out = np.full((*shape, self.n_demons), 0 if dtype.kind in "iu" else np.nan, dtype=dtype)
         for link, answer in answers:
             out[..., link.demons] = answer
-        self.unanswered = self._who_is_away(answers)
+        there = {link.number for link, _ in answers}
+        self.unanswered = self._absent([link for link in self._shards.links if link.number not in there])
         return out
 
-    def _who_is_away(self, answers: Sequence[tuple[Link, Any]]) -> dict[str, str]:
-        """Return why demons did not answer, by name."""
-        there = {link.number for link, _ in answers}
-        return {
-            self.names[i]: f"shard {link.number} is {link.state}: {link.why}"
-            for link in self._shards.links
-            if link.number not in there
-            for i in link.demons.tolist()
-        }
+    def _absent(self, links: Sequence[Link]) -> dict[str, str]:
+        """Return why the demons of some shards do not answer, by name."""
+        return {self.names[i]: link.absence for link in links for i in link.demons.tolist()}
 
     def _joined(self, what: str) -> dict[str, str]:
         """Return a table by name that each shard's `Horde` has, as one."""
         return {name: why for _, answer in self._gather("answer", what) for name, why in answer.items()}
 
-    @property
-    def predictions(self) -> Floats:
-        """Predictions of all demons at the latest state: `Horde.predictions`."""
-        return self._of_all("predictions")  # type: ignore[no-any-return]
+    predictions = _of_all("predictions", "Predictions of all demons at the latest state: `Horde.predictions`.")
+    td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
+    rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
+    mspbe_scalar = _of_all("mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`.")
+    max_traces = _of_all("max_traces", "Largest |e| so far of each demon, shape (n_demons,).")
+    n_skipped = _of_all("n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`.")
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, (n_active,): `Horde.predict`."""
-        return self._of_all("predict", self._states.tiles(tiles))  # type: ignore[no-any-return]
-
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        return self._of_all("td_error")  # type: ignore[no-any-return]
-
-    @property
-    def rho(self) -> Floats:
-        """Importance sampling ratios of the last step, shape (n_demons,)."""
-        return self._of_all("rho")  # type: ignore[no-any-return]
+        return self._gathered("predict", self._states.tiles(tiles))  # type: ignore[no-any-return]
 
     def ratio_totals(self) -> Floats:
         """Return what each demon's ratios added up to since it came, shape (3, n_demons): `Horde.ratio_totals`."""
-        return self._of_all("ratio_totals", shape=(3,))  # type: ignore[no-any-return]
+        return self._gathered("ratio_totals", shape=(3,))  # type: ignore[no-any-return]
 
     @property
     def max_trace(self) -> float:
         """Largest |e| so far, of all demons that are there."""
         return float(np.fmax.reduce(self.max_traces))  # nan where all are away
-
-    @property
-    def max_traces(self) -> Floats:
-        """Largest |e| so far of each demon, shape (n_demons,)."""
-        return self._of_all("max_traces")  # type: ignore[no-any-return]
-
-    @property
-    def n_skipped(self) -> Integers:
-        """Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`."""
-        return self._of_all("n_skipped")  # type: ignore[no-any-return]
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`."""
-        return self._of_all("mspbe_scalar")  # type: ignore[no-any-return]
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`.
@@ -371,9 +351,7 @@ class ShardedHorde:
         Raises:
             ValueError: If `config.vector_mspbe` is False.
         """
-        if not self.config.vector_mspbe:
-            raise ValueError("this Horde keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
-        return self._of_all("mspbe_vector")  # type: ignore[no-any-return]
+        return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
 
     @property
     def skipped_because(self) -> dict[str, str]:
@@ -383,13 +361,8 @@ class ShardedHorde:
     @property
     def set_aside_because(self) -> dict[str, str]:
         """Why each demon was set aside, by name; those of lost shards among them."""
-        lost = {
-            self.names[i]: f"shard {link.number} was lost: {link.why}"
-            for link in self._shards.links
-            if link.state == "lost"
-            for i in link.demons.tolist()
-        }
-        return self._joined("set_aside_because") | lost
+        lost = [link for link in self._shards.links if link.state == "lost"]
+        return self._joined("set_aside_because") | self._absent(lost)
 
     @property
     def diverged(self) -> list[str]:
@@ -403,9 +376,13 @@ class ShardedHorde:
 
     @property
     def n_updated(self) -> int:
-        """Demons that learned, counted in all steps since this was last read, as far as shards have told by now."""
-        before, self._n_counted = self._n_counted, sum(link.n_updates for link in self._shards.links)
-        return self._n_counted - before
+        """Demons that learned in the last step: `Horde.n_updated`."""
+        return sum(answer for _, answer in self._gather("answer", "n_updated"))
+
+    @property
+    def n_updates(self) -> int:
+        """Demons that learned, counted in all steps, as far as shards have told by now; nobody is waited for."""
+        return sum(link.n_updates for link in self._shards.links) - self._n_counted
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype; NaN of lost shards.
@@ -443,7 +420,7 @@ class ShardedHorde:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
         of = {link.number: None if theta is None else theta[link.demons] for link in self._shards.links}
-        self._take_what_waits()
+        self.catch_up()
         self._tell(Entry(CHANGE, load=Change("reset", of)))
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
@@ -513,7 +490,7 @@ class ShardedHorde:
         Raises:
             ValueError: If one refuses it; nothing has changed.
         """
-        self._take_what_waits()
+        self.catch_up()
         number = self._tell(Entry(CHANGE, load=change))
         self._shards.wait(must=True)
         try:
@@ -553,7 +530,7 @@ class ShardedHorde:
             in_full = nested(**{f"{link.number:04d}": known for link, known in shards.gather("state", must=True)})
         own: dict[str, Any] = {"life": self._life, "n_noted": self._n_noted, "n_counted": self._n_counted}
         own |= {"has_begun": self._has_begun, "is_unasked": self._is_unasked, "changes": list(shards.changes)}
-        own |= {"n_shards": len(shards.links), "at": 0, "n_channels": 0}
+        own |= {"n_shards": len(shards.links), "returns": shards.returns, "at": 0, "n_channels": 0}
         if shards.log is not None:
             own |= {"at": shards.log.next - 1, "n_channels": shards.log.row["observation"].shape[0]}
         return nested(own={"sharded": text(own)}, shards=in_full)
@@ -578,7 +555,7 @@ class ShardedHorde:
         self._has_begun, self._is_unasked = own["has_begun"], own["is_unasked"]
         in_full = inner(state, "shards")
         bases = {link.number: inner(in_full, f"{link.number:04d}") for link in shards.links} if in_full else {}
-        shards.go_on(own["life"], own["at"], own["n_channels"], bases)
+        shards.go_on(own["life"], own["at"], own.get("returns", ()), own["n_channels"], bases)
 
     # ---- shards -----------------------------------------------------------------------------------------------------
 

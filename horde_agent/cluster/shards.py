@@ -6,15 +6,16 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.link import BATCH, NEAR, Link, ShardStatus, check
+from horde_agent.cluster.kept import N_RETURNS
+from horde_agent.cluster.link import BATCH, NEAR, Answer, Link, ShardStatus, check
 from horde_agent.cluster.plan import Cut
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import Change, Made, Making, versions
@@ -40,6 +41,7 @@ class Shards:
     Attributes:
         links: The driver's end of each.
         changes: Who came and went, by the number of the entry.
+        returns: Entries to which the life may go back, ascending.
         log: The stream; None until somebody was told something.
     """
 
@@ -47,6 +49,7 @@ class Shards:
         self.cluster, self._folder, self._life, self._patience_s = cluster, folder, life, patience_s
         self.links: list[Link] = []
         self.changes: dict[int, Change] = {}
+        self.returns: list[int] = []
         self.log: RedoLog | None = None
         self._n_active = self._n_features = 0
 
@@ -72,7 +75,7 @@ class Shards:
         for number, (cut, making) in enumerate(zip(cuts, makings, strict=True)):
             actor = self.cluster.actor(number, n_threads, n_bytes[number])
             link = Link(number, cut, making, self.cluster, actor, self._patience_s)
-            link.changes = self.changes
+            link.changes, link.returns = self.changes, self.returns
             self.links.append(link)
             self._n_active, self._n_features = making.n_active, making.n_features
         self.make(1, 0)
@@ -80,8 +83,8 @@ class Shards:
     def make(self, first: int, last: int) -> None:
         """Have all shards come up after an entry between first - 1 and `last`."""
         making = [(link, link.make(first, last)) for link in self.links]
-        for link, future in making:
-            made = self._first_answer(link, future)
+        for link, coming in making:
+            made = self._first_answer(link, coming)
             check(made, versions(), link.number, link.making.share.largest_decay)
             link.starts(made)
 
@@ -97,10 +100,10 @@ class Shards:
             raise ClusterError(f"the target policies have different numbers of actions: {sorted(counts)}")
         return max((n for n, _ in facts), default=0), counts.pop() if counts else 0
 
-    def _first_answer(self, link: Link, future: Future[Made]) -> Made:
+    def _first_answer(self, link: Link, coming: Answer) -> Made:
         """Return what a shard says when it came up."""
         try:
-            return future.result(max(60.0, 10 * self._patience_s))
+            return coming.result(max(60.0, 10 * self._patience_s))  # type: ignore[no-any-return]
         except Late:
             raise ClusterError(f"shard {link.number} did not come up: the cluster has no room for it") from None
         except Exception as error:
@@ -111,18 +114,19 @@ class Shards:
                 raise ClusterError(f"shard {link.number} did not come up: {error}") from None
             raise cause from None
 
-    def go_on(self, life: str, at: int, n_channels: int, bases: Mapping[int, Any]) -> None:
+    def go_on(self, life: str, at: int, returns: Sequence[int], n_channels: int, bases: Mapping[int, Any]) -> None:
         """Have all shards come up, and brought to an entry of a life that was lived elsewhere.
 
         Args:
             life: Which one.
             at: Number of the entry; 0 if nobody was told anything.
+            returns: Entries to which it may go back.
             n_channels: Of its observations.
             bases: What each shard had learned then, by its number; without, it is in the folder.
         """
         if self.log is not None:
             self.log.close()
-        self._life, self.log = life, None
+        self._life, self.log, self.returns[:] = life, None, returns
         for link in self.links:
             folder = None if self.folder is None else str(self.folder)
             link.making, link.base = link.making._replace(folder=folder), bases.get(link.number)
@@ -142,12 +146,22 @@ class Shards:
         self.links.remove(link)
 
     def close(self) -> None:
-        """End all of them. Closing twice does nothing."""
+        """End all of them, when what was to be kept last is kept. Closing twice does nothing."""
+        if self.log is not None and self.returns[-1:] == [self.log.next - 1]:
+            self._finish_writing()
         for link in self.links:
             self.cluster.end(link.actor)
         self.links = []
         if self.log is not None:
             self.log.close(keeps_files=self._folder is not None)
+
+    def _finish_writing(self) -> None:
+        """Let the shards write to their end the snapshots of a life that has ended; not for ever."""
+        until = time.monotonic() + self._patience_s
+        calls = [link.ask("finish_writing") for link in self.links if link.state == "learning"]
+        for call in calls:
+            with suppress(Exception):  # who is gone goes on from the snapshot before
+                call.result(max(until - time.monotonic(), 0.0))
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
@@ -181,6 +195,7 @@ class Shards:
         assert self.log is not None, "something was told"
         for link in self.links:
             link.advance(self.log, n_least)
+            link.let_copy()
 
     def _log_for(self, entry: Entry) -> RedoLog:
         """Return the log, which is made when the size of an observation is known."""
@@ -209,12 +224,13 @@ class Shards:
         self.log.drop_load(number)
 
     def keep(self) -> None:
-        """Have the shards keep what they have learned after this entry, and the disk the stream until here.
+        """Have the shards keep what they have learned by now, or soon after, and the disk the stream until here.
 
         What other lives have left in the folder is removed.
         """
         everybody = dict.fromkeys((link.number for link in self.links), True)
-        self.tell(Entry(CHANGE, load=Change("keep", everybody)), {}, 1)
+        number = self.tell(Entry(CHANGE, load=Change("keep", everybody)), {}, 1)
+        self.returns[:] = [*self.returns, number][-N_RETURNS:]
         assert self.log is not None, "something was told"
         self.log.keep()
         for path in self._folder.glob(f"{_LIVES}*") if self._folder is not None else ():

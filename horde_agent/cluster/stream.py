@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ BEGIN, LEARN, LEARN_LAST, TAKE, CHANGE = range(5)
 """A stream begins; a transition; the last one of a stream; steps that wait are taken; what the load says is done."""
 
 _ROWS = 1_024  # of a chunk
+_SUM_BYTES = 4  # of its CRC-32, behind it in its file
 MOST_BYTES = 256_000_000  # of chunks in memory; older ones go to files
 
 
@@ -150,13 +152,13 @@ class RedoLog:
     def reopen(self, first: int, last: int) -> None:
         """Go on after the entry `last` of a log that was kept in this folder, as far as it goes back to `first`.
 
-        A log that was kept to a later entry serves as well: what came after `last` is overwritten.
+        A log that was kept to a later entry serves as well: what came after `last` is overwritten. Where a file is
+        missing or damaged, it goes back to that.
         """
         self.first = self.next = last + 1
-        size = _ROWS * self.row.itemsize
         for chunk in range(last // _ROWS, -1, -1):
             path = self._path(chunk)
-            if not path.is_file() or path.stat().st_size != size:
+            if not is_sound(path) or path.stat().st_size != _ROWS * self.row.itemsize + _SUM_BYTES:
                 break
             self._files[chunk], self.first = path, max(first, chunk * _ROWS)
             if self.first == first:
@@ -179,7 +181,7 @@ class RedoLog:
 
     def _rows(self, chunk: int) -> NDArray[Any]:
         """Return a chunk, from memory or from its file."""
-        return self._chunks[chunk] if chunk in self._chunks else np.fromfile(self._files[chunk], dtype=self.row)
+        return self._chunks[chunk] if chunk in self._chunks else np.fromfile(self._files[chunk], self.row, _ROWS)
 
     def _spill(self) -> None:
         """Write the oldest chunk to a file, where there are too many in memory."""
@@ -194,10 +196,22 @@ class RedoLog:
         self._folder.mkdir(parents=True, exist_ok=True)
         path, part = self._path(chunk), self._path(chunk).with_suffix(".part")
         with part.open("wb") as file:
-            file.write(self._chunks[chunk].tobytes())
+            data = self._chunks[chunk].tobytes()
+            file.write(data + _sum(data))
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)
         self._files[chunk] = path
         if (chunk + 1) * _ROWS <= self.next:
             self._is_written.add(chunk)
+
+
+def is_sound(path: Path) -> bool:
+    """Say whether a file of a log is there, and holds what was written to it."""
+    data = path.read_bytes() if path.is_file() else b""
+    return len(data) > _SUM_BYTES and data[-_SUM_BYTES:] == _sum(data[:-_SUM_BYTES])
+
+
+def _sum(data: bytes) -> bytes:
+    """Return the CRC-32 of some rows."""
+    return zlib.crc32(data).to_bytes(_SUM_BYTES, "little")

@@ -27,7 +27,7 @@ from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, 
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
-_STATE = ("learning_steps", "n_updated", "_n_untimed", "_action", "_b", "_made")
+_STATE = ("learning_steps", "_n_untimed", "_action", "_b", "_made")
 
 Predictions = NDArray[np.floating]
 
@@ -107,7 +107,7 @@ class Student:
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
         self.learning_steps = 0
-        self._n_updated = 0
+        self._n_updated = -horde.n_updates if isinstance(horde, ShardedHorde) else 0  # beside what shards count
         self.learn_s = Durations()
         self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
@@ -153,7 +153,8 @@ class Student:
     def state(self, *, has_horde: bool = True) -> State:
         """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
         test = {} if self._test is None else self._test.state()
-        own = attributes(self, *_STATE) | {"phase": np.array(int(self._phase))}  # before the Horde says what it told
+        own = attributes(self, *_STATE)
+        own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
         return nested(horde=self.horde.state() if has_horde else {}, errors=self.errors.state(), test=test, own=own)
 
     def restore(self, state: State) -> None:
@@ -162,20 +163,14 @@ class Student:
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
         put_back(self, own, *_STATE)
-        self._phase = Phase(int(own["phase"]))
+        self._phase, self._n_updated = Phase(int(own["phase"])), int(own["n_updated"])
         asked = self.errors.policies, self.horde.questions, self.horizon
         self._test = TestExcursion.restored(test, *asked) if test else None
 
     @property
     def n_updated(self) -> int:
         """Sum over the updates of the number of demons whose rho was positive; shards tell theirs late."""
-        if isinstance(self.horde, ShardedHorde):
-            self._n_updated += self.horde.n_updated
-        return self._n_updated
-
-    @n_updated.setter
-    def n_updated(self, n: int) -> None:
-        self._n_updated = n
+        return self._n_updated + (self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0)
 
     @property
     def predictions(self) -> Predictions:
@@ -248,7 +243,8 @@ class Student:
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
-        self._n_updated += self.horde.n_updated
+        if not isinstance(self.horde, ShardedHorde):
+            self._n_updated += self.horde.n_updated
 
     def act(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
         """Note what is done from the observation just seen; the first step of an excursion keeps the predictions.

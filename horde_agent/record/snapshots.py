@@ -19,7 +19,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,8 +115,8 @@ class Writer:
             written = _put(self._part / _file_of(name), head.getvalue(), np.ascontiguousarray(array))
         self._files[_file_of(name)] = written | {"name": name}
 
-    def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
-        """Give the snapshot its name, remove those older than the newest `kept`, and return its folder."""
+    def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT, until: Sequence[int] = ()) -> Path:
+        """Give the snapshot its name, remove those that are not needed any more, and return its folder: see `write`."""
         path, part = self._folder / f"{step:012d}", self._part
         said = {"step": step, **facts, **identity()}
         with self._whole_or_not_at_all():
@@ -130,14 +130,23 @@ class Writer:
             _remove(path)  # of a life that was put back and has come here again
             part.rename(path)
             sync_folder(self._folder)
-        _remove(*list(found(self._folder))[kept:])
+        there = {int(path.name): path for path in found(self._folder)}
+        stays = {*list(there)[:kept], *(newest(there, last) for last in until)}
+        _remove(*(path for step, path in there.items() if step not in stays))
         return path
 
 
 def write(
-    folder: Path, step: int, state: State, facts: Mapping[str, Any], begun: Writer | None = None, *, kept: int = KEPT
+    folder: Path,
+    step: int,
+    state: State,
+    facts: Mapping[str, Any],
+    begun: Writer | None = None,
+    until: Sequence[int] = (),
+    *,
+    kept: int = KEPT,
 ) -> Path:
-    """Write a snapshot, remove those that are older than the newest `kept`, and return its folder.
+    """Write a snapshot, remove those that are not needed any more, and return its folder.
 
     Args:
         folder: For the snapshots of a life.
@@ -145,7 +154,8 @@ def write(
         state: What is not written yet.
         facts: To be said of it.
         begun: Has written the rest.
-        kept: How many there are then.
+        until: Steps to which somebody may want to go back: of each, the newest that is not after it stays.
+        kept: So many of the newest stay, too.
 
     Raises:
         RecordLost: If it cannot be written; what was written of it is removed, and the ones before it stay.
@@ -153,7 +163,17 @@ def write(
     writer = begun or Writer(folder)
     for name, array in state.items():
         writer.put(name, array)
-    return writer.finish(step, facts, kept=kept)
+    return writer.finish(step, facts, kept=kept, until=until)
+
+
+def newest(steps: Iterable[int], last: int) -> int:
+    """Return the latest of some steps that is not after `last`; 0 where there is none.
+
+    Example:
+        >>> newest([30, 10, 20], 25)
+        20
+    """
+    return max((step for step in steps if step <= last), default=0)
 
 
 def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:

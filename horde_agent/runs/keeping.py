@@ -1,8 +1,8 @@
 """When a life's state is kept: every so often while it is lived, by a thread, and in its end.
 
 No step waits for the disk: a state is copied between two steps, and written meanwhile; of very many demons it is
-copied a few MB in each step (`gradually.py`). Only what the record holds on the disk by then is kept, so that the two
-always fit together.
+copied a few MB in each step (`learning/gradually.py`). Only what the record holds on the disk by then is kept, so that
+the two always fit together.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from horde_agent.learning.gradually import AT_ONCE_BYTES, GradualSnapshot
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs import formats
-from horde_agent.runs.gradually import AT_ONCE_BYTES, GradualSnapshot
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
 from horde_agent.saving import State, nested
 
+_ENGINE = "life/student/horde/engine"  # in a snapshot
 _LARGE_BYTES = 500_000_000  # of a snapshot whose writing takes longer than anybody expects
 
 _log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class Keeper:
                 writing.join()
 
         folder, may_wait = self._run.folder.checkpoint, not self._run.config.is_real_time
-        return None if copy is None else GradualSnapshot(copy, folder, after, may_wait=may_wait)
+        return None if copy is None else GradualSnapshot(copy, folder, after, may_wait=may_wait, engine=_ENGINE)
 
     def _go_on(self, life: Life, gradual: GradualSnapshot) -> None:
         """Copy some more when the next action has left; when all is copied, have it written to its end."""

@@ -23,7 +23,8 @@ class Actor:
 
     def die(self, restarts_in: int = 0) -> None:
         """Lose all that is in memory; be there again, knowing nothing, after so many calls in vain."""
-        self.shard.finish_writing()  # a thread cannot be killed as its process can
+        if self.shard._kept is not None:
+            self.shard._kept.abandon()  # a thread cannot be killed as its process can
         self.shard, self.restarts_in = Shard(self.number), restarts_in
 
 
@@ -80,6 +81,7 @@ class LocalCluster:
         return error
 
     def end(self, actor: Actor) -> None:
+        actor.die()
         self.ended.append(actor)
 
     def close(self) -> None:

@@ -6,8 +6,8 @@ import sys
 from unittest.mock import patch
 
 from horde_agent import cli
-from horde_agent.learning import span
-from horde_agent.runs import gradually, keeping
+from horde_agent.learning import gradually, span
+from horde_agent.runs import keeping
 
 SETTINGS = ((keeping, "AT_ONCE_BYTES", 0), (gradually, "BYTES_A_STEP", 1), (span, "_WIDEST", 16))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +52,10 @@ def both(n: int = 2_100) -> list[GVF]:
 class Life:
     """A stream with begins, terminations and sensors that grow; told to any Horde."""
 
-    def __init__(self, n_steps: int, seed: int = 0) -> None:
+    def __init__(self, n_steps: int, seed: int = 0, n_features: int = N_FEATURES) -> None:
         rng = np.random.default_rng(seed)
         self.n_steps = n_steps
-        self.tiles = np.array([rng.choice(N_FEATURES, N_ACTIVE, replace=False) for _ in range(n_steps + 1)])
+        self.tiles = np.array([rng.choice(n_features, N_ACTIVE, replace=False) for _ in range(n_steps + 1)])
         self.observation = rng.uniform(size=(n_steps + 1, N_CHANNELS)) * np.linspace(1, 3, n_steps + 1)[:, None]
         self.action = rng.integers(N_ACTIONS, size=n_steps)
         self.b = rng.choice([0.2, 0.5, 0.6], size=n_steps)
@@ -183,19 +185,25 @@ def test_what_is_asked_on_each_step_is_what_one_horde_predicts(cluster: LocalClu
 
 
 def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
+    """Of the last step, where that is asked, and of all steps, as far as shards have told; asking changes nothing."""
     questions, life = constant_questions(), Life(200)
     one, n = Horde(questions, **KIND), 0
     one.begin(life.observation[0], life.tiles[0])
     with ShardedHorde(questions, mode="deferred", shards=3, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
-        counted = 0
         for t in range(150):
             step = int(life.action[t]), float(life.b[t]), life.observation[t + 1], life.tiles[t + 1]
             one.learn(*step)
             many.learn(*step)
-            n, counted = n + one.n_updated, counted + many.n_updated
+            n += one.n_updated
+            assert many.n_updates <= n
+            if t % 50 == 7:
+                assert many.n_updated == one.n_updated
         many.wait()
-        assert counted + many.n_updated == n
+        assert [many.n_updates, many.n_updates] == [n, n]
+        many.remove([question.name for question in questions[::N_ACTIONS]])
+        assert len(many.shards) == 2
+        assert many.n_updates == n
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------------
@@ -239,6 +247,22 @@ def test_demons_of_a_shard_that_is_away_answer_nan_with_the_reason(cluster: Loca
         many.wait()
         assert np.isfinite(many.predictions).all()
         assert many.unanswered == {}
+
+
+def test_where_all_shards_are_away_the_largest_trace_is_not_known(cluster: LocalCluster) -> None:
+    life = Life(60)
+    with ShardedHorde(constant_questions(), shards=3, **KIND) as many, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        life.tell(many, 0, 30)
+        for actor in cluster.actors:
+            actor.die(restarts_in=10_000)
+        life.tell(many, 30, 31)
+        assert math.isnan(many.max_trace)
+        for actor in cluster.actors[:2]:
+            actor.restarts_in = 0
+        while sum(status.state == "learning" for status in many.shards) < 2:
+            pass
+        assert many.max_trace > 0.0
 
 
 def test_a_shard_that_does_not_come_back_is_named_once_and_left(
@@ -294,7 +318,7 @@ def test_a_damaged_snapshot_is_passed_over(cluster: LocalCluster, tmp_path: Path
     with ShardedHorde(questions, shards=2, folder=tmp_path, snapshot_every=100, **KIND) as many:
         life.tell(many)
         cluster.actors[1].die()
-        newest = max(tmp_path.glob("life-*/shard-0001/recent/[0-9]*"))
+        newest = max(tmp_path.glob("life-*/shard-0001/[0-9]*"))
         part = max(newest.glob("*.npy"), key=lambda path: path.stat().st_size)
         part.write_bytes(part.read_bytes()[:-1])
         many.wait()
@@ -491,6 +515,10 @@ def test_bad_input_is_refused_in_one_sentence_and_nothing_runs_on(
         with pytest.raises(ClusterError, match=match) as raised:
             ShardedHorde(given, **KIND, **where)
         assert "\n" not in str(raised.value)
+    with pytest.raises(ClusterError, match="learn of real-valued features in one Horde"):
+        ShardedHorde(questions, shards=2, real_valued=True, **KIND)
+    with pytest.raises(TypeError, match="no argument 'n_shards'"):
+        ShardedHorde(questions, n_shards=2, **KIND)  # type: ignore[call-arg]
     monkeypatch.setattr(LocalCluster, "memory", 1_000_000)
     with pytest.raises(ClusterError, match=r"288 demons in 3 shards need up to 1\.\d GB, \d,\d+ bytes each, and the"):
         ShardedHorde(questions, shards=3, **KIND)

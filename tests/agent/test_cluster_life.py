@@ -16,7 +16,7 @@ from horde_agent.cluster import ShardedHorde
 from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, Moment
 from horde_agent.life.observers import MspbeWatch, Progress, Sampler
 from horde_agent.policies import StickyRandom
 from tests.agent.cluster_double import LocalCluster, cluster
@@ -59,6 +59,16 @@ def outcome(life: Life) -> list[Any]:
     ]
 
 
+class Reader:
+    """Reads counts at every step, twice."""
+
+    def __call__(self, moment: Moment) -> None:
+        life = moment.life
+        told = life.student.n_updated
+        assert isinstance(life.horde, ShardedHorde)
+        assert (life.horde.n_updates, life.student.n_updated) == (told, told)
+
+
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_a_life_with_shards_is_the_life_with_one_horde(cluster: LocalCluster, mode: Mode, tmp_path: Path) -> None:
     """Also where it stops in the middle, and goes on in another process with what its shards have kept."""
@@ -66,7 +76,9 @@ def test_a_life_with_shards_is_the_life_with_one_horde(cluster: LocalCluster, mo
     one.run(500)
     expected = outcome(one)
     many = life_of(ShardedHorde, mode, shards=3, folder=tmp_path)
+    many.observers.append(Reader())
     many.run(260)
+    many.observers.pop()
     state, observed = many.state(), [observer.state() for observer in many.observers]  # type: ignore[attr-defined]
     many.run(240)
     assert outcome(many) == expected

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.learning import gradually
 from horde_agent.life.life import Life
 from horde_agent.record import snapshots
-from horde_agent.runs import gradually, keeping, run
+from horde_agent.runs import keeping, run
 from horde_agent.runs.keeping import Keeper
 from tests.agent.doubles import ToyBody
 from tests.agent.gradual_command import SETTINGS

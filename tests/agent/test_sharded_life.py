@@ -94,7 +94,7 @@ def test_a_life_that_was_stopped_goes_on_in_as_many_shards(
         patch.setattr("horde_agent.cluster.sharded.os.cpu_count", lambda: 2)
         assert horde(LIFE, f"--steps {STEPS // 3} --shards auto --out {run}") == 0
     monkeypatch.setattr("horde_agent.cluster.sharded.os.cpu_count", lambda: 3)
-    assert horde(f"resume {run} --steps {STEPS}") == 0
+    assert horde(f"resume {run} --steps {STEPS} --shards 2") == 0
     assert differences(run, whole) == []
     assert len(json.loads((run / "details.json").read_text())["shards"]) == 2
 
@@ -108,17 +108,23 @@ def test_a_run_tells_of_each_shard_where_the_page_and_a_program_look(sharded: Pa
 
 
 def test_the_doctor_reads_what_each_shard_has_written(sharded: Path, tmp_path: Path) -> None:
-    """A bit that flipped in a shard's weights is found, and the snapshot put aside."""
+    """A bit that flipped in a shard's weights is found, and the snapshot put aside; so is one in the stream since."""
     run = Path(shutil.copytree(sharded, tmp_path / "run"))
     sound = [finding for finding in examine(run) if finding.what.startswith("shards/")]
-    assert len({finding.what.split("/")[2] for finding in sound}) == 2
+    assert {finding.what.split("/")[2] for finding in sound} == {"redo", "shard-0000", "shard-0001"}
     assert all(finding.is_sound for finding in sound)
-    theta = next(run.glob("shards/*/shard-0001/*/*/horde.engine.theta.npy"))
+    theta = next(run.glob("shards/*/shard-0001/*/horde.engine.theta.npy"))
     data = bytearray(theta.read_bytes())
     data[-1] ^= 1
     theta.write_bytes(data)
     wrong = [finding for finding in examine(run) if not finding.is_sound]
     assert [theta.parent.name in finding.what and finding.is_mended for finding in wrong] == [True]
+    stream = next(run.glob("shards/*/redo/*.rows"))
+    data = bytearray(stream.read_bytes())
+    data[len(data) // 3] ^= 1
+    stream.write_bytes(data)
+    wrong = [finding for finding in examine(run) if not finding.is_sound]
+    assert [(stream.name in finding.what, "CRC-32" in finding.said) for finding in wrong] == [(True, True)]
 
 
 def test_tables_that_are_missing_are_learned_again_without_a_cluster(
@@ -142,6 +148,24 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> 
     return said[0]
 
 
+def test_a_life_that_is_to_go_on_in_other_shards_is_refused_in_a_sentence_and_nothing_is_left(
+    sharded: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run, shards, where in ((sharded, 3, "2 shards"), (whole, 2, "one Horde"), (whole, "auto", "one Horde")):
+        before = times_of(run)
+        capsys.readouterr()
+        assert horde(f"resume {run} --steps {STEPS + 9} --shards {shards}") == 2
+        said = f"horde: --shards {shards}: the demons of {run} are in {where}, and stay there; leave it out\n"
+        assert capsys.readouterr().err == said
+        assert times_of(run) == before
+        assert left_over() == []
+
+
+def times_of(run: Path) -> dict[Path, int]:
+    """Return when the files of a run were written, but for its lock."""
+    return {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
 @pytest.mark.slow
 def test_what_a_cluster_cannot_do_is_refused_in_a_sentence_and_nothing_is_left(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +173,7 @@ def test_what_a_cluster_cannot_do_is_refused_in_a_sentence_and_nothing_is_left(
     assert "take at most 5" in refused(capsys, tmp_path, "--shards 9")
     assert "'127.0.0.1:1'" in refused(capsys, tmp_path, "--shards 2 --ray 127.0.0.1:1")
     with monkeypatch.context() as patch:
-        patch.setattr("horde_agent.cluster.sharded.bytes_of", lambda n, *_: n * 10**9)
+        patch.setattr("horde_agent.cluster.plan.bytes_of", lambda n, *_: n * 10**9)
         assert "GB, 1,000,000,000 bytes each, and the machines offer" in refused(capsys, tmp_path, "--shards 2")
     (tmp_path / "twice.toml").write_text(TWICE)
     assert "twice" in refused(capsys, tmp_path, f"--shards 2 --questions {tmp_path / 'twice.toml'}")

@@ -86,6 +86,8 @@ def lived(
 class Sharded(Horde, ShardedHorde):
     """One Horde that says it has shards, of which none is behind."""
 
+    n_updates = 0
+
     def wait(self) -> None:
         pass
 

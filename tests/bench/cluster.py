@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from horde_agent.bench import workload
 from horde_agent.cluster import ShardedHorde, gibbs_family
@@ -67,8 +68,8 @@ def quantiles(ms: list[float]) -> str:
     return f"p50 {np.quantile(ms, 0.5):.3f} ms, p99 {np.quantile(ms, 0.99):.3f} ms, max {max(ms):.3f} ms"
 
 
-def steps(n_demons: int, n_shards: int, turns: int, mode: Mode) -> None:
-    """Compare the wall time of a step, and what an asked prediction adds."""
+def steps(n_demons: int, n_shards: int, turns: int, mode: Mode, *, has_blocks: bool = True) -> None:
+    """Compare the wall time of a step, unless left out, and what an asked prediction adds."""
     stream = workload.stream(2_000)
     questions = workload.gibbs_questions(n_demons)
     kind = {"n_features": stream.n_features, "n_active": stream.n_active, "mode": mode}
@@ -77,6 +78,9 @@ def steps(n_demons: int, n_shards: int, turns: int, mode: Mode) -> None:
         many = Told(horde, stream)
         for told in (one, many):
             told.block(300)
+        if not has_blocks:
+            ask(one, many, turns)
+            return
         times = np.array([(one.block(SHORT), many.block(SHORT)) for _ in range(turns * BLOCK // SHORT)])
         mine, theirs = times.T
         low = [np.quantile(ms, 0.1) for ms in (mine, theirs)]
@@ -136,6 +140,31 @@ def deferred(n_demons: int, n_shards: int, n_steps: int) -> None:
         print(f"bytes a step: {row.itemsize}")
 
 
+def kept(n_demons: int, n_shards: int, folder: Path, every: int = 500, turns: int = 3, pause_s: float = 0.03) -> None:
+    """Measure what a step waits for asked predictions while shards copy and write snapshots, and otherwise."""
+    stream = workload.stream(2_000)
+    kind = {"n_features": stream.n_features, "n_active": stream.n_active, "folder": folder, "snapshot_every": every}
+    with ShardedHorde([_family(n_demons, stream)], shards=n_shards, **kind) as horde:
+        told = Told(horde, stream)
+        of_each = [horde.names[int(link.demons[0])] for link in horde._shards.links]
+        told.block(every - 100)
+        begun: set[int] = set()
+        ms: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(turns * every):
+            at = told.t + 2  # the number of the entry that is told next
+            begun |= {at for k in range(n_shards) if (at + k * every // 8) % every == 0}
+            began = time.perf_counter()
+            told.step(ask=of_each)
+            is_kept = any(0 <= at - first < every // 4 for first in begun)
+            ms[is_kept].append((time.perf_counter() - began) * 1e3)
+            time.sleep(pause_s)
+        size = sum(path.stat().st_size for path in folder.glob("*/shard-*/**/*.npy")) / 1e9
+        for is_kept, what in ((False, "otherwise"), (True, f"in the {every // 4} steps after a snapshot is begun")):
+            print(f"{n_demons:,} demons in {n_shards} shards, {what}: {quantiles(ms[is_kept])}", flush=True)
+            print(f"    the longest: {', '.join(f'{x:.1f}' for x in sorted(ms[is_kept])[-8:])} ms", flush=True)
+        print(f"    {size:.2f} GB of snapshots on the disk")
+
+
 def _family(n: int, stream: Stream, seed: int = 1) -> Any:
     return gibbs_family(
         n, seed, n_features=stream.n_features, n_actions=workload.N_ACTIONS, channels=range(workload.N_SENSORS)
@@ -144,6 +173,9 @@ def _family(n: int, stream: Stream, seed: int = 1) -> Any:
 
 def broadcast(most: int) -> None:
     """Measure how long a step takes to reach 1 to 16 actors that learn nothing, by each way there is."""
+    # Where torch is installed, each actor of a compiled graph imports it at its first step, for longer than the 10 s
+    # after which Ray takes the graph to hang.
+    os.environ |= {"RAY_CGRAPH_get_timeout": "300", "RAY_CGRAPH_submit_timeout": "300"}
     cluster = Cluster(None, most)
     ray = cluster._ray
     rows = {"a step": os.urandom(1_400), "64 steps": os.urandom(88_000)}
@@ -174,24 +206,32 @@ def _put(ray: Any, some: list[Any], data: bytes) -> None:
 
 
 def _compiled(ray: Any, some: list[Any], rows: dict[str, bytes]) -> None:
-    """Measure a compiled graph from here to all actors and back."""
-    try:
-        from ray.dag import InputNode, MultiOutputNode
+    """Measure a compiled graph from here to all actors and back, beside calls: its time, and what it costs to wait."""
+    from ray.dag import InputNode, MultiOutputNode
 
-        with InputNode() as given:
-            graph = MultiOutputNode([a.echo.bind(given) for a in some])
-        compiled = graph.experimental_compile(_buffer_size_bytes=200_000)
-    except Exception as error:
-        print(f"{len(some):2d} actors, compiled graph: {type(error).__name__}: {str(error).splitlines()[0]}")
-        return
+    with InputNode() as given:
+        graph = MultiOutputNode([a.echo.bind(given) for a in some])
+    compiled = graph.experimental_compile(_buffer_size_bytes=200_000)
     for what, data in rows.items():
-        try:
-            ms = _times(functools.partial(_through, ray, compiled, data))
-        except Exception as error:
-            print(f"{len(some):2d} actors, {what}, compiled graph: {type(error).__name__}", flush=True)
-            break
+        ms = _times(functools.partial(_through, ray, compiled, data))
         print(f"{len(some):2d} actors, {what}, compiled graph: {quantiles(ms)}", flush=True)
+    at_rest = {"compiled graph": _cpu_ms(lambda: ray.get(compiled.execute(rows["a step"])))}
     compiled.teardown()
+    at_rest["direct"] = _cpu_ms(lambda: ray.get([a.echo.remote(rows["a step"]) for a in some]))
+    for way, cpu_ms in at_rest.items():
+        print(f"{len(some):2d} actors, a step each 20 ms, {way}: {cpu_ms:.2f} ms of CPU a step, of all processes")
+
+
+def _cpu_ms(do: Callable[[], Any], n: int = 100) -> float:
+    """Return the CPU time that something done every 20 ms takes this process and those that it started, in ms."""
+    here = psutil.Process()
+    family = [here, *here.children(recursive=True)]
+    began = [process.cpu_times() for process in family]
+    for _ in range(n):
+        do()
+        time.sleep(0.02)
+    ended = [process.cpu_times() for process in family]
+    return sum(e.user + e.system - b.user - b.system for b, e in zip(began, ended, strict=True)) / n * 1e3
 
 
 def _through(ray: Any, compiled: Any, data: bytes) -> None:
@@ -276,7 +316,9 @@ def logged(n_steps: int) -> None:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="*", help="steps, deferred, broadcast, kills, described, log; all unless given")
+    parser.add_argument(
+        "only", nargs="*", help="steps, ask, deferred, kept, broadcast, kills, described, log; all unless given"
+    )
     parser.add_argument("--demons", type=int, default=40_000)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--turns", type=int, default=10)
@@ -284,7 +326,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--described", type=int, default=10_000_000)
     given = parser.parse_args()
-    wanted = given.only or ["log", "described", "broadcast", "steps", "deferred", "kills"]
+    wanted = given.only or ["log", "described", "broadcast", "steps", "deferred", "kept", "kills"]
     if "log" in wanted:
         logged(20_000)
     if "described" in wanted:
@@ -294,8 +336,14 @@ def main() -> None:
     if "steps" in wanted:
         for mode in ("eager", "deferred"):
             steps(given.demons, given.shards, given.turns, mode)
+    if "ask" in wanted:
+        steps(given.demons, given.shards, given.turns, "eager", has_blocks=False)
     if "deferred" in wanted:
         deferred(given.demons, given.shards, 1_000)
+    if "kept" in wanted:
+        folder = Path(tempfile.mkdtemp(prefix="horde-kept-"))
+        kept(given.demons // 2, 2, folder)
+        shutil.rmtree(folder)
     if "kills" in wanted:
         folder = Path(tempfile.mkdtemp(prefix="horde-kills-"))
         kills(given.kills, given.steps, given.shards, "eager", folder)

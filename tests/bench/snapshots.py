@@ -28,10 +28,10 @@ from horde_agent import cli
 from horde_agent.bench.recorded import recorded
 from horde_agent.bench.workload import gibbs_questions
 from horde_agent.horde import Horde, Mode
+from horde_agent.learning.gradually import GradualSnapshot
 from horde_agent.life.life import Life
 from horde_agent.record import snapshots
 from horde_agent.runs import jobs
-from horde_agent.runs.gradually import GradualSnapshot
 
 _PERIOD_S = 0.1
 _ENGINE = "life/student/horde/engine"
@@ -99,7 +99,7 @@ def one_snapshot(stepper: Stepper, folder: Path) -> dict[str, Any]:
     """Take steps while a snapshot is copied and written, and return what they took."""
     copy = stepper.horde.gradual_copy()
     assert copy is not None, "a stream was begun"
-    under_way = GradualSnapshot(copy, folder, may_wait=not stepper.paced)
+    under_way = GradualSnapshot(copy, folder, may_wait=not stepper.paced, engine=_ENGINE)
     began, copied = time.perf_counter(), list[float]()
 
     def advance() -> None:

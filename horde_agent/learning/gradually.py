@@ -21,7 +21,8 @@ AT_ONCE_BYTES = 64_000_000  # of weights, up to which all is copied at once: som
 MOST_WAITING_BYTES = 256_000_000  # of what was told meanwhile, that the disk has not taken
 _LONGEST_WAIT_S = 0.1  # of a step that may wait
 _NICENESS = 19
-_ENGINE = "life/student/horde/engine"
+
+GIVEN_UP = "it was given up"
 
 Close = Callable[[Writer], None]
 
@@ -40,15 +41,22 @@ class GradualSnapshot:
         folder: For the snapshots of the life.
         after: Waits for the one before to be written, in this one's thread.
         may_wait: Whether a step may wait for the disk, as in a life that is not in real time.
+        engine: Name of the engine in the state.
 
     Attributes:
         why_not: Why it cannot be written; None while it can.
     """
 
     def __init__(
-        self, copy: GradualCopy, folder: Path, after: Callable[[], None] = lambda: None, *, may_wait: bool = False
+        self,
+        copy: GradualCopy,
+        folder: Path,
+        after: Callable[[], None] = lambda: None,
+        *,
+        may_wait: bool = False,
+        engine: str = "horde/engine",
     ) -> None:
-        self._copy, self._folder, self._after, self._may_wait = copy, folder, after, may_wait
+        self._copy, self._folder, self._after, self._may_wait, self._engine = copy, folder, after, may_wait, engine
         self.why_not: str | None = None
         self._is_ended = False
         self._n_waiting_bytes, self._is_less = 0, threading.Condition()
@@ -94,7 +102,7 @@ class GradualSnapshot:
     def abandon(self) -> None:
         """Give it up; what was written of it is removed."""
         self._copy.abandon()
-        self.why_not = self.why_not or "it was given up"
+        self.why_not = self.why_not or GIVEN_UP
         self._end()
 
     def _end(self) -> None:
@@ -126,7 +134,7 @@ class GradualSnapshot:
                 if self.why_not is None:
                     writer = writer or Writer(self._folder)
                     if isinstance(part, Part):
-                        writer.put(f"{_ENGINE}/{part.name}", part.whole())
+                        writer.put(f"{self._engine}/{part.name}", part.whole())
                     else:
                         part(writer)
             except OSError as error:
