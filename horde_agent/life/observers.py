@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,12 @@ from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.record import DRIVES
 from horde_agent.saving import State
 from horde_agent.types import Integers
+
+RowObserver = Callable[[Student, int], None]
+"""Called with the student and the step after each row of a record that is learned from."""
 
 
 class Sample(NamedTuple):
@@ -73,6 +77,24 @@ class Sampler:
             self._next = step - step % self.every + self.every
             student.catch_up()
             self._numbers.extend(sample(step, student.learning_steps, student.horde))
+
+
+def outside_drives(see: RowObserver, student: Student) -> RowObserver:
+    """Return an observer of a record's rows that passes those within a drive by: those of a life are not shown them.
+
+    Args:
+        see: What is called with all others.
+        student: Who learns, before the first row.
+    """
+    last = student.phase
+
+    def observe(student: Student, step: int) -> None:
+        nonlocal last
+        if not (student.phase == last and last in DRIVES):
+            see(student, step)
+        last = student.phase
+
+    return observe
 
 
 def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:

@@ -310,7 +310,7 @@ def relearn(
         interface: The body's, for its tile coder.
         excursions: Horizon of the returns, as in the life.
         student: Goes on with a student of an earlier pass, which keeps its counts.
-        observer: Called with the student and the step after each row, but for those within a drive.
+        observer: Called with the student and the step after each row.
 
     Returns:
         The student, with its scores and counts.
@@ -318,18 +318,19 @@ def relearn(
     student = student or Student(horde, interface, excursions)
     student.act(Phase.END, NO_ACTION, np.nan, 0)
     last = Phase.END
-    for observation, action, b, phase, flags, step, policy in _rows([stream] if isinstance(stream, Stream) else stream):
+    parts = [stream] if isinstance(stream, Stream) else stream
+    for observation, action, b, phase, flags, step, policy in rows_of(parts):
         # Within a drive nothing is seen: its frames are in the record for the pictures alone.
         if not (phase == last and phase in DRIVES):
             student.see(observation, flags)
             student.act(Phase(phase), action, b, step, policy)
-            if observer is not None:
-                observer(student, step)
         last = phase
+        if observer is not None:
+            observer(student, step)
     return student
 
 
-def _rows(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
+def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
     """Yield each row: observation, action, b(a), phase, flags, step, policy."""
     for part in parts:
         columns = (part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))

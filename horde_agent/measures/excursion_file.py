@@ -128,23 +128,29 @@ class Parts(NamedTuple):
         policies: Of each.
         places: Where each demon of a file is in the last one, or GONE.
         n_demons: Of the last one.
+        n_in_last: How many sound records of the last one count; all of them when None.
     """
 
     paths: list[Path]
     policies: list[list[PolicyUnderTest]]
     places: list[Integers]
     n_demons: int
+    n_in_last: int | None = None
 
 
-def read_parts(path: Path) -> Parts:
+def read_parts(path: Path, most: int | None = None) -> Parts:
     """Return the files of a life's excursions, from their lines alone.
+
+    Args:
+        path: The first file.
+        most: Files that count; all that are there when None.
 
     Raises:
         FileNotFoundError: If there is not even the first.
         ValueError: If one holds no excursions.
     """
     paths, headers = [path], [read_header(path, FORMAT)]
-    while (further := part(path, len(paths) + 1)).exists():
+    while len(paths) != most and (further := part(path, len(paths) + 1)).exists():
         paths.append(further)
         headers.append(read_header(further, FORMAT))
     n_demons = [int(header["n_demons"]) for header in headers]
@@ -170,8 +176,10 @@ def batches(files: Parts, policies: Sequence[PolicyUnderTest]) -> Iterator[Batch
             _columns(place[policy.demons], policies[k]) if k != GONE else np.zeros(0, np.int64)
             for policy, k in zip(theirs, kept, strict=True)
         ]
+        left = files.n_in_last if path == files.paths[-1] else None
         for piece in read_pieces(path, FORMAT):
-            rows = piece.records[piece.is_sound]
+            rows = piece.records[piece.is_sound][:left]
+            left = None if left is None else left - len(rows)
             which = _which(rows, theirs)
             rows, which = rows[np.array(kept, dtype=np.int64)[which] != GONE], which[np.array(kept)[which] != GONE]
             batch = _empty(len(rows), policies)

@@ -17,6 +17,7 @@ from horde_agent.measures.excursion_file import (
     FORMAT,
     Batch,
     Done,
+    Parts,
     batch_of,
     batches,
     done_of,
@@ -74,6 +75,8 @@ class ReturnErrors:
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
         self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
+        self._beside: Path | None = None  # where those that come are recorded, and the file before stays as it is
+        self._before: Parts | None = None
         self._n_parts = self._n_in_part = 0
         self._unwritten: list[bytes] = []  # records that wait for room on the disk
         self._lost: RecordLost | None = None
@@ -90,9 +93,14 @@ class ReturnErrors:
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
-    def go_on_in(self, path: Path) -> None:
-        """Go on with a file of records that is there; `restore` says up to where it counts."""
-        self._path, self._n_parts = path, max(self._n_parts, 1)
+    def go_on_in(self, path: Path, beside: Path | None = None) -> None:
+        """Go on with a file of records that is there; `restore` says up to where it counts.
+
+        Args:
+            path: The file.
+            beside: A new file for those that come; that which is there then stays as it is, another may live in it.
+        """
+        self._path, self._beside, self._n_parts = path, beside, max(self._n_parts, 1)
 
     def state(self) -> State:
         """Return the scores so far; the excursions themselves only where they are in no file."""
@@ -129,10 +137,8 @@ class ReturnErrors:
         self._done = [Done(*test) for test in zip(names, steps, *columns, strict=False)] if steps else []
 
     def _restore_file(self, n_in_part: int, waiting: bytes) -> None:
-        """Cut the files off after the excursions that are known; those that waited for room wait on."""
+        """Go on after the excursions that are known, the later ones cut off, or beside; those that waited wait on."""
         assert self._path is not None
-        for later in parts(self._path)[self._n_parts :]:
-            later.unlink()
         path, are_sound = part(self._path, self._n_parts), []
         for piece in read_pieces(path, FORMAT):
             are_sound.append(piece.is_sound)
@@ -140,9 +146,15 @@ class ReturnErrors:
         n_written = n_in_part - len(waiting) // self._dtype.itemsize
         if len(is_sound) < n_written or not is_sound[:n_written].all():
             raise ValueError(f"{path} holds {is_sound.sum()} sound excursions, though {n_written} were written")
-        cut(path, int(piece.header["offset"]) + n_written * self._dtype.itemsize)
         self._n_in_part, self._unwritten = n_in_part, [waiting] if waiting else []
         self._done = [done_of(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
+        if self._beside is not None:
+            self._before = read_parts(self._path, self._n_parts)._replace(n_in_last=n_written)
+            self.record_to(self._beside)
+            return
+        for later in parts(self._path)[self._n_parts :]:
+            later.unlink()
+        cut(path, int(piece.header["offset"]) + n_written * self._dtype.itemsize)
 
     def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
@@ -167,6 +179,7 @@ class ReturnErrors:
         Raises:
             RecordLost: If excursions still wait for room on the disk; nothing has changed.
         """
+        assert self._before is None, "demons come and go in the life itself"
         self.close()
         place, is_old = places(stays, self.n_demons), stays >= 0
         self.n_demons, self.policies = len(stays), list(policies)
@@ -247,6 +260,8 @@ class ReturnErrors:
         return PastExcursions(self.policies, self.n_demons, self._batches)
 
     def _batches(self) -> Iterator[Batch]:
+        if self._before is not None:
+            yield from batches(self._before, self.policies)
         if self._path is not None:
             yield from batches(read_parts(self._path), self.policies)
         yield batch_of(self._done, self.policies)

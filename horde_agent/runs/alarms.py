@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ SILENT_S = 600.0
 LOW_BYTES = 1_000_000_000
 AGAIN_S = 3600.0
 LONGEST_S = 60.0  # that the command may take
+MOST_RAISED = 100  # that are held in memory
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Alarms:
         period_s: Duration of a step, in seconds.
 
     Attributes:
-        raised: Names and sentences so far.
+        raised: Names and sentences, the newest ones.
     """
 
     def __init__(self, command: str, folder: Path, channels: list[str], period_s: float) -> None:
@@ -55,7 +57,7 @@ class Alarms:
         )
         self._n_late = 0
         self._told_at: dict[str, float] = {}
-        self.raised: list[tuple[str, str]] = []
+        self.raised: deque[tuple[str, str]] = deque(maxlen=MOST_RAISED)
 
     def __call__(self, moment: Moment) -> None:
         """Look whether there is something to be told of."""

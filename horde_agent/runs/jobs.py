@@ -26,7 +26,7 @@ from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.observers import Progress, Sampler, outside_drives
 from horde_agent.life.student import Student, encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
@@ -176,7 +176,7 @@ class Job:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
         if not life.can_live_again:
-            redo(life, since, self.sampler.see)
+            redo(life, [since], outside_drives(self.sampler.see, life.student))
         state.clear()  # it may lie in files, which are to go when newer ones come
         for note in resumed.notes:
             self._say(note)

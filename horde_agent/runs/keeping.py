@@ -55,7 +55,8 @@ class Keeper:
         lived_s: float = 0.0,
     ) -> None:
         self._run, self._recorder, self._sampler, self._every_s = run, recorder, sampler, every_s
-        self.changes, self._versions, self.n_kept = changes, versions(), 0
+        self.changes, self.n_kept = changes, 0
+        self._version, self._versions = own_version(), versions()  # of what lives, whatever is installed meanwhile
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began, self._lived_s = time.monotonic(), lived_s
         self._kept_at = self._began
@@ -265,7 +266,7 @@ class Keeper:
             "steps": self._run.config.steps,
             "wall_s": self.lived_s,
             "changes": list(self.changes),
-            "version": own_version(),
+            "version": self._version,
             "formats": dict(formats.NOW),
             "versions": self._versions,
             "asked": digests(self._run.folder),

@@ -8,7 +8,7 @@ learned from the record, and it goes on after a gap.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +18,8 @@ from horde_agent import questions as families
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
-from horde_agent.life.student import Student, relearn
+from horde_agent.life.observers import RowObserver
+from horde_agent.life.student import relearn, rows_of
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
 from horde_agent.record.segments import part, parts
 from horde_agent.runs import formats
@@ -26,6 +27,8 @@ from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
+
+_STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
 
 class Resumption(NamedTuple):
@@ -206,26 +209,24 @@ def learn_from_record(life: Life, run: Run, names: set[str]) -> None:
 # ---- a robot that has gone on meanwhile ------------------------------------------------------------------------------
 
 
-def redo(life: Life, since: Stream, observer: Callable[[Student, int], None]) -> None:
+def redo(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
     """Learn from the rows since the snapshot, and let the life stand after the last of them.
 
     Args:
         life: As it was restored.
-        since: The rows.
-        observer: Called with the student and the step after each row, but for those within a drive.
+        since: The rows, in parts that follow one another.
+        observer: Called with the student and the step after each row.
     """
-    rows, policies = since.rows, since.policies
-    student, n_gaps = life.student, 0
+    student, n_gaps, reached = life.student, 0, None
     last = student.phase
-    columns = (rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))
-    for k, (action, b, phase, flags, step) in enumerate(zip(*columns, strict=True)):
+    for observation, action, b, phase, flags, step, policy in rows_of(since):
+        is_first = reached is None
         if not (phase == last and phase in DRIVES):
-            if k or not life.is_seen:
-                student.see(rows["observation"][k], flags)
-            student.act(Phase(phase), action, b, step, int(policies[k]))
-            observer(student, step)
-        n_gaps += int(last in (Phase.BEHAVE, Phase.EXCURSION) and bool(flags & Flag.GAP) and k > 0)
-        last = Phase(phase)
-    if len(rows):
-        under_way = rows["phase"][-1] in (Phase.BEHAVE, Phase.EXCURSION)
-        life.stand_at(int(rows["step"][-1]) + int(under_way), n_gaps)
+            if not (is_first and life.is_seen):
+                student.see(observation, flags)
+            student.act(Phase(phase), action, b, step, policy)
+        observer(student, step)
+        n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and not is_first)
+        last, reached = Phase(phase), step
+    if reached is not None:
+        life.stand_at(reached + int(last in _STEPS), n_gaps)

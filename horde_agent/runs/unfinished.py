@@ -9,9 +9,10 @@ from __future__ import annotations
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.observers import Progress, RowObserver, Sampler, outside_drives
 from horde_agent.life.student import Student, relearn
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
@@ -34,6 +35,9 @@ from horde_agent.runs.run import Described, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, write_whole
 from horde_agent.runs.tables import write_life, write_reading
 from horde_agent.saving import inner
+
+Log = Callable[[], Iterable[Stream]]
+"""A log that is gone through, in parts that follow one another, as often as it is asked."""
 
 
 def lacks(folder: RunFolder) -> list[Path]:
@@ -68,7 +72,10 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
         if run.config.backend == "replay":
             summary = _read(run, folder, console)
         else:
-            summary = _from_snapshot(run, folder, console) or _from_the_beginning(_run(folder, made), folder, console)
+            n_rows, end = _end(folder)
+            summary = _from_snapshot(run, folder, console, n_rows, end) or _from_the_beginning(
+                _run(folder, made), partial(_log, folder, end), end, folder, console
+            )
         for path in lacks(folder):
             table = made.path / path.name
             if table.is_file():
@@ -82,8 +89,8 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
     # One Horde learns what shards did, to the bit, and what is left of a run is to be read without a cluster.
     config = replace(_config(folder), out=folder.path, shards=None, ray=None)
     with _read_or_refused(folder):
-        header, is_empty = read_header(begun(folder.life)[0], FORMAT), _n_rows(folder) == 0
-    if is_empty:
+        header, (n_rows, _) = read_header(begun(folder.life)[0], FORMAT), _end(folder)
+    if not n_rows:
         raise BadInput(f"{folder.path} holds no finished run: nothing was lived in it, for its log is empty")
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
@@ -97,6 +104,24 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
         raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
     run.stopped_by, run.is_unfinished = "it was cut off", True
     return run
+
+
+def _end(folder: RunFolder) -> tuple[int, int]:
+    """Return how many rows a life's log has, be they sound or not, up to the last sound one, and the step of that.
+
+    Both are 0 where nothing was lived.
+    """
+    for file in reversed(begun(folder.life)):
+        segment = read_segment(file, FORMAT)
+        if n := segment.n_whole:
+            return int(segment.header.get("first", 0)) + n, int(segment.records["step"][n - 1])
+    return 0, 0
+
+
+def _log(folder: RunFolder, end: int, since: int | None = None) -> Iterator[Stream]:
+    """Yield a life's log, a file after another, from a row on up to the step that was its last one: it may live on."""
+    for part in read_in_parts(folder.life, since):
+        yield part[: np.count_nonzero(part.rows["step"] <= end)]
 
 
 @contextmanager
@@ -133,60 +158,84 @@ def _config(folder: RunFolder) -> LearnConfig:
 
 def relearned(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from the record of a life, write the tables of the run, and return the summary."""
-    return _live(run, [stream], stream.rows, folder, console, is_timed=True)
+    return _from_the_beginning(run, lambda: [stream], int(stream.rows["step"][-1]), folder, console, is_timed=True)
 
 
-def _from_the_beginning(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from all of a life's log, a file after another, and write its tables."""
-    with _read_or_refused(folder):
-        told = read(folder.life, columns=("step", "phase", "flags")).rows
-    return _live(run, read_in_parts(folder.life), told, folder, console)
-
-
-def _live(
-    run: Run, parts: Iterable[Stream], rows: np.ndarray, folder: RunFolder, console: Console, *, is_timed: bool = False
+def _from_the_beginning(
+    run: Run, log: Log, end: int, folder: RunFolder, console: Console, *, is_timed: bool = False
 ) -> dict[str, Any]:
-    """Learn from the log of a life and write its tables; where it is timed, they tell how long learning took.
+    """Learn from all of a life's log and write its tables; where it is timed, they tell how long learning took.
 
     Args:
         run: What learns.
-        parts: The log, in parts that follow one another.
-        rows: Of all of it, the columns `step`, `phase` and `flags` at least, shape (n_rows,).
+        log: The log, to be gone through.
+        end: The step of its last row.
         folder: Of the life.
         console: Where progress is shown.
         is_timed: Whether it is.
     """
-    began = time.perf_counter()
-    sampler, student = Sampler(), Student(run.horde, run.interface, _tests(run))
+    began, sampler, student = time.perf_counter(), Sampler(), Student(run.horde, run.interface, _tests(run))
     # What a life has recorded itself stays as it is; and of months neither fits in memory.
     is_there = folder.excursions.is_file()
     student.errors.record_to(run.folder.excursions if is_there else folder.excursions)
-    progress, reached, notes = Progress(int(rows["step"][-1]), run.interface.period_s, console), 0, []
+
+    def learn(observer: RowObserver) -> None:
+        relearn(log(), run.horde, run.interface, student=student, observer=observer)
+
+    reached, notes = _gone_through(learn, run, student, sampler, end, folder, console)
+    n_gaps, n_not_applied = n_broken(log(), reached)
+    facts = _not_timed(reached, run) | {"gaps": n_gaps}
+    if is_timed:
+        wall_s = time.perf_counter() - began
+        facts |= results.time_summary(reached, run.interface.period_s, wall_s, student.learn_s, Durations())
+    counts = {"n_not_applied": n_not_applied, "notes": notes}
+    return write_life(run, student, sampler.samples, facts, counts, has_tests=_has_tests(folder, student))
+
+
+def _gone_through(
+    learn: Callable[[RowObserver], None],
+    run: Run,
+    student: Student,
+    sampler: Sampler,
+    end: int,
+    folder: RunFolder,
+    console: Console,
+) -> tuple[int, list[str]]:
+    """Learn from a log, and return the step up to which it was learned from, and what is to be said of it.
+
+    Args:
+        learn: Learns; it calls what it is given after each row.
+        run: What learns.
+        student: Through whom.
+        sampler: Samples as in the life.
+        end: The step of the log's last row.
+        folder: Of the life.
+        console: Where progress is shown.
+
+    Raises:
+        BadInput: If nothing could be learned.
+    """
+    progress, reached = Progress(end, run.interface.period_s, console), 0
+    sample = outside_drives(sampler.see, student)
 
     def observe(student: Student, step: int) -> None:
         nonlocal reached
         reached = step
-        sampler.see(student, step)
+        sample(student, step)
         if progress.is_due(run.horde):
             progress.show(step, run.horde, student.errors)
 
     progress.start()
     try:
-        relearn(parts, run.horde, run.interface, student=student, observer=observe)
-        reached = int(rows["step"][-1])
+        learn(observe)
     except (ValueError, LookupError, RuntimeError) as error:  # a row that no body can have sent
         if not student.learning_steps:
             raise BadInput(f"{folder.life} cannot be learned from again: {error}") from error
-        notes.append(f"{folder.life.name} is damaged after step {reached:,}, and learned from up to there: {error}.")
-        rows = rows[rows["step"] <= reached]
+        where = f"{folder.life.name} is damaged after step {reached:,}"
+        return reached, [f"{where}, and learned from up to there: {error}."]
     finally:
         progress.stop()
-    facts = _not_timed(reached, run) | {"gaps": n_broken(rows, Flag.GAP)}
-    if is_timed:
-        wall_s = time.perf_counter() - began
-        facts |= results.time_summary(reached, run.interface.period_s, wall_s, student.learn_s, Durations())
-    counts = {"n_not_applied": n_broken(rows, Flag.NOT_APPLIED), "notes": notes}
-    return write_life(run, student, sampler.samples, facts, counts, has_tests=_has_tests(folder, student))
+    return end, []
 
 
 def _tests(run: Run) -> ExcursionConfig:
@@ -200,61 +249,74 @@ def _has_tests(folder: RunFolder, student: Student) -> bool:
     return bool(told.get("tests_excursions", student.errors.policies))
 
 
+def n_broken(log: Iterable[Stream], up_to: int) -> tuple[int, int]:
+    """Return how many rows that a step led to tell of a gap, and of a command that was not carried out.
+
+    Resets and drives are no faults.
+
+    Args:
+        log: The rows, in parts that follow one another.
+        up_to: The step of the last row that counts.
+    """
+    last, found = int(Phase.END), np.zeros(2, np.int64)
+    for part in log:
+        rows = part.rows[part.rows["step"] <= up_to]
+        from_step = np.isin(np.append(last, rows["phase"])[:-1], [Phase.BEHAVE, Phase.EXCURSION])
+        found += [np.count_nonzero(from_step & ((rows["flags"] & flag) > 0)) for flag in (Flag.GAP, Flag.NOT_APPLIED)]
+        last = int(rows["phase"][-1]) if len(rows) else last
+    return int(found[0]), int(found[1])
+
+
 # ---- from a snapshot -------------------------------------------------------------------------------------------------
 
 
-def _from_snapshot(run: Run, folder: RunFolder, console: Console) -> dict[str, Any] | None:
-    """Go on from the newest sound snapshot to the end of the log, and write the tables; None where none fits."""
-    with ExitStack() as ours:
-        try:
-            ours.enter_context(folder.locked())  # a life that is lived writes to the file of excursions itself
-            kept = resumption(folder)
-            if not kept.state or kept.shards is not None or _n_rows(folder) < kept.n_rows:
-                return None
-            since = read(folder.life, since=kept.n_rows)
-            life, sampler = _restored(run, kept, folder, since.header)
-        except (BadInput, ValueError, LookupError, OSError) as error:
-            console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
+def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, end: int) -> dict[str, Any] | None:
+    """Go on from the newest sound snapshot to the end of the log, and write the tables; None where none fits.
+
+    Args:
+        run: What learns.
+        folder: Of the life.
+        console: Where progress is shown.
+        n_rows: How many rows the log has, be they sound or not.
+        end: The step of the last one.
+    """
+    try:
+        kept = resumption(folder)
+        if not kept.state or kept.shards is not None or n_rows < kept.n_rows:
             return None
-        for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {len(since):,} rows"):
-            console.print(note, highlight=False, soft_wrap=True)
-        return _gone_on(run, folder, kept, since, life, sampler)
+        life, sampler = _restored(run, kept, folder)
+    except (BadInput, ValueError, LookupError, OSError) as error:
+        console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
+        return None
+    kept.state.clear()
+    for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
+        console.print(note, highlight=False, soft_wrap=True)
 
-
-def _gone_on(
-    run: Run, folder: RunFolder, kept: Resumption, since: Stream, life: Life, sampler: Sampler
-) -> dict[str, Any]:
-    """Learn what was recorded since a snapshot, write the tables, and return the summary."""
-    n_gaps, n_not_applied = life.gaps, life.n_not_applied  # the first row's are among them
+    student, since = life.student, partial(_log, folder, end, kept.n_rows)
+    n_before = life.gaps, life.n_not_applied  # the first row's are among them
     with life:
-        redo(life, since, sampler.see)
-    reached = int(since.rows["step"][-1]) if len(since) else kept.step
-    facts = _not_timed(reached, run) | {"gaps": n_gaps + n_broken(since.rows, Flag.GAP)}
-    counts = {"n_not_applied": n_not_applied + n_broken(since.rows, Flag.NOT_APPLIED), "notes": []}
-    has_tests = _has_tests(folder, life.student)
-    return write_life(run, life.student, sampler.samples, facts, counts, has_tests=has_tests)
+        learn = partial(redo, life, since())
+        reached, notes = _gone_through(learn, run, student, sampler, end, folder, console)
+    n_gaps, n_not_applied = np.add(n_before, n_broken(since(), reached)).tolist()
+    facts, counts = _not_timed(reached, run) | {"gaps": n_gaps}, {"n_not_applied": n_not_applied, "notes": notes}
+    return write_life(run, student, sampler.samples, facts, counts, has_tests=_has_tests(folder, student))
 
 
-def _n_rows(folder: RunFolder) -> int:
-    """Return how many rows a life's log has, be they sound or not."""
-    last = read_segment(begun(folder.life)[-1], FORMAT)
-    return int(last.header.get("first", 0)) + last.n_whole
-
-
-def _restored(run: Run, kept: Resumption, folder: RunFolder, header: dict[str, Any]) -> tuple[Life, Sampler]:
+def _restored(run: Run, kept: Resumption, folder: RunFolder) -> tuple[Life, Sampler]:
     """Return the life as it was when a snapshot was kept, in a body that is only known by what the log says of it.
 
-    Excursions since then are cut off their file: they are taken in once more.
+    Excursions since then are taken in once more, and recorded elsewhere: its own files stay as they are.
 
     Raises:
         ValueError: If the file holds fewer than there were then.
     """
     behaviour, rng = StickyRandom(len(run.interface.actions), run.config.repeat), np.random.default_rng(0)
+    header = read_header(begun(folder.life)[0], FORMAT)
     life = Life(Described(header), run.horde, behaviour, rng, interface=run.interface, excursions=_tests(run))
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     change(life, run.interface, folder, kept.changes)
-    life.student.errors.go_on_in(folder.excursions)
+    life.student.errors.go_on_in(folder.excursions, beside=run.folder.log / "since.rec")
     sampler.restore(inner(kept.state, "sampler"))
     run.watch.restore(inner(kept.state, "watch"))
     has_no_world = {name: part for name, part in kept.state.items() if not name.startswith("life/world/")}
@@ -270,7 +332,8 @@ def _read(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
     with _read_or_refused(folder):
         stream = read(folder.life)
     student, score, passes = read_again(run, stream, console, lambda: False)
-    facts = _not_timed(stream.n_steps, run) | {"gaps": n_broken(stream.rows, Flag.GAP)}
+    n_gaps, _ = n_broken([stream], stream.n_steps)
+    facts = _not_timed(stream.n_steps, run) | {"gaps": n_gaps}
     return write_reading(run, student, score, passes, facts)
 
 
@@ -278,9 +341,3 @@ def _not_timed(steps: int, run: Run) -> dict[str, Any]:
     """Return what a summary says of the time, as far as it is known."""
     facts = results.time_summary(steps, run.interface.period_s, 0.0, Durations(), Durations())
     return facts | NOT_TIMED | {"wall_s": None}
-
-
-def n_broken(rows: np.ndarray, flag: Flag) -> int:
-    """Return how many rows that a step led to have a flag: resets and drives are no faults."""
-    from_step = np.isin(rows["phase"][:-1], [Phase.BEHAVE, Phase.EXCURSION])
-    return int(np.count_nonzero(from_step & ((rows["flags"][1:] & flag) > 0)))

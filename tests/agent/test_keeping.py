@@ -64,6 +64,25 @@ def test_a_life_with_snapshots_is_the_life_without(
         assert any(name.startswith("life/student/horde/engine/") for name in state), path
 
 
+def test_a_snapshot_tells_the_version_that_lives_and_not_what_was_installed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked up once: each look at what is installed costs a step, and memory where that has changed."""
+    looked = []
+
+    def own_version() -> str:
+        looked.append("0.9")
+        return f"0.9.{len(looked)}"
+
+    monkeypatch.setattr(keeping, "own_version", own_version)
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    keep_each(50, monkeypatch)
+    lived(tmp_path / "a", "--steps 200 --snapshot-every 1s", monkeypatch)
+    kept = [snapshots.read(path) for path in snapshots.found(tmp_path / "a" / "checkpoint")]
+    assert len(kept) > 1
+    assert {one.facts["version"] for one in kept} == {"0.9.1"}
+
+
 def test_what_is_large_is_copied_when_the_action_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     copied, draw = Life.horde_state, Life._choose

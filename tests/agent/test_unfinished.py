@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from horde_agent import cli
+from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
-from horde_agent.record import Phase, read, snapshots
-from horde_agent.record.segments import encode_header, sealed
+from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
+from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
+from horde_agent.record.segments import encode_header, parts, read_segment, sealed
+from horde_agent.runs import unfinished
+from horde_agent.runs.keeping import Keeper
+from horde_agent.runs.run_folder import RunFolder
 from tests.agent.doubles import ToyBody
 from tests.agent.test_keeping import keep_each
 
@@ -121,11 +128,184 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
             assert (cut / table).read_text() == (life / table).read_text(), table
 
 
+def keep_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Have lives keep a snapshot at a step, beside that in the end."""
+    see = Keeper.__call__
+
+    def seeing(keeper: Any, life: Life) -> None:
+        see(keeper, life)
+        if life.steps >= step and keeper._thread is None:
+            keeper.keep(life)
+
+    patch.setattr(Keeper, "__call__", seeing)
+
+
+def drop_last(run: Path) -> None:
+    """Leave the snapshot that was not kept in the end."""
+    one, last = sorted(snapshots.found(run / "checkpoint"))
+    shutil.rmtree(last)
+    assert one.is_dir()
+
+
+@pytest.fixture(scope="module")
+def in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A life whose record is in eight files, with a snapshot in its middle, and drives and excursions on both sides."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 9.0)
+        keep_at(350, patch)
+        run = lived(tmp_path_factory.mktemp("runs") / "life", "", patch)
+    drop_last(run)
+    assert len(parts(run / "log" / "life.rec")) == 8
+    return run
+
+
+def n_known(run: Path) -> int:
+    """Return how many rows there were when the snapshot was kept."""
+    (path,) = snapshots.found(run / "checkpoint")
+    return int(snapshots.read(path).facts["n_rows"])
+
+
+def kill_after(run: Path, n_rows: int) -> None:
+    """Leave so many rows of the record."""
+    for file in parts(run / "log" / "life.rec"):
+        segment = read_segment(file, FORMAT)
+        n = n_rows - segment.header.get("first", 0)
+        if n <= 0 and file.name != "life.rec":
+            file.unlink()
+        elif n < len(segment.records):
+            with file.open("rb+") as opened:
+                opened.truncate(segment.header["offset"] + n * segment.records.itemsize)
+
+
+def where(rows: np.ndarray, known: int, what: str) -> int:
+    """Return after how many rows a life is killed; `known` of them were there when its snapshot was kept."""
+    if what == "with it":
+        return known
+    phase = {"a step later": Phase.BEHAVE, "in a drive": Phase.CENTRE, "in an excursion": Phase.EXCURSION}[what]
+    if phase is Phase.BEHAVE:
+        return known + 1
+    within = np.flatnonzero((rows["phase"][known + 90 :] == phase) & (rows["phase"][known + 89 : -1] == phase))
+    return known + 90 + int(within[0]) + 1
+
+
+def tables_of(run: Path) -> dict[str, str]:
+    """Learn from a record again, and return all that was written."""
+    unfinished.learn_again(RunFolder(run), Console(quiet=True))
+    return {table: (run / table).read_text() for table in TABLES}
+
+
+@pytest.mark.parametrize("killed", ["with it", "a step later", "in a drive", "in an excursion"])
+def test_from_a_snapshot_and_from_the_beginning_the_same_tables_are_made(
+    in_files: Path, tmp_path: Path, killed: str
+) -> None:
+    """Wherever the life was killed: both are what it had learned by its last row."""
+    runs = [without_tables(in_files, tmp_path / name) for name in "ab"]
+    n = where(read(in_files / "log" / "life.rec").rows, n_known(in_files), killed)
+    for run in runs:
+        kill_after(run, n)
+    shutil.rmtree(runs[1] / "checkpoint")
+    one, other = (tables_of(run) for run in runs)
+    for table in TABLES:
+        assert one[table] == other[table], table
+
+
+def test_so_they_are_of_a_simulated_body_which_could_be_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lived once more: what it saw and did is in the record."""
+    keep_at(450, monkeypatch)
+    (tmp_path / "few.toml").write_text(
+        '[[family]]\npolicies = ["forward", "behaviour"]\ngammas = [0.0, 0.9]\nchannels = ["light_0"]\n'
+    )
+    words = f"--physics planar --steps 900 --horizon 20 --questions {tmp_path / 'few.toml'}"
+    assert cli.main([*f"learn {words} --out".split(), str(tmp_path / "life")]) == 0
+    drop_last(tmp_path / "life")
+    runs = [without_tables(tmp_path / "life", tmp_path / name) for name in "ab"]
+    shutil.rmtree(runs[1] / "checkpoint")
+    for run in runs:
+        kill_after(run, n_known(runs[0]) + 40)
+    one, other = (tables_of(run) for run in runs)
+    for table in TABLES:
+        assert one[table] == other[table], table
+
+
+@pytest.mark.parametrize("at", ["with a snapshot", "from the beginning"])
+def test_after_a_snapshot_too_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
+    in_files: Path, tmp_path: Path, at: str
+) -> None:
+    run = without_tables(in_files, tmp_path)
+    file = parts(run / "log" / "life.rec")[-1]
+    rows = read_segment(file, FORMAT).records
+    (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
+    rows["observation"][k] = np.nan
+    offset = int(read_segment(file, FORMAT).header["offset"])
+    file.write_bytes(file.read_bytes()[:offset] + sealed(rows))
+    if at == "from the beginning":
+        shutil.rmtree(run / "checkpoint")
+    reached = rows["step"][k - 1]
+    assert f"is damaged after step {reached}, and learned from up to there" in tables_of(run)["details.json"]
+    assert summary(run)["steps"] == reached
+
+
+def test_only_the_files_since_the_snapshot_are_learned_from(
+    in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a month had recorded before is neither read nor learned from; from the beginning, a file at a time is."""
+    run, given = without_tables(in_files, tmp_path), []
+    of_files = unfinished.read_in_parts
+
+    def spy(*words: Any) -> Iterator[Stream]:
+        for part in of_files(*words):
+            given.append(int(part.header.get("first", 0)))
+            yield part
+
+    monkeypatch.setattr(unfinished, "read_in_parts", spy)
+    tables_of(run)
+    known = n_known(in_files)
+    assert set(given) == {first for first in range(0, 720, 90) if first > known - 90}
+    assert len(set(given)) < 6
+    given.clear()
+    for table in TABLES:
+        (run / table).unlink()
+    shutil.rmtree(run / "checkpoint")
+    tables_of(run)
+    assert set(given) == set(range(0, 720, 90))
+
+
+def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
+    in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The life may go on meanwhile: what it appends stays where it appended it, and is not in the tables."""
+    killed, alive = (without_tables(in_files, tmp_path / name) for name in "ab")
+    rows, n = read(in_files / "log" / "life.rec").rows, n_known(in_files) + 50
+    for run in (killed, alive):
+        kill_after(run, n)
+    excursions = alive / "log" / "excursions.rec"
+    later = {
+        parts(alive / "log" / "life.rec")[-1]: rows[n : n + 20],
+        excursions: read_segment(excursions, EXCURSIONS).records[-1:],
+    }
+    before = {path: path.read_bytes() for path in (alive / "log").iterdir()}
+    tables, learn = tables_of(killed), unfinished.redo
+
+    def redo(*words: Any) -> None:
+        for file, records in later.items():
+            with file.open("ab") as opened:
+                opened.write(records.tobytes())
+            before[file] += records.tobytes()
+        learn(*words)
+
+    monkeypatch.setattr(unfinished, "redo", redo)
+    assert tables_of(alive) == tables
+    assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
+
+
 def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is in no table yet, and its snapshot is older than its excursions: these are not cut off."""
     run, kept = tmp_path / "run", []
+    keep_each(250, monkeypatch)
 
     def look(age: int) -> None:
         if age == 600:
@@ -134,9 +314,9 @@ def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
             kept.append((before, (run / "log" / "excursions.rec").read_bytes()))
 
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
-    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 0.02s --out"
+    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
     assert cli.main([*words.split(), str(run)]) == 0
-    assert "not from its snapshot, for" in capsys.readouterr().err
+    assert re.search(r"from its snapshot at step 5\d\d on: \d+ rows", capsys.readouterr().err)
     ((before, after),) = kept
     assert before
     assert after == before
