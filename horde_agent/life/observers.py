@@ -271,7 +271,7 @@ def _nmsre(errors: ReturnErrors) -> str:
     """Return the mean online NMSRE and what it is measured by, or why there is none yet."""
     if not (errors.n_tests >= 2).any():
         return "not yet: no question was tested twice"
-    return f"{errors.online_means[-1]:.3f} (1: no better than the mean return)"
+    return f"{errors.latest_mean:.3f} (1: no better than the mean return)"
 
 
 def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:

@@ -3,6 +3,7 @@
 A file of records (`horde_agent.record.segments`), a record per complete excursion:
 
     step, policy, action       when it began, which of the header's policies was followed, its only action
+    online                     the mean online NMSRE after it; older files do not have it
     prediction, return         of the policy's demons, in the order of its `demons`; NaN where one was not tested
 
 Where demons came or went a further file is begun beside it, "NAME-2.rec" and so on, whose `stays` says which demon of
@@ -25,6 +26,7 @@ from horde_agent.types import Bools, Floats, Integers
 FORMAT = "horde-excursions"
 GONE = -1
 """In the place of a demon that is no more."""
+ONLINE = "online"
 BATCH_BYTES = 1 << 22
 
 
@@ -34,12 +36,14 @@ class Done(NamedTuple):
     Attributes:
         policy: Name of the policy that was followed.
         step: Step at which it began.
+        online: Mean online NMSRE after it; NaN while nothing was tested twice, or where it is not known.
         demons: Those tested, positions in the Horde, shape (n,).
         predictions, returns: Theirs, shape (n,).
     """
 
     policy: str
     step: int
+    online: float
     demons: Integers
     predictions: Floats
     returns: Floats
@@ -62,12 +66,14 @@ class Batch(NamedTuple):
     Attributes:
         step: At which each began, shape (n_excursions,).
         policy: Which of the policies each followed, shape (n_excursions,).
+        online: Mean online NMSRE after each, shape (n_excursions,); NaN as in `Done`.
         predictions, returns: Of that policy's n demons in the first n columns, shape (n_excursions, most of n); NaN
             where one was not tested.
     """
 
     step: Integers
     policy: Integers
+    online: Floats
     predictions: Floats
     returns: Floats
 
@@ -107,14 +113,14 @@ def batch_of(done: Sequence[Done], policies: Sequence[PolicyUnderTest]) -> Batch
     for i, test in enumerate(done):
         k = batch.policy[i] = number[test.policy]
         columns = np.searchsorted(policies[k].demons, test.demons)
-        batch.step[i] = test.step
+        batch.step[i], batch.online[i] = test.step, test.online
         batch.predictions[i, columns], batch.returns[i, columns] = test.predictions, test.returns
     return batch
 
 
 def _empty(n: int, policies: Sequence[PolicyUnderTest]) -> Batch:
     predictions, returns = np.full((2, n, most_tested(policies)), np.nan)
-    return Batch(np.zeros(n, np.int64), np.zeros(n, np.int64), predictions, returns)
+    return Batch(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, np.nan), predictions, returns)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -184,6 +190,8 @@ def batches(files: Parts, policies: Sequence[PolicyUnderTest]) -> Iterator[Batch
             rows, which = rows[np.array(kept, dtype=np.int64)[which] != GONE], which[np.array(kept)[which] != GONE]
             batch = _empty(len(rows), policies)
             batch.step[:], batch.policy[:] = rows["step"], np.array(kept, dtype=np.int64)[which]
+            if ONLINE in (rows.dtype.names or ()):
+                batch.online[:] = rows[ONLINE]
             for k in np.unique(which).tolist():
                 mine, to = np.flatnonzero(which == k), columns[k]
                 stays = np.flatnonzero(to != GONE)
@@ -239,7 +247,8 @@ def done_of(row: Any, policies: Sequence[PolicyUnderTest]) -> Done:
     policy = policies[int(row["policy"])]
     prediction, actual = (row[key][: len(policy.demons)].astype(np.float64) for key in ("prediction", "return"))
     known = ~np.isnan(actual)
-    return Done(policy.name, int(row["step"]), policy.demons[known], prediction[known], actual[known])
+    online = float(row[ONLINE]) if ONLINE in row.dtype.names else float("nan")
+    return Done(policy.name, int(row["step"]), online, policy.demons[known], prediction[known], actual[known])
 
 
 def record_of(done: Done, policies: Sequence[PolicyUnderTest], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -248,6 +257,7 @@ def record_of(done: Done, policies: Sequence[PolicyUnderTest], dtype: np.dtype[A
     columns = np.searchsorted(policies[number].demons, done.demons)
     record = np.zeros(1, dtype=dtype)
     record["step"], record["policy"], record["action"] = done.step, number, policies[number].action
+    record[ONLINE] = done.online
     record["prediction"], record["return"] = np.nan, np.nan
     record["prediction"][0, columns], record["return"][0, columns] = done.predictions, done.returns
     return record
@@ -260,6 +270,7 @@ def record_dtype(n_tested: int) -> np.dtype[Any]:
             ("step", "<i8"),
             ("policy", "<i4"),
             ("action", "<i4"),
+            (ONLINE, "<f8"),
             ("prediction", "<f8", (n_tested,)),
             ("return", "<f8", (n_tested,)),
             (CRC, "<u4"),

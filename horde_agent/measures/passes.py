@@ -141,8 +141,11 @@ def final_nmsre(some: Iterable[Course], n_demons: int) -> Floats:
     return final
 
 
-def nmsre_along(tests: PastExcursions, some: Sequence[Course]) -> Iterator[tuple[int, Course, Floats]]:
-    """Yield each excursion in its order: when it began, its policy's course, and the NMSRE after it, shape (n,)."""
+def nmsre_along(tests: PastExcursions, some: Sequence[Course]) -> Iterator[tuple[int, Course, Floats, float]]:
+    """Yield each excursion in its order: when it began, its policy's course, the NMSRE after it, and the online mean.
+
+    The NMSRE is that of the policy's n demons in two passes, shape (n,); the mean is that of all demons.
+    """
     by_number = {course.number: course for course in some}
     traces = {k: np.full(len(course.policy.demons), np.nan) for k, course in by_number.items()}
     for batch in tests:
@@ -151,8 +154,8 @@ def nmsre_along(tests: PastExcursions, some: Sequence[Course]) -> Iterator[tuple
             _, predictions, returns = batch.of(k, len(traces[k]))
             trace = trace_on((predictions - returns) ** 2, traces[k])
             values[k] = iter(normalise(trace, by_number[k].variance))
-        for k, step in zip(batch.policy.tolist(), batch.step.tolist(), strict=True):
-            yield step, by_number[k], next(values[k])
+        for k, step, online in zip(batch.policy.tolist(), batch.step.tolist(), batch.online.tolist(), strict=True):
+            yield step, by_number[k], next(values[k]), online
 
 
 class Curve(NamedTuple):
@@ -185,7 +188,7 @@ def curves(tests: PastExcursions, some: Sequence[Course]) -> list[Curve]:
     at = {course.number: np.union1d(grid[grid < len(course.step)], len(course.step)) for course in some}
     kept: dict[int, list[Floats]] = {k: [] for k in at}
     seen = dict.fromkeys(at, 0)
-    for _, course, nmsre in nmsre_along(tests, some):
+    for _, course, nmsre, _ in nmsre_along(tests, some):
         k = course.number
         seen[k] += 1
         if at[k][len(kept[k])] == seen[k]:

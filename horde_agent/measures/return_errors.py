@@ -7,7 +7,6 @@ excursions are read back from their file (`passes`).
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from horde_agent.measures.excursion_file import (
     FORMAT,
+    ONLINE,
     Batch,
     Done,
     Parts,
@@ -45,7 +45,7 @@ from horde_agent.record.segments import (
 from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
 from horde_agent.types import Floats, Integers
 
-_STATE = ("n_discarded", "n_tests", "steps", "online_means", "_mean", "_m2", "_trace", "_n_parts")
+_STATE = ("n_excursions", "n_discarded", "n_tests", "latest_mean", "_mean", "_m2", "_trace", "_n_parts")
 
 _log = logging.getLogger(__name__)
 
@@ -62,16 +62,15 @@ class ReturnErrors:
     Attributes:
         n_excursions, n_discarded: Complete excursions, and those that a gap cut short.
         n_tests: Complete excursions per demon, shape (n_demons,).
-        steps, online_means: Per excursion the step at which it began, and the mean online NMSRE after it (nan while
-            nothing was tested twice).
+        latest_mean: Mean online NMSRE after the last excursion; nan while nothing was tested twice.
     """
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
         self.policies = list(policies)
         self.n_demons = n_demons
-        self.n_discarded = 0
+        self.n_excursions = self.n_discarded = 0
+        self.latest_mean = float("nan")
         self.n_tests = np.zeros(n_demons, dtype=np.int64)
-        self.steps, self.online_means = array("q"), array("d")  # of a year, 50 MB
         self._mean, self._m2, self._trace = np.zeros((3, n_demons))
         self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
@@ -111,6 +110,7 @@ class ReturnErrors:
         done = {
             "policy": text([test.policy for test in self._done]),
             "step": np.array([test.step for test in self._done], dtype=np.int64),
+            "online": np.array([test.online for test in self._done], dtype=np.float64),
             "n": np.array([len(test.demons) for test in self._done], dtype=np.int64),
         }
         for name in ("demons", "predictions", "returns"):
@@ -126,15 +126,14 @@ class ReturnErrors:
         """
         own = state if self._path is not None else inner(state, "own")
         put_back(self, own, *_STATE)
-        self.steps, self.online_means = array("q", own["steps"].tolist()), array("d", own["online_means"].tolist())
         if self._path is not None:
             self._restore_file(int(state["n_in_part"]), state["waiting"].tobytes())
             return
         done = inner(state, "done")
         ends = np.cumsum(done["n"])[:-1]
         columns = (np.split(done[name], ends) for name in ("demons", "predictions", "returns"))
-        names, steps = untext(done["policy"]), done["step"].tolist()
-        self._done = [Done(*test) for test in zip(names, steps, *columns, strict=False)] if steps else []
+        names, steps, means = untext(done["policy"]), done["step"].tolist(), done["online"].tolist()
+        self._done = [Done(*test) for test in zip(names, steps, means, *columns, strict=False)] if steps else []
 
     def _restore_file(self, n_in_part: int, waiting: bytes) -> None:
         """Go on after the excursions that are known, the later ones cut off, or beside; those that waited wait on."""
@@ -142,19 +141,23 @@ class ReturnErrors:
         path, are_sound = part(self._path, self._n_parts), []
         for piece in read_pieces(path, FORMAT):
             are_sound.append(piece.is_sound)
-        self._dtype, is_sound = piece.records.dtype, np.concatenate(are_sound)
-        n_written = n_in_part - len(waiting) // self._dtype.itemsize
+        dtype, is_sound = piece.records.dtype, np.concatenate(are_sound)
+        n_written = n_in_part - len(waiting) // dtype.itemsize
         if len(is_sound) < n_written or not is_sound[:n_written].all():
             raise ValueError(f"{path} holds {is_sound.sum()} sound excursions, though {n_written} were written")
-        self._n_in_part, self._unwritten = n_in_part, [waiting] if waiting else []
-        self._done = [done_of(row, self.policies) for row in np.frombuffer(waiting, dtype=self._dtype)]
         if self._beside is not None:
             self._before = read_parts(self._path, self._n_parts)._replace(n_in_last=n_written)
             self.record_to(self._beside)
-            return
-        for later in parts(self._path)[self._n_parts :]:
-            later.unlink()
-        cut(path, int(piece.header["offset"]) + n_written * self._dtype.itemsize)
+        else:
+            for later in parts(self._path)[self._n_parts :]:
+                later.unlink()
+            cut(path, int(piece.header["offset"]) + n_written * dtype.itemsize)
+            self._dtype, self._n_in_part = dtype, n_written
+            if ONLINE not in (dtype.names or ()):
+                self._begin_part(np.arange(self.n_demons))
+        self._done, self._unwritten = [], []
+        for row in np.frombuffer(waiting, dtype=dtype):
+            self._keep(done_of(row, self.policies))
 
     def _begin_part(self, stays: Integers | None) -> None:
         assert self._path is not None
@@ -163,11 +166,6 @@ class ReturnErrors:
         self._dtype = record_dtype(most_tested(self.policies))
         with part(self._path, self._n_parts).open("xb", buffering=0) as file:
             append(file, encode_header(header_of(self.policies, self.n_demons, self._dtype, stays)), 1)
-
-    @property
-    def n_excursions(self) -> int:
-        """Number of complete excursions."""
-        return len(self.steps)
 
     def rearrange(self, stays: Integers, policies: Sequence[PolicyUnderTest]) -> None:
         """Go on with other demons: those that stay keep their scores, those that are new have none yet.
@@ -205,14 +203,18 @@ class ReturnErrors:
         away = g - self._mean[i]  # Welford (1962)
         self._mean[i] += away / n
         self._m2[i] += away * (g - self._mean[i])
-        done = Done(test.policy.name, test.step, i, predictions, g)
+        self.n_excursions += 1
+        self.latest_mean = self.online_mean(diverged)
+        self._keep(Done(test.policy.name, test.step, self.latest_mean, i, predictions, g))
+        if self._path is not None:
+            self._write()
+
+    def _keep(self, done: Done) -> None:
+        """Keep an excursion, until it is written where there is a file."""
         self._done.append(done)
-        self.steps.append(test.step)
-        self.online_means.append(self.online_mean(diverged))
         if self._path is not None:
             self._unwritten.append(sealed(record_of(done, self.policies, self._dtype)))
             self._n_in_part += 1
-            self._write()
 
     def _write(self) -> None:
         """Append what is not written yet; where the disk is full it waits, and the life goes on."""

@@ -5,13 +5,16 @@ shapes or meanings raises its number in `NOW` and writes, in `MIGRATIONS`, how a
 of this: `tests/agent/test_formats.py` notices where that was forgotten. A migration stays for as long as lives of its
 time may be resumed. A part in a format that is newer than this program is refused by name.
 
-    0    snapshots that do not tell their formats: those of version 0.1.0 until November 2026
+    0            snapshots that do not tell their formats: those of version 0.1.0 until November 2026
+    student 1    the mean online NMSRE after each excursion is here, and not in its record: until 23 November 2026
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from horde_agent.record.snapshots import Snapshot
 from horde_agent.runs.config import BadInput
@@ -29,7 +32,7 @@ PARTS = {
 }
 """Of which part an array is, by the longest of these that its name begins with."""
 
-NOW = {"horde": 1, "student": 1, "world": 1, "life": 1, "observers": 1}
+NOW = {"horde": 1, "student": 2, "world": 1, "life": 1, "observers": 1}
 """The format in which this program writes each part."""
 
 
@@ -46,9 +49,20 @@ def _signals_renamed(state: State) -> State:
     return {now.get(name, name): array for name, array in state.items()}
 
 
+def _means_in_records(state: State) -> State:
+    """Keep how many excursions there were, and the mean after the last: of those before, it is known no more."""
+    errors, state = "life/student/errors/", dict(state)
+    if f"{errors}steps" in state:
+        means = state.pop(f"{errors}online_means")
+        state[f"{errors}n_excursions"] = np.array(len(state.pop(f"{errors}steps")))
+        state[f"{errors}latest_mean"] = means[-1] if len(means) else np.array(np.nan)
+    return state
+
+
 MIGRATIONS: dict[tuple[str, int], Migration] = {
     **{(part, 0): _unchanged for part in NOW},
     ("horde", 0): _signals_renamed,
+    ("student", 1): _means_in_records,
 }
 """By part and number: what makes its arrays, by their names in the whole state, those of the next number."""
 

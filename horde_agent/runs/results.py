@@ -129,10 +129,8 @@ def curve_lines(
     """
     latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
-    online = iter(zip(errors.steps, errors.online_means, strict=True))
-    for k, (step, course, nmsre) in enumerate(nmsre_along(errors.excursions(), tested), 1):
+    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.excursions(), tested), 1):
         latest[course.policy.demons] = nmsre
         known = latest[counted & ~np.isnan(latest)]
         mean = float(known.mean()) if len(known) else float("nan")
-        then = next(value for at, value in online if at == step)  # those of a policy that is no more are passed over
-        yield [k, step, step * period_s, course.policy.label(actions), mean, then]
+        yield [k, step, step * period_s, course.policy.label(actions), mean, online]

@@ -108,11 +108,6 @@ def test_a_record_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
         read(path)
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as elsewhere:
-        KNOWN.write_text(names_of(Path(elsewhere)))
-
-
 def test_a_snapshot_without_formats_has_its_signals_renamed() -> None:
     """As lives of before November 2026 have them; no other array is touched."""
     old = [f"told_{name}" for name in ("rho", "c", "gamma", "lam", "z", "anew")] + ["alarm", "theta"]
@@ -124,3 +119,22 @@ def test_a_snapshot_without_formats_has_its_signals_renamed() -> None:
     assert {name: int(array) for name, array in kept.state.items()} == expected
     known = KNOWN.read_text()
     assert all(f"life/student/horde/engine/{name} " in known for name in new), "which are those of now"
+
+
+def test_of_older_lives_the_last_mean_stays() -> None:
+    """Three excursions, whose means were in the snapshot."""
+    errors = "life/student/errors/"
+    state = {f"{errors}steps": np.array([5, 9, 13]), f"{errors}online_means": np.array([np.nan, 0.5, 0.25])}
+    kept = brought_up(Snapshot(Path("000000000020"), state, {"formats": {**NOW, "student": 1}}), Path("run")).state
+    assert {name: array.tolist() for name, array in kept.items()} == {
+        f"{errors}n_excursions": 3,
+        f"{errors}latest_mean": 0.25,
+    }
+    none = {f"{errors}steps": np.zeros(0, np.int64), f"{errors}online_means": np.zeros(0)}
+    kept = brought_up(Snapshot(Path("000000000020"), none, {"formats": {**NOW, "student": 1}}), Path("run")).state
+    assert np.isnan(kept[f"{errors}latest_mean"])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as elsewhere:
+        KNOWN.write_text(names_of(Path(elsewhere)))

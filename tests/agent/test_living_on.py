@@ -47,7 +47,7 @@ def outcome(life: Life) -> list[Any]:
         life.student.learning_steps,
         life.student.n_updated,
         errors.nmsre().tobytes(),
-        np.array(errors.online_means).tobytes(),
+        [batch.online.tobytes() for batch in errors.excursions()],
         [np.array([o.predictions, o.returns]).tobytes() for o in errors.excursions().outcomes()],
         errors.n_discarded,
         list(sampler.samples),

@@ -33,7 +33,7 @@ def made_up(seed: int = 0) -> Batch:
     returns[policy == 1, 1:] = np.nan
     returns[: np.flatnonzero(policy == 0)[4], 1] = np.nan
     predictions = np.where(np.isnan(returns), np.nan, returns + rng.standard_normal((N, 3)) * 0.5)
-    return Batch(np.arange(N) * 7, policy, predictions, returns)
+    return Batch(np.arange(N) * 7, policy, rng.standard_normal(N), predictions, returns)
 
 
 def in_batches_of(n: int) -> PastExcursions:
@@ -76,8 +76,9 @@ def test_what_it_comes_to_depends_on_no_file(small: PastExcursions) -> None:
 def test_each_excursion_is_told_in_its_order_with_the_nmsre_after_it(small: PastExcursions) -> None:
     held, seen = small.outcomes(), [0, 0]
     told = list(nmsre_along(small, courses(small)))
-    assert [step for step, _, _ in told] == (np.arange(N) * 7).tolist()
-    for _, course, nmsre in told:
+    assert [step for step, *_ in told] == (np.arange(N) * 7).tolist()
+    assert [online for *_, online in told] == made_up().online.tolist()
+    for _, course, nmsre, _ in told:
         k = course.number
         np.testing.assert_allclose(nmsre, held[k].nmsre()[seen[k]], rtol=1e-9)
         seen[k] += 1

@@ -214,7 +214,7 @@ def gone_through(tests: list[Outcomes], n_demons: int) -> PastExcursions:
         for k, test in enumerate(tests):
             room = ((0, 0), (0, width - test.returns.shape[1]))
             padded = (np.pad(values, room, constant_values=np.nan) for values in test[2:])
-            yield Batch(test.step, np.full(len(test.step), k), *padded)
+            yield Batch(test.step, np.full(len(test.step), k), np.zeros(len(test.step)), *padded)
 
     return PastExcursions([test.policy for test in tests], n_demons, source)
 

@@ -132,7 +132,7 @@ def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_dem
 
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
     horde = SimpleNamespace(max_trace=9.99, diverged=diverged)
-    errors = SimpleNamespace(online_means=[0.5, 0.25], n_excursions=2, n_tests=np.array([0, 2]), policies=[None])
+    errors = SimpleNamespace(latest_mean=0.25, n_excursions=2, n_tests=np.array([0, 2]), policies=[None])
     progress = Progress(1000, 0.1, console)
     return dict(progress.facts(steps, elapsed_s, horde, errors))  # type: ignore[arg-type]
 
@@ -164,7 +164,6 @@ def test_what_is_not_known_yet_is_said_in_words() -> None:
     for n in (0, 1):
         if n:  # of each question's first test there is no variance yet
             student.errors.n_tests[:9] = 1
-            student.errors.online_means.append(float("nan"))
         facts = dict(progress.facts(10, 0.1, horde, student.errors))  # type: ignore[arg-type]
         assert facts["mean NMSRE (online)"] == "not yet: no question was tested twice"
 

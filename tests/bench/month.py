@@ -143,8 +143,7 @@ def kill(short: Path, month: Path, steps: int) -> None:
     state = known.state | {
         "life/own/steps": np.array(at),
         "life/student/errors/n_in_part": np.array(n),
-        "life/student/errors/steps": np.array(began[:n]),
-        "life/student/errors/online_means": np.resize(known.state["life/student/errors/online_means"], n),
+        "life/student/errors/n_excursions": np.array(n),
         "sampler/next": np.array(at // 1000 * 1000 + 1000),
         "sampler/samples": np.resize(samples, (at // 1000, samples.shape[1])),
     }
