@@ -1,7 +1,8 @@
 """PyBullet, and the only file that imports it: a body that slides and turns in the plane, among boxes that do not move.
 
-Three joints (x, y, yaw) take a force each at every tick; the wheels are elsewhere (`motors.py`). One client per body.
-PyBullet holds the interpreter lock while it steps: bodies run in parallel as processes, not as threads.
+Three joints (x, y, yaw) take a force each at every tick; the wheels are elsewhere (`motors.py`). One client per body,
+of 28 MB, which goes with it. PyBullet holds the interpreter lock while it steps: bodies run in parallel as processes,
+not as threads.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -66,6 +68,8 @@ class PlanarBody:
                 "PyBullet gave no client (each takes 28 MB and it has room for a few hundred in a process); "
                 "close the environments that are no longer used."
             )
+        self._let_go = weakref.finalize(self, self._p.disconnect, physicsClientId=self._client)
+        self._let_go.atexit = False  # PyBullet sees to that itself
         self._p.setPhysicsEngineParameter(
             fixedTimeStep=tick_s,
             numSolverIterations=_ITERATIONS,
@@ -163,10 +167,9 @@ class PlanarBody:
         return [(*point[_PLACE][:2], self._boxes[point[_OTHER]]) for point in pushed]
 
     def close(self) -> None:
-        """Let go of the client. Closing twice does nothing."""
-        if self._client >= 0:
-            client, self._client = self._client, -1
-            self._p.disconnect(physicsClientId=client)
+        """Let go of the client, as happens to a body that nobody holds any more. Closing twice does nothing."""
+        self._client = -1
+        self._let_go()
 
     def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float, turned: float = 0.0) -> int:
         p, half = self._p, [size_x / 2, size_y / 2, height / 2]

@@ -85,7 +85,7 @@ def main() -> int:
     words = parser.parse_args()
     body = Walker(max(words.steps // 300, 1))
     cli._make_env = lambda _config: body  # type: ignore[assignment]
-    settings = ["--questions", words.questions, "--snapshot-every", "30s", "--out", str(words.folder)]
+    settings = ["--questions", words.questions, "--snapshot-every", "2s", "--out", str(words.folder)]
     if code := cli.main(["learn", "--steps", str(words.steps), *settings]):
         return code
     found = verdict(body.looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -173,3 +174,15 @@ def test_a_window_without_a_display_is_refused_before_pybullet_ends_the_process(
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     with pytest.raises(BackendUnavailable, match="DISPLAY"):
         bullet.PlanarBody([], tick_s=TICK_S, window=True)
+
+
+def test_a_body_that_nobody_closed_takes_no_memory_when_it_is_gone() -> None:
+    """PyBullet has room for a few hundred clients in a process, of 28 MB each."""
+    import pybullet
+
+    forgotten = bullet.PlanarBody(load_pen().boxes(), tick_s=TICK_S)
+    client = forgotten._client
+    assert pybullet.isConnected(client)
+    del forgotten
+    gc.collect()
+    assert not pybullet.isConnected(client)
