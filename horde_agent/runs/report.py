@@ -92,13 +92,13 @@ def _check_folder(folder: RunFolder) -> None:
 
 
 def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
-    """Make the tables that are not there; where that cannot be and there is a summary, note why.
+    """Make the tables that are not there, or are old; where that cannot be and there is a summary, note why.
 
     Raises:
         BadInput: If there is no summary and nothing to make it from.
     """
     known = _summary(folder) if folder.summary.is_file() else None
-    names = ", ".join(table.name for table in unfinished.lacks(folder))
+    names, is_old = ", ".join(table.name for table in unfinished.lacks(folder)), unfinished.has_gone_on(folder)
     try:
         learned = unfinished.learn_again(folder, console)
     except (BadInput, OSError) as error:
@@ -106,7 +106,7 @@ def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
             raise BadInput(str(error)) from error
         noted.said.append(f"{names} cannot be made again: {error}.")
         return
-    if known is None:
+    if known is None or is_old:
         return
     noted.said.append(f"{names} was missing and is made again from the log.")
     if known.get("weights_sha256") != learned["weights_sha256"]:

@@ -387,7 +387,7 @@ def lived_steps(folder: RunFolder) -> int | None:
     """Return how many steps the summary of a run tells of; None where there is none, or it tells nothing."""
     try:
         steps = json.loads(folder.summary.read_text(encoding="utf-8"))["steps"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return steps if isinstance(steps, int) else None
 

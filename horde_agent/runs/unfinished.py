@@ -32,7 +32,7 @@ from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
 from horde_agent.runs.resuming import Resumption, change, redo, resumption
 from horde_agent.runs.run import Described, Run, make_run
-from horde_agent.runs.run_folder import RunFolder, write_whole
+from horde_agent.runs.run_folder import RunFolder, lived_steps, write_whole
 from horde_agent.runs.tables import write_life, write_reading
 from horde_agent.saving import inner
 
@@ -41,14 +41,25 @@ Log = Callable[[], Iterable[Stream]]
 
 
 def lacks(folder: RunFolder) -> list[Path]:
-    """Return which tables a run lacks: all of them where there is no summary, for that is written last."""
+    """Return which tables a run lacks: all where it has no summary, written last, or has gone on since."""
     always = [folder.details, folder.questions, folder.mspbe_curve, folder.traces, folder.learning_curve]
-    if not folder.summary.is_file():
+    if not folder.summary.is_file() or has_gone_on(folder):
         return [*always, folder.summary]
     if not folder.questions.is_file():
         return [folder.questions]
     is_life = folder.mspbe_curve.is_file()  # of a log that was read there is none
     return [folder.learning_curve] if is_life and not folder.learning_curve.is_file() else []
+
+
+def has_gone_on(folder: RunFolder) -> bool:
+    """Say whether a life has steps that its summary does not tell of: it is lived, or was killed after it went on."""
+    told = lived_steps(folder)
+    if told is None or not folder.mspbe_curve.is_file():
+        return False
+    try:
+        return _end(folder)[1] > told
+    except (ValueError, LookupError, TypeError, OSError):  # it is not to be learned from
+        return False
 
 
 def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -66,7 +77,8 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
         made.life = folder.life
         made.log.mkdir()
         run = _run(folder, made)
-        console.print(f"{folder.path} lacks tables: learning from its log again", highlight=False, soft_wrap=True)
+        why = "has gone on since its tables were written" if has_gone_on(folder) else "lacks tables"
+        console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
         with compiling.shown(console):
             warm_up(run.horde, run.interface)
         if run.config.backend == "replay":

@@ -322,6 +322,34 @@ def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
     assert after == before
 
 
+def test_a_report_that_is_asked_for_again_tells_of_the_steps_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a life that is lived; when it has ended, its own tables stay as they are."""
+    run, told = tmp_path / "run", []
+    keep_each(150, monkeypatch)
+
+    def look(age: int) -> None:
+        if age in (300, 600):
+            assert cli.main(["report", str(run)]) == 0
+            told.append(summary(run)["steps"])
+            page = (run / "report.html").read_text()
+            assert f"cut off after {told[-1]} of 700 steps" in page
+            assert "made again" not in page
+
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
+    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
+    assert cli.main([*words.split(), str(run)]) == 0
+    assert "has gone on since its tables were written" in capsys.readouterr().err
+    first, second = told
+    assert 150 <= first <= 300 < second <= 600  # what had reached the disk
+    assert summary(run)["steps"] == 700
+    before = {table: (run / table).read_text() for table in TABLES}
+    assert cli.main(["report", str(run)]) == 0
+    assert {table: (run / table).read_text() for table in TABLES} == before
+    assert capsys.readouterr().err == ""
+
+
 def test_questions_that_came_and_went_are_there_where_a_killed_life_is_learned_from_its_snapshot(
     life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
