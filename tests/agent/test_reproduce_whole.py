@@ -1,18 +1,14 @@
-"""The experiments that learn from behaviour alone, whole, on a toy body; and all of them on the robot."""
+"""The experiments that learn from behaviour alone, whole, on a toy body."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from horde_agent import cli
-from horde_agent.reproduce import EXPERIMENTS, study
 from horde_agent.reproduce.feedback import experiment as loop
 from horde_agent.reproduce.feedback import memory, small_worlds
-from horde_agent.reproduce.parallel import run_here
 from horde_agent.reproduce.policies import experiment as policies
 from horde_agent.reproduce.policies import learning as policies_learning
 from horde_agent.reproduce.result import Result
@@ -72,23 +68,3 @@ def test_the_loop_is_judged_on_lives_that_nobody_had_looked_at(tmp_path: Path, m
     object.__setattr__(toy, "scale", "paper")
     assert loop.seeds_of(toy) == (100, 101, 102)
     assert not set(loop.seeds_of(toy)) & set(loop.LOOKED_AT)
-
-
-@pytest.mark.sim
-@pytest.mark.timeout(900)
-def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`horde reproduce all --scale quick`: every experiment on the simulator, with its page; nothing is done twice.
-
-    Its jobs stay in this process, but could be sent to another, as those of the paper's scale are.
-    """
-    monkeypatch.setattr(study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say))
-    command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
-    assert cli.main(command) == 0
-    page = (tmp_path / "out" / "index.html").read_text()
-    lived = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()}
-    assert cli.main(command) == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()} == lived
-    for name in EXPERIMENTS:
-        result = Result.read(tmp_path / "out" / name / "result.json")
-        is_whole(result, tmp_path / "out")
-        assert all(figure.file in page for figure in result.figures)
