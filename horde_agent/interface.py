@@ -97,6 +97,7 @@ class Interface:
         """Read an environment's spaces and its metadata.
 
         `metadata` may hold "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout";
+        a channel's "range", [low, high] in its unit, is stored with a recording and must be the same to resume it;
         without them channels are obs_0.., actions action_0.., the period 1 s, and the layout a default one. A wrapper
         that changes the observation may set a `metadata` of its own. What `FrameStackObservation` stacks is described
         here: the newest frame as the environment's own, "light_0@-1" of the group "light@-1" a step before, and so on;

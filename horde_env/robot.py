@@ -207,9 +207,10 @@ class RobotSpec:
 
 
 def _channels(group: dict[str, Any]) -> list[Channel]:
-    """Expand one [[group]] table into its channels."""
+    """Expand one [[group]] table into its channels; `lsb` and `range` are one for all, or a list by member."""
     members: list[str] = group["members"]
     lsb = group["lsb"] if isinstance(group["lsb"], list) else [group["lsb"]] * len(members)
+    ranges = group["range"] if isinstance(group["range"][0], list) else [group["range"]] * len(members)
     angles = group.get("angles_deg", [float("nan")] * len(members))
     return [
         Channel(
@@ -220,8 +221,8 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
             offset=float(group.get("offset", 0.0)),
             raw_low=int(group["raw"][0]),
             raw_high=int(group["raw"][1]),
-            low=float(group["range"][0]),
-            high=float(group["range"][1]),
+            low=float(ranges[i][0]),
+            high=float(ranges[i][1]),
             angle_rad=float(np.deg2rad(angles[i])),
             aggregate=group.get("aggregate", "newest"),
             is_sensor=bool(group.get("sensor", True)),

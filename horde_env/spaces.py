@@ -121,7 +121,10 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
     return {
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
-        "channels": [{"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor} for c in spec.channels],
+        "channels": [
+            {"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor, "range": [c.low, c.high]}
+            for c in spec.channels
+        ],
         "actions": [action.name for action in spec.actions]
         if action_type == "discrete"
         else [AXES[i] for i in spec.axes],

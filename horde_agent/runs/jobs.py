@@ -31,6 +31,8 @@ from horde_agent.life.student import Student, encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
+from horde_agent.record.rows import FORMAT
+from horde_agent.record.segments import begun, read_header
 from horde_agent.runs import holdout, results
 from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.archive import Archive
@@ -39,7 +41,14 @@ from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Ended, Signals
 from horde_agent.runs.events import Events
 from horde_agent.runs.keeping import Keeper
-from horde_agent.runs.resuming import Resumption, change, learn_from_record, new_changes, redo
+from horde_agent.runs.resuming import (
+    Resumption,
+    change,
+    learn_from_record,
+    new_changes,
+    redo,
+    refuse_other_ranges,
+)
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.runs.tables import write_life, write_reading
@@ -152,8 +161,12 @@ class Job:
         folder, life = self.run.folder, self.life
         change(life, self.run.interface, folder, resumed.changes)
         try:
+            recorded = read_header(begun(folder.life)[0], FORMAT)
+            refuse_other_ranges(folder, recorded, described(self.env, self.run.interface))
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.can_live_again)
             life.student.errors.go_on_in(folder.excursions)
+        except BadInput:
+            raise
         except ValueError as error:
             raise BadInput(
                 f"{folder.path} cannot be resumed: {error}; `horde doctor {folder.path}` tells more"

@@ -8,7 +8,7 @@ learned from the record, and it goes on after a gap.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -123,6 +123,27 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
             f"{folder.path} has lived {max(written, resumed.step):,} steps, and was asked for {steps:,} in all: name "
             "more by --steps"
         )
+
+
+def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a run whose channels were scaled by other ranges: its tiles, and so its weights, mean something else.
+
+    Args:
+        folder: The run's.
+        recorded: Header of its recording.
+        now: The header that the environment gets today (`described`).
+
+    Raises:
+        BadInput: If a range differs; the first channel is named.
+    """
+    again = (
+        f"its weights do not fit; start a new run, or learn from its recording: --backend replay --log {folder.path}"
+    )
+    for name, is_now in now["ranges"].items():
+        if "ranges" not in recorded:
+            raise BadInput(f"{folder.path} was recorded before channel ranges changed and were stored: {again}")
+        if (was := recorded["ranges"].get(name)) != is_now:
+            raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
 
 
 def _refuse_another(folder: RunFolder, kept: snapshots.Snapshot) -> None:

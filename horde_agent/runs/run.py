@@ -173,6 +173,7 @@ def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, A
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
         "period_s": interface.period_s,
+        "ranges": {c["name"]: list(c["range"]) for c in metadata.get("channels", []) if "range" in c},
         "low": [float(bound) if np.isfinite(bound) else None for bound in box.low],
         "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
         "tile_layout": metadata.get("tile_layout"),

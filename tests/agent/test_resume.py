@@ -14,6 +14,8 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, read, snapshots
+from horde_agent.record.rows import FORMAT
+from horde_agent.record.segments import encode_header, read_header
 from horde_agent.runs import formats
 from horde_agent.runs.run_folder import RunFolder, own_version
 from tests.agent.doubles import ToyBody
@@ -257,6 +259,22 @@ def test_settings_that_were_changed_since_are_refused(run: Path, capsys: pytest.
     config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.2"))
     assert horde(f"resume {run} --steps 900") == 2
     assert "config.toml is not what it was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("recorded", "said"), [({"light_0": [0, 1]}, "light_0"), (None, "before channel ranges")])
+def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
+    recorded: Any, said: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "log" / "life.rec"
+    header, rows = read_header(file, FORMAT), file.read_bytes()
+    header["ranges"] |= recorded or {}
+    if recorded is None:
+        del header["ranges"]
+    file.write_bytes(encode_header(header) + rows[header["offset"] :])
+    before = file.read_bytes()
+    assert horde(f"resume {run} --steps 900") == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert file.read_bytes() == before
 
 
 def test_a_life_that_has_lived_all_its_steps_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
