@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import platform
 import shutil
@@ -103,16 +104,23 @@ class Writer:
         shutil.rmtree(self._part, ignore_errors=True)
 
     def put(self, name: str, array: NDArray[Any]) -> None:
-        """Write an array of any shape, and have the disk keep it; small ones are written together in the end."""
+        """Write an array of numbers or texts, of any shape and layout, in C order; small ones go into one file.
+
+        Raises:
+            TypeError: If the array holds objects or records.
+        """
+        if array.dtype.kind in "OV":
+            raise TypeError(f"{name} has dtype {array.dtype}; a snapshot stores arrays of numbers or texts only")
         if array.nbytes < SMALL_BYTES:
             where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": self._small.tell()}
             self._placed.append(where)
             self._small.write(array.tobytes())
             return
+        array = np.asarray(array, order="C")
         head = io.BytesIO()
         np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
         with self._whole_or_not_at_all():
-            written = _put(self._part / _file_of(name), head.getvalue(), np.ascontiguousarray(array))
+            written = _put(self._part / _file_of(name), head.getvalue(), array)
         self._files[_file_of(name)] = written | {"name": name}
 
     def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT, until: Sequence[int] = ()) -> Path:
@@ -220,7 +228,7 @@ def read(path: Path) -> Snapshot:
     for file, told in manifest["files"].items():
         _check(path / file, told)
         if file != _SMALL:
-            state[told["name"]] = np.load(path / file, mmap_mode="c", allow_pickle=False)
+            state[told["name"]] = _map(path / file)
     data = (path / _SMALL).read_bytes()
     for place in manifest["small"]:
         dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
@@ -228,6 +236,21 @@ def read(path: Path) -> Snapshot:
         array = np.frombuffer(data, dtype, n, place["offset"]) if n and dtype.itemsize else np.zeros(n, dtype)
         state[place["name"]] = array.reshape(shape).copy()
     return Snapshot(path, state, manifest["facts"])
+
+
+def _map(path: Path) -> NDArray[Any]:
+    """Return a large array, memory-mapped, copy on write.
+
+    Files hold C order. Earlier versions wrote `fortran_order: True` above the bytes of some, so it is ignored.
+    """
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        begin = file.tell()
+    expected, n_bytes = math.prod(shape) * dtype.itemsize, path.stat().st_size - begin
+    if n_bytes != expected:
+        raise SnapshotDamaged(f"{path} has {n_bytes:,} bytes of data; shape {shape} of {dtype} takes {expected:,}")
+    return np.memmap(path, dtype, "c", begin, shape)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
