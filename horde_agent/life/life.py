@@ -115,6 +115,7 @@ class Life:
         keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
         before_learning: Called once, when the next action has left and before anything more is learned.
         is_cut: Whether the latest drive was cut short, by the end of the run or by who stopped it.
+        is_out_of_battery: Whether the life stopped itself because stays at the dock did not charge the battery.
         at_end: Called likewise when a run is over, before the last observation is learned from.
 
     Raises:
@@ -168,7 +169,7 @@ class Life:
         self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
         self._process_env = env if isinstance(env, ProcessEnv) else None
         self._worker = None if self._process_env else worker or Worker()
-        self._has_begun = self._is_closed = self._is_stopped = self.is_cut = False
+        self._has_begun = self._is_closed = self._is_stopped = self.is_cut = self.is_out_of_battery = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags: int = Flag.NONE
         self._pose = _NOWHERE
@@ -456,7 +457,7 @@ class Life:
             self.dockings.return_at(self.steps)
         if self.dockings.is_hopeless:
             _log.warning("%s", self.dockings.complaint(self.steps))
-            self._is_stopped = True
+            self._is_stopped = self.is_out_of_battery = True
 
     def _drive(self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None) -> None:
         """Reset; where the body drives, its frames count as steps, up to the end of the run, but nothing is learned.

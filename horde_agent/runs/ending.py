@@ -1,18 +1,114 @@
-"""How a command ends when somebody asks for it: Ctrl-C, SIGTERM, and SIGHUP, which comes where a terminal goes away.
+"""How a command ends on a signal (Ctrl-C, SIGTERM, SIGHUP), and the causes that are recorded for the end of a run.
 
-At first a signal ends the command at once, as an exception, so that whatever is open is closed. While a life is lived
-it asks for an orderly end instead, and a second one breaks the life off. Exit code: 128 + the first signal, each time.
+Before a life begins, a signal raises an exception that ends the command. During a life the first signal asks for an
+orderly end and the second one raises. The exit code is 128 + the first signal.
 """
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Windows has no SIGHUP."""
+
+
+class Cause(Enum):
+    """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description."""
+
+    STEPS = "steps", "all its steps were taken"
+    LOG_END = "log_end", "its log ended"
+    SIGINT = "sigint", "SIGINT (Ctrl-C)"
+    SIGTERM = "sigterm", "SIGTERM"
+    SIGHUP = "sighup", "SIGHUP (its terminal was closed)"
+    PAGE_STOP = "page_stop", "the stop button of its live page was pressed"
+    BATTERY_LOW = "battery_low", "its battery was low, and docking did not help"
+    EMERGENCY_STOP = "emergency_stop", "the robot's emergency stop is set"
+    DISOBEYED = "disobeyed", "the robot did not do what it was asked"
+    LINK_LOST = "link_lost", "the link to the robot was lost"
+    ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again"
+    ROBOT_ERROR = "robot_error", "the robot's driver failed"
+    ENVIRONMENT_DIED = "environment_died", "the process of its environment died"
+    DISK_FULL = "disk_full", "its files could not be written"
+    ERROR = "error", "an error of the environment, a question or the program"
+    CUT_OFF = "cut_off", "it was cut off"
+    UNKNOWN = "unknown", "unknown: nothing recorded a cause"
+
+    @property
+    def code(self) -> str:
+        """The code in the files of a run."""
+        return self.value[0]
+
+    @property
+    def description(self) -> str:
+        """The cause in a few words."""
+        return self.value[1]
+
+    @classmethod
+    def of_signal(cls, number: int) -> Cause:
+        """Return the cause for one of `ENDING`."""
+        return cls[signal.Signals(number).name]
+
+    @classmethod
+    def of_fault(cls, fault: BaseException) -> Cause:
+        """Return the cause for an exception: by the nearest class in `_CAUSES`, `ERROR` for any other."""
+        if isinstance(fault, Ended):
+            return cls.of_signal(fault.signum)
+        if isinstance(fault, OSError) and fault.errno in _NO_ROOM:
+            return cls.DISK_FULL
+        return next((_CAUSES[kind.__name__] for kind in type(fault).__mro__ if kind.__name__ in _CAUSES), cls.ERROR)
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CAUSES = {
+    "EmergencyStop": Cause.EMERGENCY_STOP,
+    "BackendLost": Cause.LINK_LOST,
+    "PortLost": Cause.LINK_LOST,
+    "LockstepLost": Cause.LINK_LOST,
+    "BackendUnavailable": Cause.ROBOT_UNAVAILABLE,
+    "HordeEnvError": Cause.ROBOT_ERROR,
+    "BodyDisobeys": Cause.DISOBEYED,
+    "EnvironmentGone": Cause.ENVIRONMENT_DIED,
+    "RecordLost": Cause.DISK_FULL,
+    "KeyboardInterrupt": Cause.SIGINT,
+}
+"""By class name: horde_env is not imported here, and errors of a `ProcessEnv` are rebuilt under their names."""
+
+
+class End(NamedTuple):
+    """What ended a run.
+
+    Attributes:
+        cause: From the table of causes.
+        why: The cause in words; None if the run came to its end.
+    """
+
+    cause: Cause
+    why: str | None
+
+    @classmethod
+    def of(cls, cause: Cause) -> End:
+        """Return an end that needs no further words."""
+        return cls(cause, None if cause in (Cause.STEPS, Cause.LOG_END) else cause.description)
+
+    @classmethod
+    def of_fault(cls, fault: BaseException) -> End:
+        """Return the end by an exception, in its own words."""
+        cause = Cause.of_fault(fault)
+        words = "" if isinstance(fault, Ended) else " ".join(f"{fault}".split())
+        if isinstance(fault, OSError) and fault.filename:
+            words = f"{fault.filename} cannot be written ({fault.strerror})"
+        return cls(cause, words or f"{cause.description} ({type(fault).__name__})")
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the run ended before its steps or its log did."""
+        return self.why is not None
 
 
 class Ended(BaseException):

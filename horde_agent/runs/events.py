@@ -5,7 +5,7 @@
     gap            frames were lost, the link was gone, or the body was reset; drives do not count
     disobeyed      the body does not do as it is told: a safety stop, a fault; told once, when it begins
     late           a step came more than 50 ms late
-    aside          a demon was set aside          ended       the life ended, and why
+    aside          a demon was set aside          ended       the life ended: `cause` (a code), `why` (in words)
 
 Each line has the `step`, the `row` of the record where that matters, and the `time` (UTC).
 """

@@ -96,7 +96,8 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
             _write_days(read_segment(path, FORMAT), out, began(folder))
     if folder.events.is_file():
         events = [json.loads(line) for line in folder.events.read_text(encoding="utf-8").splitlines()]
-        told = {name: [event.get(name) for event in events] for name in ("step", "event", "row", "time", "why")}
+        names = ("step", "event", "row", "time", "why", "cause")
+        told = {name: [event.get(name) for event in events] for name in names}
         pq.write_table(pa.table(told), out.parent / f"{out.name}-events.parquet")
     return out
 

@@ -38,7 +38,7 @@ from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.archive import Archive
 from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
-from horde_agent.runs.ending import Ended, Signals
+from horde_agent.runs.ending import Cause, End, Ended, Signals
 from horde_agent.runs.events import Events
 from horde_agent.runs.keeping import Keeper
 from horde_agent.runs.resuming import (
@@ -96,6 +96,7 @@ class Job:
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
         recorder: Of the run's stream.
+        stopped_by: The first request to end; None while there is none.
     """
 
     def __init__(
@@ -110,7 +111,8 @@ class Job:
         self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
         self._resumed = resumed
         config, interface = run.config, run.interface
-        self.is_stopped = self._is_stopped_for_good = False
+        self.stopped_by: Cause | None = None
+        self._is_stopped_for_good = False
         self._body = ExitStack()
         self._body.callback(env.close)
         behaviour = StickyRandom(len(interface.actions), config.repeat)
@@ -211,7 +213,7 @@ class Job:
         """
         with self._kernels.shown():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
-        self.signals.ask_first(self.stop)
+        self.signals.ask_first(self._stop_for_signal)
         if self.run.config.backend == "replay":
             self.env.reset()
             return
@@ -253,9 +255,18 @@ class Job:
         self.recorder.close()
         self.run.close()
 
-    def stop(self) -> None:
-        """Ask the job to end cleanly; safe to call from a signal handler."""
-        self.is_stopped = True
+    @property
+    def is_stopped(self) -> bool:
+        """True once the job was asked to end."""
+        return self.stopped_by is not None
+
+    def stop(self, cause: Cause) -> None:
+        """Ask the job to end cleanly; safe to call from a signal handler.
+
+        Args:
+            cause: Who asks; recorded unless another request came first.
+        """
+        self.stopped_by = self.stopped_by or cause
         self.life.stop()
         self._say("stopping after this step; press Ctrl-C again to break off")
 
@@ -269,13 +280,16 @@ class Job:
         self._body.close()
         self.signals.ask_first(self._say_that_it_writes)
 
+    def _stop_for_signal(self) -> None:
+        self.stop(Cause.of_signal(self.signals.seen[-1]))
+
     def _stop_for_the_page(self) -> None:
         """Do what a person asked for on the live page: set the emergency stop, where the body has one, and end."""
         if not self.is_stopped:
             stop = getattr(self.env.unwrapped, "emergency_stop", None)
             if stop is not None:
                 stop("asked on the live page")
-            self.stop()
+            self.stop(Cause.PAGE_STOP)
 
     def obey_second_ctrl_c(self) -> None:
         """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
@@ -315,9 +329,9 @@ def live(job: Job) -> dict[str, Any]:
     progress.stop()
     if job.recorder.differs_at is not None:
         _log.warning(_DIFFERS, job.recorder.differs_at)
-    if fault is not None or life.steps < run.config.steps:
-        run.stopped_by = _why(job, fault)
-    job.run.folder.note({"step": life.steps, "event": "ended", "row": job.recorder.n_rows, "why": run.stopped_by})
+    run.end = _end_of(job, fault)
+    told = {"why": run.end.why, "cause": run.end.cause.code}
+    run.folder.note({"step": life.steps, "event": "ended", "row": job.recorder.n_rows, **told})
     try:
         summary = _write_life(job, wall_s, sampler)
     except (OSError, Ended) as error:
@@ -353,13 +367,16 @@ def _lived(job: Job, steps: int) -> BaseException | None:
     return fault
 
 
-def _why(job: Job, fault: BaseException | None) -> str:
-    """Return in a few words what ended a life before its time."""
-    if job.signals.seen:
-        return signal.Signals(job.signals.seen[0]).name
+def _end_of(job: Job, fault: BaseException | None) -> End:
+    """Return what ended a life: its steps, the first request, the fault, or its battery."""
+    life = job.life
+    if fault is None and life.steps >= (job.run.config.steps or 0):
+        return End.of(Cause.STEPS)
+    if job.stopped_by is not None:
+        return End.of(job.stopped_by)
     if fault is not None:
-        return " ".join(f"{fault}".split()) or type(fault).__name__
-    return "its battery was low, and docking did not help"  # the only reason that a life has of its own
+        return End.of_fault(fault)
+    return End.of(Cause.BATTERY_LOW if life.is_out_of_battery else Cause.UNKNOWN)
 
 
 def _write_life(job: Job, wall_s: float, sampler: Sampler) -> dict[str, Any]:
@@ -403,8 +420,8 @@ def learn_from_log(job: Job) -> dict[str, Any]:
     stream = read(run.folder.life)
     student, score, passes = read_again(run, stream, job.console, lambda: job.is_stopped)
     job.stop_body()
-    if job.is_stopped:
-        run.stopped_by = _why(job, None)
+    is_whole = run.config.steps is None or stream.n_steps < run.config.steps
+    run.end = End.of(job.stopped_by or (Cause.LOG_END if is_whole else Cause.STEPS))
     wall_s = time.perf_counter() - began
     facts = results.time_summary(stream.n_steps, run.interface.period_s, wall_s, student.learn_s, Durations())
     try:

@@ -20,6 +20,7 @@ from horde_agent.record import Stream, read
 from horde_agent.record.segments import parts
 from horde_agent.runs import compiling, unfinished
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config
+from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import warm_up
 from horde_agent.runs.run import Described, make_run
 from horde_agent.runs.run_folder import RunFolder
@@ -73,6 +74,7 @@ def relive(config: LearnConfig, lived: LearnConfig, folder: RunFolder, console: 
         run = make_run(Described(stream.header), config, folder, file, lived=lived)
     except ValueError as error:
         raise BadInput(str(error)) from None
+    run.end = End.of(Cause.LOG_END if config.steps is None else Cause.STEPS)
     for path in parts(recorded.life):
         _link(path, folder.log / path.name)
     with compiling.shown(console):

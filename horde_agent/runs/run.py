@@ -24,6 +24,7 @@ from horde_agent.life.student import Student
 from horde_agent.policies import Behaviour
 from horde_agent.runs import holdout, results
 from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.run_folder import RunFolder
 
 
@@ -38,7 +39,7 @@ class Run:
         folder: For the results.
         notes: What a reader of the results must know of the body.
         compile_s: How long compiling took, in seconds.
-        stopped_by: What ended the run before its time; None where nothing did.
+        end: What ended the run.
         is_unfinished: Whether its tables had to be made from its log.
         watch: Knows whose MSPBE estimates are valid.
     """
@@ -49,7 +50,7 @@ class Run:
     folder: RunFolder
     notes: Sequence[str] = ()
     compile_s: float | None = None
-    stopped_by: str | None = None
+    end: End = field(default_factory=lambda: End.of(Cause.STEPS))
     is_unfinished: bool = False
     watch: MspbeWatch = field(init=False)
 
@@ -70,7 +71,7 @@ class Run:
             "n_updated_per_step": student.n_updated / n if n else None,
             "backend": self.config.backend,
             "seed": self.config.seed,
-            "stopped_early": self.stopped_by is not None,
+            "stopped_early": self.end.is_early,
         }
 
     def details(self, **further: Any) -> dict[str, Any]:
@@ -81,8 +82,9 @@ class Run:
             "actions": list(self.interface.actions),
             "set_aside_because": self.horde.set_aside_because,
             "skipped_because": self.horde.skipped_because,
-            "stopped_early": self.stopped_by is not None,
-            "stopped_by": self.stopped_by,
+            "stopped_early": self.end.is_early,
+            "stopped_by": self.end.why,
+            "ended_by": self.end.cause.code,
             "unfinished": self.is_unfinished,
             "mspbe": self.watch.facts(),
             "shards": [shard._asdict() for shard in shards_of(self.horde)],

@@ -29,6 +29,7 @@ from horde_agent.record import FORMAT, Flag, Phase, Stream, read, read_in_parts
 from horde_agent.record.segments import begun, read_header, read_segment
 from horde_agent.runs import compiling, results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
 from horde_agent.runs.resuming import Resumption, change, redo, resumption
 from horde_agent.runs.run import Described, Run, make_run
@@ -114,7 +115,7 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
         ) from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
-    run.stopped_by, run.is_unfinished = "it was cut off", True
+    run.end, run.is_unfinished = End.of(Cause.CUT_OFF), True
     return run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import Any
 
@@ -76,6 +77,16 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         return self._observation(), -0.5 * self.n, self.n % 5 == 0, self.n % 3 == 0, infos[action]
 
 
+class DiesInStep(ToyBody):
+    """Its process is killed at step 30, as for lack of memory."""
+
+    def step(self, action: int) -> Any:
+        """Take a step, or die."""
+        if self.age == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
 class DiesInReset(ToyBody):
     """Never sees the world."""
 
@@ -85,5 +96,6 @@ class DiesInReset(ToyBody):
 
 
 gymnasium.register(id="DiesInReset-v0", entry_point=DiesInReset, disable_env_checker=True, order_enforce=False)
+gymnasium.register(id="DiesInStep-v0", entry_point=DiesInStep, disable_env_checker=True, order_enforce=False)
 gymnasium.register(id="Odd-v0", entry_point=Odd, disable_env_checker=True, order_enforce=False)
 gymnasium.register(id="Toy-v0", entry_point=ToyBody, disable_env_checker=True, order_enforce=False)

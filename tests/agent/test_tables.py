@@ -16,6 +16,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.timing import Durations
 from horde_agent.questions import nexting
 from horde_agent.runs.config import LearnConfig
+from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.holdout import Holdout
 from horde_agent.runs.jobs import NOT_TIMED
 from horde_agent.runs.results import time_summary
@@ -71,8 +72,8 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
 
 
 def test_a_run_that_was_stopped_says_so_in_both_tables(run: Run) -> None:
-    run.stopped_by = "SIGTERM"
+    run.end = End.of(Cause.SIGTERM)
     student: Any = SimpleNamespace(learning_steps=0, n_updated=0)
     assert run.learned(student)["stopped_early"] is True
     assert run.learned(student)["n_updated_per_step"] is None
-    assert (run.details()["stopped_by"], run.details()["unfinished"]) == ("SIGTERM", False)
+    assert [run.details()[key] for key in ("stopped_by", "ended_by", "unfinished")] == ["SIGTERM", "sigterm", False]
