@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # One torch version that resolves to a CPU build where there is one; a plain "torch" may pull a set of CUDA packages.
 TORCH ?= torch==2.13.0
 VENV := .venv
+PART ?= kernels
 BIN := $(VENV)/bin
 # A warm cache defeats numba's bounds check: a fresh one per mode. The two compiled parts of `make test` share one.
 FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
@@ -62,8 +63,14 @@ test-all: $(VENV)/.dev  ## Everything, the slow tests too
 	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m kernels
 	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m kernels
 
-mutants: $(VENV)/.dev  ## Deliberate mistakes, one at a time: does a test notice each? Hours; MUTANTS='words' tries some
-	$(BIN)/python -m tests.mutants $(MUTANTS)
+mutants: $(VENV)/.dev  ## Mutation tests by cosmic-ray on a copy of the last commit. Hours; PART is kernels, learning or hardware
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cosmic-ray
+	rm -rf .build/mutants && mkdir -p .build/mutants/copy
+	git archive HEAD | tar -x -C .build/mutants/copy
+	ln -s $$(realpath ../shared) .build/mutants/shared
+	cd .build/mutants/copy && export PATH=$(CURDIR)/$(BIN):$$PATH PYTHONPATH=. OMP_NUM_THREADS=1 && \
+	cosmic-ray init tests/mutants/$(PART).toml session.sqlite && \
+	cosmic-ray exec tests/mutants/$(PART).toml session.sqlite && cr-report --show-pending session.sqlite
 
 bench: $(VENV)/.dev  ## The figures of the README, measured here and now, and pages in runs/: roofline, curves of cost
 	$(BIN)/horde bench --full --out runs/bench

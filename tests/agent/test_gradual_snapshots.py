@@ -20,11 +20,11 @@ from horde_agent.life.life import Life
 from horde_agent.record import snapshots
 from horde_agent.runs import keeping, run
 from horde_agent.runs.keeping import Keeper
+from tests.agent import kills as crashes
 from tests.agent.doubles import ToyBody
 from tests.agent.gradual_command import SETTINGS
+from tests.agent.kills import differences, lived_with_kills
 from tests.agent.test_resume import LIFE, flip, horde
-from tests.bench import crashes
-from tests.bench.crashes import differences, lived_with_kills
 
 pytestmark = pytest.mark.sim
 

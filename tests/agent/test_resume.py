@@ -19,7 +19,7 @@ from horde_agent.record.segments import encode_header, read_header
 from horde_agent.runs import formats
 from horde_agent.runs.run_folder import RunFolder, own_version
 from tests.agent.doubles import ToyBody
-from tests.bench.crashes import differences, lived_with_kills
+from tests.agent.kills import differences, lived_with_kills
 
 LIFE = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 
@@ -430,7 +430,7 @@ KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 def test_a_life_that_is_killed_is_the_life_that_was_not(
     kills: int, steps: int, span_s: float, own: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL at random moments, to the agent or to the environment's process: see tests/bench/crashes.py."""
+    """SIGKILL at random moments, to the agent or to the environment's process: see tests/agent/kills.py."""
     words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
     killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s)
     assert killed.n_kills >= (kills + 1) // 2

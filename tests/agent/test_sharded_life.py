@@ -25,7 +25,7 @@ from horde_agent.runs.doctor import examine
 from horde_agent.runs.run_folder import RunFolder
 from horde_agent.runs.unfinished import learn_again
 from horde_agent.watch.reader import RunReader
-from tests.bench.crashes import differences, lived_with_kills, rows_of
+from tests.agent.kills import differences, lived_with_kills, rows_of
 
 pytest.importorskip("ray")
 

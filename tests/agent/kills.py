@@ -1,15 +1,7 @@
-"""A life that is killed again and again, and resumed each time, beside the same life that never stopped.
-
-    python -m tests.bench.crashes FOLDER [--kills 200] [--steps 200000] [--span 12] [--seed 0] [--shards N]
-
-Every kill is a SIGKILL at a random moment, to the agent or to the environment's process. In the end weights, learning
-curve, questions and record of the two lives must be the same to the bit; otherwise it ends with exit code 1. With
---shards the life that is killed has its demons in so many processes, and the one that never stopped in its own.
-"""
+"""Kill a run with SIGKILL at random times and resume it; compare two runs bit for bit."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -26,12 +18,12 @@ LOGS = "log/*.rec"
 
 
 class Killed(NamedTuple):
-    """What a life went through.
+    """The kills of one run.
 
     Attributes:
-        n_kills: How often a process of it was killed.
-        n_of_body: How often that was the environment's.
-        took_s: How long it lived after each start, in seconds.
+        n_kills: Kills of the agent's or the environment's process.
+        n_of_body: Kills of the environment's process.
+        took_s: Time from each start to its end, in seconds.
     """
 
     n_kills: int
@@ -107,30 +99,3 @@ def differences(run: Path, other: Path) -> list[str]:
         if not (one.exists() and two.exists() and one.read_bytes() == two.read_bytes()):
             found.append(str(name))
     return found
-
-
-def main(arguments: list[str]) -> int:
-    """Live both lives and compare them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=200_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--span", type=float, default=12.0, help="seconds between two kills, at most")
-    parser.add_argument("--snapshot-every", default="5s")
-    parser.add_argument("--shards", type=int)
-    asked = parser.parse_args(arguments)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    words = ["--steps", str(asked.steps), "--seed", str(asked.seed), "--snapshot-every", asked.snapshot_every]
-    rng = np.random.default_rng(asked.seed)
-    shards = [] if asked.shards is None else ["--shards", str(asked.shards)]
-    killed = lived_with_kills(asked.folder / "killed", [*words, *shards], rng, asked.kills, asked.span)
-    subprocess.run(command("learn", *words, "--out", str(asked.folder / "whole")), check=True)
-    found = differences(asked.folder / "killed", asked.folder / "whole")
-    print(f"{killed.n_kills} kills ({killed.n_of_body} of the environment's process) in {sum(killed.took_s):.0f} s")
-    print(f"not the same: {', '.join(found)}" if found else "the same life, bit for bit")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
