@@ -273,12 +273,12 @@ class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 class ControllerPolicy:
-    """What a controller has learned, as a target policy: what would follow if the robot did what it does?
+    """The policy of a trained controller, as a target policy.
 
     Args:
-        model: PPO or A2C, whose distribution over actions is taken, or DQN, whose greedy action is.
-        frozen: Keep the policy as it is now; otherwise the question changes with the controller, and what was learned
-            about it is of the past.
+        model: PPO or A2C (the policy is its distribution over actions) or DQN (the policy is its greedy action).
+        frozen: Copy the controller's present weights, and the statistics of its `VecNormalize` if it has one. If False,
+            the target policy changes whenever the controller learns, and the predictions lag behind it.
 
     Attributes:
         n_actions: Number of actions.
@@ -293,20 +293,40 @@ class ControllerPolicy:
         if not isinstance(model.action_space, spaces.Discrete):
             raise ValueError(f"the controller's actions must be discrete, not {model.action_space}")
         self.n_actions = int(model.action_space.n)
-        self._policy: Any = copy.deepcopy(model.policy) if frozen else model.policy
+        self._policy: Any = _frozen(model) if frozen else model.policy
+        normalizer = _normalizer(model.get_env())
+        self._normalizer: Any = copy.deepcopy(normalizer) if frozen else normalizer
         self._is_greedy = isinstance(model, DQN)
 
     def probabilities(self, observation: NDArray[Any], tiles: NDArray[np.int64]) -> NDArray[np.float64]:  # noqa: ARG002
         """Return the probability of each action, shape (n_actions,)."""
         import torch
 
+        shown = np.asarray(observation, dtype=np.float32)
+        if self._normalizer is not None:
+            shown = self._normalizer.normalize_obs(shown)
+        self._policy.set_training_mode(False)  # as when the controller acts
         with torch.no_grad():
-            tensor, _ = self._policy.obs_to_tensor(np.asarray(observation, dtype=np.float32))
+            tensor, _ = self._policy.obs_to_tensor(shown)
             if self._is_greedy:
                 chosen = int(self._policy.q_net(tensor).argmax(dim=1)[0])
                 return np.asarray(np.eye(self.n_actions)[chosen])
             given = self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
         return np.asarray(given / given.sum())
+
+
+def _frozen(model: Any) -> Any:
+    """Return a new policy of the same kind and with the same weights as the model's.
+
+    `copy.deepcopy` fails after `learn`: the distribution of the last update holds tensors with a gradient.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):  # the initial weights must not take the controller's next draws
+        options = copy.deepcopy(model.policy_kwargs)  # it may hold modules, which would be shared
+        policy = model.policy_class(model.observation_space, model.action_space, model.lr_schedule, **options)
+    policy.load_state_dict(model.policy.state_dict())
+    return policy.to(model.device)
 
 
 class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,9 @@ from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
+
+import torch  # noqa: E402 - only where stable-baselines3 is
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # noqa: E402 - only where it is
 
 from horde_agent.sb3 import ChoiceByNumber, ControllerPolicy, HordeCallback, PredictiveObservation, squashed_share  # noqa: E402 - only where stable-baselines3 is
 
@@ -320,31 +324,98 @@ def test_b_of_dqn_is_what_its_greed_and_its_exploration_make_of_an_action() -> N
     assert min(given) < 0.3
 
 
+class Doubled(BaseFeaturesExtractor):
+    """A feature extractor with an argument, weights and a running statistic of its own."""
+
+    def __init__(self, space: spaces.Box, width: int) -> None:
+        super().__init__(space, width)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(1, width), torch.nn.BatchNorm1d(width), torch.nn.Tanh())
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(2.0 * observations)
+
+
+CUSTOM = {"features_extractor_class": Doubled, "features_extractor_kwargs": {"width": 6}, "net_arch": [8]}
+STATES, NO_TILES = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None], np.zeros(0, np.int64)
+
+
+def controller_of(algorithm: str, env: Any, policy_kwargs: dict[str, Any] | None = None) -> Any:
+    settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "A2C": {"n_steps": 16}, "DQN": {"learning_starts": 10}}
+    kind = getattr(stable_baselines3, algorithm)
+    common = {"seed": 0, "device": "cpu", "learning_rate": 0.05, "policy_kwargs": policy_kwargs}
+    return kind("MlpPolicy", env, **common, **settings[algorithm])
+
+
+def probabilities(policy: Any, states: np.ndarray = STATES) -> np.ndarray:
+    return np.array([policy.probabilities(state, NO_TILES) for state in states])
+
+
+def own_probabilities(model: Any, states: np.ndarray = STATES) -> np.ndarray:
+    """Return what the controller itself would do in each state, shape (n_states, n_actions)."""
+    if isinstance(model, stable_baselines3.DQN):
+        return np.eye(2)[model.predict(states, deterministic=True)[0]]
+    model.policy.set_training_mode(False)
+    with torch.no_grad():
+        given = model.policy.get_distribution(torch.as_tensor(states)).distribution.probs
+    return given.numpy()
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["learned", "loaded"])
+@pytest.mark.parametrize("policy_kwargs", [None, CUSTOM], ids=["own", "custom"])
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
-def test_what_a_controller_has_learned_can_be_asked_about(algorithm: str) -> None:
-    """A frozen policy gives the controller's own probabilities, and keeps them while the controller learns on."""
-    settings: dict[str, Any] = {"learning_starts": 10} if algorithm == "DQN" else {"n_steps": 16}
-    if algorithm == "PPO":
-        settings["batch_size"] = 16
-    model = getattr(stable_baselines3, algorithm)(
-        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_rate=0.05, **settings
-    )
+def test_a_question_about_a_trained_controller_stays_the_same_while_the_controller_learns_on(
+    algorithm: str, policy_kwargs: dict[str, Any] | None, loaded: bool, tmp_path: Path
+) -> None:
+    """The frozen policy has the trained controller's probabilities, and its weights do not follow the controller's."""
+    model = controller_of(algorithm, Corridor(), policy_kwargs).learn(64)
+    if loaded:
+        model.save(tmp_path / "model")
+        model = type(model).load(tmp_path / "model", env=Corridor(), device="cpu")
     frozen, moving = ControllerPolicy(model), ControllerPolicy(model, frozen=False)
-    states, no_tiles = np.linspace(0.0, 1.0, 5)[:, None], np.zeros(0, np.int64)
-    before = np.array([frozen.probabilities(state, no_tiles) for state in states])
-    np.testing.assert_allclose(before.sum(axis=1), 1.0)
-    for state, row in zip(states, before, strict=True):
-        assert model.predict(state.astype(np.float32), deterministic=True)[0] == row.argmax()
+    before = probabilities(frozen)
+    np.testing.assert_allclose(before, own_probabilities(model), atol=1e-6)
+    weights = {name: values.clone() for name, values in frozen._policy.state_dict().items()}
+    assert weights.keys() == model.policy.state_dict().keys()
     model.learn(200)
-    np.testing.assert_array_equal([frozen.probabilities(state, no_tiles) for state in states], before)
-    if algorithm != "DQN":  # whose greedy actions may stay the same
-        assert not np.allclose([moving.probabilities(state, no_tiles) for state in states], before)
-    face = Interface.of(Corridor())
-    question = GVF("what it would do", frozen, Channel(0), 0.5)
-    horde, callback, _ = train(Corridor(), question=question)
+    np.testing.assert_array_equal(probabilities(frozen), before)
+    assert all(bool((values == weights[name]).all()) for name, values in frozen._policy.state_dict().items())
+    assert any(bool((values != weights[name]).any()) for name, values in model.policy.state_dict().items())
+    np.testing.assert_allclose(probabilities(moving), own_probabilities(model), atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+def test_a_question_about_a_controller_does_not_change_what_the_controller_learns(algorithm: str) -> None:
+    """Same seed, same weights: making the copy takes no draw from torch's generator."""
+
+    def weights(asks: bool) -> list[float]:
+        model = controller_of(algorithm, Corridor()).learn(64)
+        if asks:
+            ControllerPolicy(model)
+        model.learn(64, reset_num_timesteps=False)
+        return [float(values.double().sum()) for values in model.policy.state_dict().values()]
+
+    assert weights(asks=True) == weights(asks=False)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_question_about_a_controller_behind_vec_normalize_normalises_as_its_environment_does(frozen: bool) -> None:
+    """The raw places 0..4 are far from the normalised ones; frozen statistics stay those of the copy."""
+    model = controller_of("PPO", normalised(Corridor(length=8, top=4.0)))
+    model.learn(512)
+    policy, states = ControllerPolicy(model, frozen=frozen), 4.0 * STATES
+    before = probabilities(policy, states)
+    np.testing.assert_allclose(before, own_probabilities(model, model.get_env().normalize_obs(states)), atol=1e-6)
+    assert not np.allclose(before, own_probabilities(model, states), atol=1e-3)
+    model.get_env().obs_rms.mean += 1.0
+    assert np.array_equal(probabilities(policy, states), before) is frozen
+
+
+def test_a_horde_learns_about_a_trained_controller() -> None:
+    frozen = ControllerPolicy(controller_of("PPO", Corridor()).learn(64))
+    horde, callback, _ = train(Corridor(), question=GVF("what it would do", frozen, Channel(0), 0.5))
     assert callback.n_learned > 0
     assert not horde.diverged
-    assert len(face.actions) == frozen.n_actions
+    assert len(Interface.of(Corridor()).actions) == frozen.n_actions
 
 
 def test_a_controller_is_shown_what_the_horde_predicts_and_the_horde_is_not() -> None:
