@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+
+import numpy as np
 
 from horde_env.clock import Clock, RealTimeClock, SimulatedClock
 from horde_env.env import PenEnv
@@ -17,7 +22,93 @@ if TYPE_CHECKING:
     from horde_env.hardware.robot_file import RobotFile
     from horde_env.hardware.settings import LinkSettings, PortConfig
 
+P = ParamSpec("P")
 
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
+def _is_move(value: Any) -> bool:
+    if not (_is_row(value) and len(value) == 3 and _is_number(value[0]) and _is_text(value[1]) and _is_row(value[2])):
+        return False
+    return len(value[2]) == 3 and all(map(_is_number, value[2]))
+
+
+def _is_latch(value: Any) -> bool:
+    from horde_env.hardware.latch import EmergencyLatch
+
+    return isinstance(value, EmergencyLatch)
+
+
+def _is_settings(value: Any) -> bool:
+    from horde_env.hardware.settings import LinkSettings
+
+    return isinstance(value, LinkSettings)
+
+
+_FLAG: tuple[Callable[[Any], bool], str] = (lambda v: isinstance(v, bool | np.bool_), "True or False")
+_POSITIVE = (_is_positive, "a positive, finite number")
+_TEXT = (_is_text, "a string")
+_PATH: tuple[Callable[[Any], bool], str] = (lambda v: isinstance(v, str | Path), "a path")
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "realtime": _FLAG,
+    "guarded": _FLAG,
+    "battery_scale": _POSITIVE,
+    "speed": _POSITIVE,
+    "seed": (lambda v: _is_whole(v) and v >= 0, "a whole number from 0 on"),
+    "baudrate": (lambda v: _is_whole(v) and v > 0, "a positive whole number of bits per second"),
+    **dict.fromkeys(("physics", "port", "parity", "robot", "link", "faults"), _TEXT),
+    **dict.fromkeys(("action_type", "task", "render_mode"), _TEXT),
+    "log": _PATH,
+    "layout": _PATH,
+    "lamp_moves": (
+        lambda v: _is_row(v) and all(map(_is_move, v)),
+        "a sequence of (seconds, name of a lamp, (x, y, z) in metres)",
+    ),
+    "signs": (
+        lambda v: isinstance(v, Mapping) and all(_is_text(name) and sign in (1, -1) for name, sign in v.items()),
+        "a mapping from channel names to 1 or -1",
+    ),
+    "latch": (_is_latch, "an EmergencyLatch"),
+    "settings": (_is_settings, "a LinkSettings"),
+}
+
+
+def _checked(make: Callable[P, PenEnv]) -> Callable[P, PenEnv]:
+    """Check the type of each argument of a factory before anything is opened; None passes where it is the default."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(make).parameters.items()}
+
+    @wraps(make)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> PenEnv:
+        for name, value in kwargs.items():
+            if name not in _EXPECTED or (value is None and defaults.get(name) is None and name != "action_type"):
+                continue
+            is_fine, expected = _EXPECTED[name]
+            if not is_fine(value):
+                raise ValueError(f"{name} must be {expected}, not {value!r}")
+        return make(*args, **kwargs)
+
+    return checked
+
+
+@_checked
 def make_simulator_env(
     *,
     realtime: bool = False,
@@ -46,11 +137,12 @@ def make_simulator_env(
     from horde_env.sim.pen import load_pen
 
     spec, pen = critterbot(), load_pen()
-    senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if lamp_moves else None
+    senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if len(lamp_moves) else None
     body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, physics=physics, senses=senses)
     return PenEnv(body, _clock(spec, realtime), spec=spec, pen=body.pen, **kwargs)
 
 
+@_checked
 def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -> PenEnv:
     """Return a recorded life as an environment ("CritterbotReplay-v0"): its steps ignore the action.
 
@@ -70,6 +162,7 @@ def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -
     return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
 
 
+@_checked
 def make_serial_env(
     *,
     port: str | None = None,
@@ -106,6 +199,7 @@ def make_serial_env(
     return _physical_env(SerialBody, config, critterbot(), _common(robot, file, signs, latch, settings), kwargs)
 
 
+@_checked
 def make_drops_env(
     *,
     port: str | None = None,
@@ -139,6 +233,7 @@ def make_drops_env(
     return _physical_env(DropsBody, config, critterbot(), _common(robot, file, signs, latch, settings), kwargs)
 
 
+@_checked
 def make_emulated_env(
     *,
     link: Literal["serial", "drops"] = "serial",
@@ -187,6 +282,7 @@ def make_emulated_env(
     return PenEnv(body, body.clock, spec=body.spec, pen=body.pen, **kwargs)
 
 
+@_checked
 def make_create_env(
     *,
     realtime: bool = False,
@@ -216,6 +312,7 @@ def make_create_env(
     return PenEnv(body, _clock(spec, realtime), spec=spec, **kwargs)
 
 
+@_checked
 def make_create_serial_env(
     *,
     port: str | None = None,
@@ -256,6 +353,7 @@ def make_create_serial_env(
     return _physical_env(CreateBody, config, spec, body, kwargs)
 
 
+@_checked
 def make_create_emulated_env(
     *,
     realtime: bool = False,

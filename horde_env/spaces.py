@@ -83,10 +83,12 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     Raises:
         ValueError: If the options make no sense, or this body cannot do the manoeuvre.
     """
-    options = options or {}
-    unknown = set(options) - set(OPTIONS)
+    options = {} if options is None else options
+    if not isinstance(options, dict):
+        raise ValueError(f'options must be a dict like {{"manoeuvre": "centre"}}, or None, not {options!r}')
+    unknown = [name for name in options if name not in OPTIONS]
     if unknown:
-        raise ValueError(f"unknown reset option {sorted(unknown)[0]!r}; there are {', '.join(map(repr, OPTIONS))}")
+        raise ValueError(f"unknown reset option {unknown[0]!r} in options; choose from {', '.join(map(repr, OPTIONS))}")
     manoeuvre = options.get("manoeuvre")
     if manoeuvre is not None and manoeuvre not in MANOEUVRES:
         raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")

@@ -50,6 +50,6 @@ def task(name: str | None) -> Task:
     """
     if name is None:
         return none
-    if name not in TASKS:
+    if name not in list(TASKS):  # a list: the name may be unhashable
         raise ValueError(f"unknown task {name!r}; choose one of {', '.join(TASKS)}")
     return TASKS[name]

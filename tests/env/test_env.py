@@ -270,13 +270,6 @@ def test_an_unknown_choice_is_one_sentence(kwargs: Any, sentence: str) -> None:
         PenEnv(ToyBody(), **kwargs)
 
 
-@pytest.mark.parametrize("options", [{"manoeuvre": "dance"}, {"manoeuver": "centre"}])
-def test_unknown_reset_options_are_refused(options: dict[str, Any]) -> None:
-    env = PenEnv(ToyBody())
-    with pytest.raises(ValueError, match="unknown"):
-        env.reset(options=options)
-
-
 def test_a_window_needs_a_display_before_anything_is_opened() -> None:
     body = ToyBody()
     with pytest.raises(BackendUnavailable, match=r'needs a display.*"rgb_array"'):

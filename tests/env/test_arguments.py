@@ -1,0 +1,77 @@
+"""A wrong argument of an environment is refused in one sentence that names the parameter, before anything is opened."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import horde_env  # noqa: F401  registers the ids
+from horde_env import make
+from horde_env.env import PenEnv
+from tests.env.toy import ToyBody
+
+WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.zeros(2)]
+SHARED = ("action_type", "task", "render_mode")
+OF_ITS_OWN: dict[str, list[Any]] = {
+    "lamp_moves": [3, "ab", [(1.0, "a")], [(1.0, 2, (0, 0, 0))], [("1", "a", (0, 0, 0))], [(1.0, "a", (0, 0))]],
+    "baudrate": [0, 9600.0, "9600"],
+    "seed": [0.0, "0"],
+    "battery_scale": [0.0, "1", True],
+    "speed": [0.0, "1", True],
+    "signs": ["light_0", {"light_0": 0}],
+    "realtime": ["no", 1],
+    "guarded": ["no", 1],
+}
+ENTRIES = {id_: str(spec.entry_point) for id_, spec in gymnasium.registry.items()}
+FACTORIES = {
+    id_: getattr(make, entry.split(":")[1]) for id_, entry in ENTRIES.items() if entry.startswith("horde_env.make:")
+}
+CASES = [
+    (id_, name)
+    for id_, factory in FACTORIES.items()
+    for name in (*inspect.signature(factory).parameters, *SHARED)
+    if name != "kwargs"
+]
+
+
+@pytest.mark.parametrize(("id_", "name"), CASES)
+def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(id_: str, name: str) -> None:
+    needed = {"log": "no.csv"} if "Replay" in id_ else {}
+    for value in (*WRONG, *OF_ITS_OWN.get(name, [])):
+        with pytest.raises(ValueError, match=rf"^{name} must be .*, not "):
+            FACTORIES[id_](**needed | {name: value})
+
+
+def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> None:
+    kwargs: dict[str, Any] = {"battery_scale": np.float32(0.5), "realtime": np.False_, "lamp_moves": np.zeros((0, 3))}
+    make.make_simulator_env(**kwargs, physics=None, task=None, render_mode=None).close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [5, "centre", "", 0, False, [], ["centre"], {"manoeuver": "centre"}, {5: 1, "a": 2}]
+    + [{"manoeuvre": name} for name in ("dance", 3, ["centre"], {})]
+    + [{"charge_s": 3.0}, {"manoeuvre": "centre", "charge_s": 3.0}],
+    ids=repr,
+)
+def test_wrong_reset_options_are_refused_and_nothing_is_opened(options: Any) -> None:
+    body = ToyBody()
+    with pytest.raises(ValueError, match=r"option|manoeuvre|charge_s"):
+        PenEnv(body).reset(options=options)
+    assert body.log == []
+
+
+def test_options_that_are_no_dict_are_answered_with_one_that_is() -> None:
+    with pytest.raises(ValueError, match=r'options must be a dict like \{"manoeuvre": "centre"\}.*not \'centre\''):
+        PenEnv(ToyBody()).reset(options="centre")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        PenEnv(ToyBody(), **{name: []})
