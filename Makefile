@@ -72,7 +72,7 @@ mutants: $(VENV)/.dev  ## Mutation tests by cosmic-ray on a copy of the last com
 	cosmic-ray init tests/mutants/$(PART).toml session.sqlite && \
 	cosmic-ray exec tests/mutants/$(PART).toml session.sqlite && cr-report --show-pending session.sqlite
 
-bench: $(VENV)/.dev  ## The figures of the README, measured here and now, and pages in runs/: roofline, curves of cost
+bench: $(VENV)/.dev  ## The figures of the README, measured here and now
 	$(BIN)/horde bench --full --out runs/bench
 	$(BIN)/horde bench --stream simulator --skip max,env --out runs/bench-simulator
 	$(BIN)/python -m tests.bench

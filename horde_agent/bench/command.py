@@ -1,4 +1,4 @@
-"""The command `horde bench`: sections in turn, one object, a table or a page."""
+"""The command `horde bench`: run the sections and print one object or a table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 
 from horde_agent.bench.config import KEYS, BenchConfig
-from horde_agent.bench.curves import curves
-from horde_agent.bench.estimates import estimates
 from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
-from horde_agent.bench.page import write_page
-from horde_agent.bench.roofline import Row, roofline
 from horde_agent.bench.sections import Bench
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.run_folder import unwritable, writable
@@ -25,7 +20,7 @@ BUSY = 0.05  # share of the processors that other programs may take unmentioned
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
-    """Measure what was asked for, print it, and write the page where a folder is named.
+    """Measure the chosen sections and print the figures; with `out`, write bench.json and details.json too.
 
     Returns:
         The object with exactly the keys of `KEYS`, in their order; null where nothing was measured.
@@ -50,34 +45,13 @@ def run(config: BenchConfig) -> dict[str, Any]:
     print(json.dumps(answer) if config.json else table(answer), flush=True)
     if config.out is not None:
         try:
-            _write(config.out, answer, bench, neighbours)
+            (config.out / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")
+            (config.out / "details.json").write_text(json.dumps(bench.details, indent=1) + "\n")
         except OSError as error:
             raise BadInput(unwritable(config.out, error)) from error
-    elif (others := neighbours.share() or 0.0) > BUSY:
-        _say(f"other programs took {others:.0%} of the processors: what needs all threads had to wait for them")
+    if (others := neighbours.share() or 0.0) > BUSY:
+        _say(f"other programs took {others:.0%} of the processors: sections that use all threads had to wait for them")
     return answer
-
-
-def _write(folder: Path, answer: dict[str, Any], bench: Bench, neighbours: Neighbours) -> None:
-    """Measure what the page has beside the answer, and write the object, the details and the page."""
-    bench.say("bandwidth")
-    rows, bandwidths = roofline(bench.details, bench.stream, np.random.default_rng(0))
-    details = {**bench.details, "bandwidth": bandwidths, "roofline": [_row(row) for row in rows]}
-    if bench.effort != QUICK:
-        details |= {"estimates": estimates(bench), "curves": curves(bench)}
-    details["share_of_others"] = neighbours.share()
-    page = write_page(folder, answer, details, rows)
-    if "estimates" in details:
-        details["estimates"] = {name: cost._asdict() for name, cost in details["estimates"].items()}
-    (folder / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")
-    (folder / "details.json").write_text(json.dumps(details, indent=1) + "\n")
-    bench.say(f"page: {page}")
-
-
-def _row(row: Row) -> dict[str, Any]:
-    """Return a row of the roofline with names."""
-    moved = {**row.moved._asdict(), "total": row.moved.total}
-    return {**row._asdict(), "moved": moved, "share": row.share, "floor_ms": row.floor_ms}
 
 
 def table(answer: dict[str, Any]) -> str:

@@ -13,10 +13,8 @@ from horde_agent.bench.numpy_horde import FeatureMajor, LearnerMajor, OwnTraces
 from horde_agent.bench.workload import N_SENSORS, Stream
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, Mode
-from horde_agent.kernels.span.arrays import DECAYS, LEARNS, NOW
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.span import SpanEngine
 
 LAMBDA, STEP_SIZE, RATIO = 0.9, 0.1, 0.001  # the first and the last two over the active features make alpha and alpha_w
 DTypes = Literal["float32", "float64"]
@@ -48,25 +46,6 @@ class Learning:
         """Learn from the transition from state t to state t + 1."""
         s = self.stream
         self.horde.learn(int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1])
-
-    def numbers_kept(self, first: int, n_steps: int) -> float:
-        """Return how many numbers of its past a demon's step looks at, mean over `n_steps` more steps from `first`."""
-        engine, found = self.horde._engine, []
-        assert isinstance(engine, SpanEngine)
-        for t in range(first, first + n_steps):
-            self(t)
-            found.append(_numbers_kept(engine))
-        return float(np.mean(found))
-
-
-def _numbers_kept(engine: SpanEngine) -> float:
-    """Return how many numbers of its past a demon's next step looks at, in the mean over the lanes."""
-    span, group = engine._span, engine.layout.flush_group
-    now, lanes, n_kept = int(span.clock[NOW]), np.diff(engine.layout.start), np.zeros(group.size)
-    for b, g in enumerate(group):
-        kind = span.kind[g, np.arange(span.flushed_at[g], now) % span.kind.shape[1]]
-        n_kept[b] = span.flushed_at[g] - span.tail_from[g] + 4 * (kind == LEARNS).sum() + (kind == DECAYS).sum()
-    return float(np.average(n_kept, weights=lanes))
 
 
 def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:

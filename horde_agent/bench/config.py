@@ -47,7 +47,7 @@ class BenchConfig:
 
     Attributes:
         json: Print one JSON object, null where something was not or could not be measured; else a table.
-        out: Folder for the object, the details and a page with a roofline and curves of cost.
+        out: Folder for bench.json (the object) and details.json.
         only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile, cluster.
         skip: Sections to leave out.
         stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before the timing.

@@ -1,4 +1,4 @@
-"""Measuring: competitors in turn over the same steps, and the bandwidth of memory in the same run."""
+"""Time competitors in turn over the same steps."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import prange
-from numpy.typing import NDArray
-
-from horde_agent.kernels._jit import inner_kernel, parallel_kernel
-from horde_agent.kernels.vectors import lanes_of, load, narrow_zeros, prefetch, store, wide_zeros
-from horde_agent.learning.layout import aligned_zeros
 
 Step = Callable[[int], object]
 
@@ -110,62 +104,3 @@ def timed(step: Step, t: int) -> float:
     began = time.perf_counter()
     step(t)
     return time.perf_counter() - began
-
-
-@inner_kernel  # type: ignore[untyped-decorator]
-def add_rows(data: NDArray[Any], first: int, width: int, order: NDArray[np.int64], soon: int, total: Any) -> Any:
-    """Return the sum of some lanes of a block's rows, from `first` on, and ask for those that lie `soon` further.
-
-    `data` is flat; `order` has shape (rows that are added,).
-    """
-    for k in range(order.shape[0]):
-        at = first + order[k] * width
-        prefetch(data, at + soon, total)
-        total = total + load(data, at, total)
-    return total
-
-
-@parallel_kernel  # type: ignore[untyped-decorator]
-def read_rows(data: NDArray[Any], width: int, order: NDArray[np.int64], sums: NDArray[Any]) -> None:
-    """Add up all rows, block by block, in an order within each, as the engine reads weights.
-
-    A thread asks for rows of the block that it takes next while it adds up those of this one: memory gives its best.
-    `data` is flat, `order` has shape (parts of the sweep, rows of each), `sums` (threads, width).
-    """
-    n_threads, block = sums.shape[0], order.size * width
-    n_blocks = data.shape[0] // block
-    for part in range(order.shape[0]):
-        for thread in prange(n_threads):
-            wide, narrow = wide_zeros(data), narrow_zeros(data)
-            for b in range(thread, n_blocks, n_threads):
-                soon, lane = n_threads * block if b + n_threads < n_blocks else 0, 0
-                while lane + lanes_of(wide) <= width:
-                    store(sums[thread], lane, add_rows(data, b * block + lane, width, order[part], soon, wide))
-                    lane += lanes_of(wide)
-                while lane < width:
-                    store(sums[thread], lane, add_rows(data, b * block + lane, width, order[part], soon, narrow))
-                    lane += lanes_of(narrow)
-
-
-def bandwidth(n_bytes: int, n_threads: int, rng: np.random.Generator, *, row_bytes: int = 512) -> float:
-    """Return the GB/s at which rows are read in random order from so much memory: the best of five sweeps.
-
-    A sweep passes through the memory four times, in blocks of 1,024 rows, and reads a random quarter of each block's
-    rows every time.
-
-    Args:
-        n_bytes: Size of the memory read.
-        n_threads: Threads that read.
-        rng: For the order of the rows.
-        row_bytes: Size of a row, a multiple of 64: as much as an engine reads of a feature at once.
-    """
-    width = row_bytes // 4
-    n_of_block = min(1_024, max(4, n_bytes // row_bytes // n_threads // 4 * 4))
-    n_blocks = max(n_threads, n_bytes // row_bytes // n_of_block)
-    data = aligned_zeros((n_blocks * n_of_block * width,), np.dtype(np.float32))
-    data[:] = 1  # so that there is memory behind it
-    sums = np.zeros((n_threads, width), dtype=np.float32)
-    order = np.sort(rng.permutation(n_of_block).reshape(4, -1), axis=1)
-    read_rows(data, width, order, sums)
-    best = min(timed(lambda _: read_rows(data, width, order, sums), 0) for _ in range(5))
-    return 4e-9 * data.size / best

@@ -32,8 +32,6 @@ STEP_S = 0.1  # of a robot at 10 Hz
 PAPER_STEPS = 261_681
 BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be found
 _BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
-_MORE = 64  # steps after those measured: the past is looked at in a whole round of writings
-_LONGEST_STRIDE = 8
 _PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
 _FEW = 100  # demons, enough for the same kernels
 _TRIES = 4  # Hordes of growing, or shrinking, size
@@ -60,9 +58,8 @@ class Bench:
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n_states = self.effort.n_steps + _MORE + 1
+        n_states = self.effort.n_steps + 1
         if self.source == "simulator":
-            n_states = max(n_states, _LONGEST_STRIDE * MODERATE.n_steps + 1) if self.effort != QUICK else n_states
             self.say(f"the simulated robot lives for {n_states} steps")
             self.stream, self.coder = recorded(n_states)
         else:
@@ -76,13 +73,6 @@ class Bench:
             "switched_share": s.share_switched,
         }
 
-    def lively(self) -> list[workload.Stream]:
-        """Return streams of which a growing share switches per step."""
-        if self.source == "simulator":
-            strides = [k for k in (1, 2, 4, _LONGEST_STRIDE) if k * MODERATE.n_steps < len(self.stream.tiles)]
-            return [workload.strided(self.stream, k) for k in strides]
-        return [workload.stream(MODERATE.n_steps + 1, volatility=v) for v in (0.5, 1.0, 2.0, 4.0)]
-
     # ---- sections -------------------------------------------------------------------------------------------------
 
     def w1(self) -> Answer:
@@ -95,7 +85,6 @@ class Bench:
         }
         quick, slow = (of_constant_actions(questions, self.stream, n, dtype) for dtype in ("float32", "float64"))
         times = self._measure("w1", hordes, quick, slow)
-        self._look_back("w1", hordes)
         self._note_ratio("w1_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
         return {
             "w1_ms": times["float32"].mean,
@@ -115,7 +104,6 @@ class Bench:
         }
         quick, slow = (of_own_policies(questions, self.stream, rho, dtype) for dtype in ("float32", "float64"))
         times = self._measure("w2", hordes, quick, slow)
-        self._look_back("w2", hordes)
         best = _best(times, [name for name in quick if name.startswith("NumPy")])
         self._note_ratio("w2_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
         self._note_ratio("w2_deferred_vs_numpy", best / times["float32, deferred"].mean)
@@ -137,7 +125,6 @@ class Bench:
             "float32, deferred": Learning(questions, self.stream, "deferred"),
         }
         times = self._measure("w10k", hordes)
-        self._look_back("w10k", hordes)
         return {"w10k_ms": times["float32"].mean, "w10k_deferred_ms": times["float32, deferred"].mean}
 
     def w50k(self) -> Answer:
@@ -276,17 +263,10 @@ class Bench:
         hordes = {"float32": Learning(self._gibbs(n), self.stream)}
         made_s = time.perf_counter() - began
         times = self._measure(name, hordes)
-        self._look_back(name, hordes)
         after = _resident()
         taken = None if before is None or after is None else (after - before) / n
         self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
         return times["float32"]
-
-    def _look_back(self, name: str, hordes: Mapping[str, Learning]) -> None:
-        """Note how many demons there are, and how many numbers of its past each looks at in a step."""
-        for who, learning in hordes.items():
-            n_kept = learning.numbers_kept(self.effort.n_steps, _MORE)
-            self.details[name][who] |= {"n_demons": learning.horde.n_demons, "numbers_kept": n_kept}
 
     def _note_ratio(self, name: str, ratio: float) -> None:
         """Note a ratio that has no key of its own in the answer."""

@@ -118,22 +118,3 @@ def coder() -> TileCoder:
         {"group": groups[16], "neighbour": 1, "intervals": [4, 5], "tilings": 4},
     ]
     return TileCoder(tables, groups)
-
-
-def thinned(whole: Stream, share: float, *, is_renumbered: bool = True) -> Stream:
-    """Return a stream with a share of the tilings; unless renumbered, the features of the others are never on."""
-    n = whole.n_active
-    kept = np.unique(np.linspace(0, n - 1, max(1, round(share * n))).astype(np.int64))
-    if not is_renumbered:
-        return whole._replace(tiles=whole.tiles[:, kept])
-    lowest = whole.tiles.min(axis=0)
-    sizes = np.diff(np.append(lowest, whole.n_features))[kept]  # a tiling's features lie before those of the next
-    tiles = whole.tiles[:, kept] - lowest[kept] + np.cumsum(sizes) - sizes
-    return whole._replace(tiles=tiles, n_features=int(sizes.sum()))
-
-
-def strided(whole: Stream, stride: int) -> Stream:
-    """Return every so many-th state: a body that moves as much faster. Its actions are those that began there."""
-    return whole._replace(
-        **{name: getattr(whole, name)[::stride] for name in ("tiles", "sensors", "actions", "probabilities")}
-    )
