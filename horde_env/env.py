@@ -63,9 +63,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, where the robot
-    tells its batteries' voltage), manoeuvre_steps (of a reset), then whatever the body adds (`Frame.extras`). `gap` is
-    1 where a frame does not follow from the last one, as after every reset: a learner clears its traces there.
+    (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, if the robot
+    has channels of its batteries' voltage; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
+    (`Frame.extras`). `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears
+    its traces there.
     `obeyed` is 0 from when the motors have shown that the body does not do what it is asked (`obedience`), and
     `applied` with it.
 
@@ -392,7 +393,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _take(self, frame: Frame) -> int:
         """Make `frame` the newest one; return how many of its readings were clipped."""
         self._frame = frame
-        self._gauge.read(frame.values)
+        self._gauge.read(frame.values, applied=frame.applied or frame.stale)
         self._observation, clipped = self.robot.scale(frame.values)
         if self.render_mode is not None and "x_m" in frame.extras:
             self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))

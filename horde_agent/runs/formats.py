@@ -6,6 +6,7 @@ of this: `tests/agent/test_formats.py` notices where that was forgotten. A migra
 time may be resumed. A part in a format that is newer than this program is refused by name.
 
     0            snapshots that do not tell their formats: those of version 0.1.0 until November 2026
+    world 1      the battery's gauge counted no steps at a charger: until 24 November 2026
     student 1    the mean online NMSRE after each excursion is here, and not in its record: until 23 November 2026
 """
 
@@ -32,7 +33,7 @@ PARTS = {
 }
 """Of which part an array is, by the longest of these that its name begins with."""
 
-NOW = {"horde": 1, "student": 2, "world": 1, "life": 1, "observers": 1}
+NOW = {"horde": 1, "student": 2, "world": 2, "life": 1, "observers": 1}
 """The format in which this program writes each part."""
 
 
@@ -59,10 +60,19 @@ def _means_in_records(state: State) -> State:
     return state
 
 
+def _gauge_counts(state: State) -> State:
+    """Rename the gauge's flag of a low voltage and begin its count of steps at a charger."""
+    gauge, state = "life/world/gauge/", dict(state)
+    if f"{gauge}is_low" in state:
+        state[f"{gauge}_is_below"], state[f"{gauge}_n_held"] = state.pop(f"{gauge}is_low"), np.array(0)
+    return state
+
+
 MIGRATIONS: dict[tuple[str, int], Migration] = {
     **{(part, 0): _unchanged for part in NOW},
     ("horde", 0): _signals_renamed,
     ("student", 1): _means_in_records,
+    ("world", 1): _gauge_counts,
 }
 """By part and number: what makes its arrays, by their names in the whole state, those of the next number."""
 

@@ -16,10 +16,13 @@ from horde_env.backend import Floats, Frame, Observation
 from horde_env.drives.docking import DOCKED_V, SLOW, DockingDrive
 from horde_env.robot import RobotSpec
 
-# Of the lowest battery. At 14.0 V a tenth of the charge is left, about an hour of wandering. The firmware's own
-# routine, which needs no host, would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V it switches itself off.
-LOW_V, URGENT_V, FULL_ENOUGH_V = 14.0, 13.0, 15.0
+# Of the lowest battery. Below 14.5 V, with a fifth of the charge left, the power board starts a charge at any contact
+# with the dock, holds the robot until the charge is complete, and paralyses it if it loses the contact: the robot must
+# dock on purpose. The firmware's own routine would begin at 13.0 V on the bus (lib_recharger.h); below 12.0 V the robot
+# switches itself off.
+LOW_V, URGENT_V, FULL_ENOUGH_V = 14.5, 13.0, 15.0
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
+HELD_S = 10.0  # a Create leaves a dock within 5 s
 
 CHARGE_LIMIT_S = 9 * 3600.0  # three batteries of 7.7 Ah, one after the other, at 3 A: 7.7 h
 SETTLED_S = 5.0  # obeying for so long at the dock means charged
@@ -38,11 +41,13 @@ class Chargeable(Protocol):
         """Let the dock charge the batteries, or not (as after boot)."""
 
 
-GAUGE_STATE = ("is_low", "is_urgent", "_lowest_v")
+GAUGE_STATE = ("is_urgent", "_is_below", "_lowest_v", "_n_held")
 
 
 class BatteryGauge:
-    """Whether the battery is low, with hysteresis, from the voltage of the lowest one, smoothed over 5 s.
+    """Whether the battery needs the dock: it is low, or the dock has begun a charge that only a stay can end.
+
+    Low is judged with hysteresis from the voltage of the lowest battery, smoothed over 5 s.
 
     A reading is not believed where the bus has 0 V, which no robot that answers can have, or a battery more than a
     packet can tell. The original simulator, whose battery is a counter from 10,000 down, shows both: it needs no dock.
@@ -52,7 +57,6 @@ class BatteryGauge:
 
     Attributes:
         is_known: Whether the robot has such channels at all.
-        is_low: From `low_v` of the robot's battery down until `full_v` is reached; the Critterbot's are 14.0, 15.0 V.
         is_urgent: Below `urgent_v`; the Critterbot's is 13.0 V.
     """
 
@@ -64,19 +68,33 @@ class BatteryGauge:
         self._bus = bus[0] if bus else None
         self._most_v = max((channel.lsb * channel.raw_high for channel in spec.channels[self._at]), default=0.0) + 0.05
         self._share = min(spec.period_s / SMOOTHED_S, 1.0)
+        self._charging = next((i for i, channel in enumerate(spec.channels) if channel.group == "charging"), None)
+        self._n_held_limit = round(HELD_S / spec.period_s)
         battery = getattr(spec, "battery", {})
         self._low_v = float(battery.get("low_v", LOW_V))
         self._urgent_v = float(battery.get("urgent_v", URGENT_V))
         self._full_v = float(battery.get("full_v", FULL_ENOUGH_V))
+        self._dock_v = float(battery.get("dock_v", DOCKED_V))
         self.forget()
 
     def forget(self) -> None:
         """Begin with the next reading."""
-        self.is_low = self.is_urgent = False
+        self._is_below = self.is_urgent = False
         self._lowest_v: float | None = None
+        self._n_held = 0  # steps in a row
 
-    def read(self, values: Floats) -> None:
-        """Take the newest frame's values, shape (n_channels,)."""
+    @property
+    def is_held(self) -> bool:
+        """Whether the dock's charger has kept the robot from its requests for 10 s."""
+        return self._n_held >= self._n_held_limit
+
+    @property
+    def is_low(self) -> bool:
+        """Whether to dock: held, or from `low_v` down until `full_v` is reached (the Critterbot's: 14.5 V, 15.0 V)."""
+        return self._is_below or self.is_held
+
+    def read(self, values: Floats, *, applied: bool = True) -> None:
+        """Take the newest frame's values, shape (n_channels,), and whether the body did what was requested."""
         if not self.is_known:
             return
         batteries_v = values[self._at].tolist()
@@ -86,8 +104,14 @@ class BatteryGauge:
         lowest_v = min(batteries_v)
         before = lowest_v if self._lowest_v is None else self._lowest_v
         self._lowest_v = before + self._share * (lowest_v - before)
-        self.is_low = self._lowest_v < (self._full_v if self.is_low else self._low_v)
+        self._is_below = self._lowest_v < (self._full_v if self._is_below else self._low_v)
         self.is_urgent = self._lowest_v < self._urgent_v
+        self._n_held = 0 if applied or not self._has_dock_power(values) else self._n_held + 1
+
+    def _has_dock_power(self, values: Floats) -> bool:
+        if self._charging is not None:
+            return bool(values[self._charging])
+        return self._bus is not None and bool(values[self._bus] > self._dock_v)
 
     @property
     def finding(self) -> str:
@@ -98,7 +122,9 @@ class BatteryGauge:
             f"urgent below {self._urgent_v} V"
             if self.is_urgent
             else f"low below {self._low_v} V"
-            if self.is_low
+            if self._is_below
+            else f"not low, but the dock has charged it for {HELD_S:g} s without a request"
+            if self.is_held
             else "not low"
         )
         return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"

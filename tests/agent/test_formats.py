@@ -135,6 +135,19 @@ def test_of_older_lives_the_last_mean_stays() -> None:
     assert np.isnan(kept[f"{errors}latest_mean"])
 
 
+def test_a_gauge_that_counted_no_held_steps_begins_its_count() -> None:
+    """Only the gauge of this package's environments has the flag; any other body's numbers stay as they are."""
+    gauge = "life/world/gauge/"
+    state = {f"{gauge}is_low": np.array(True), f"{gauge}_lowest_v": np.array(14.2), "life/world/is_low": np.array(3)}
+    kept = brought_up(Snapshot(Path("000000000020"), state, {"formats": {**NOW, "world": 1}}), Path("run")).state
+    assert {name: array.item() for name, array in kept.items()} == {
+        f"{gauge}_is_below": True,
+        f"{gauge}_n_held": 0,
+        f"{gauge}_lowest_v": 14.2,
+        "life/world/is_low": 3,
+    }
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as elsewhere:
         KNOWN.write_text(names_of(Path(elsewhere)))

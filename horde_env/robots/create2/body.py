@@ -178,7 +178,7 @@ class CreateBody(Drawn, PhysicalBody):
         if swapped_encoders:
             self.dialect = CREATE2._replace(parser=partial(FrameParser, swapped_encoders=True))
         self.may_stand_on_dock = may_stand_on_dock
-        self.pilot = Pilot()
+        self.pilot = Pilot(self.spec)
         self._sent: tuple[int, int] = (0, 0)  # connection and newest frame when the last command was sent
 
     def reset(self, rng: np.random.Generator) -> Frame:

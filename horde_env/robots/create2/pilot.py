@@ -3,8 +3,8 @@
     drive     it falls out of Safe in silence: said again (131) when the cause has been gone for 0.5 s, once a second at
               most. While it is held up, or stands on its dock, nothing helps
     charge    Passive (128), then its own way to the dock (143); neither 131 nor 132 while it stands there
-    leave     Safe; where the powered dock throws it out of that, Full for 2 s at most, in which it backs off by
-              itself and its wheel-drop and cliff bits end that at once; then Safe
+    leave     Safe; if the powered dock ends Safe, Full for 2 s at most, in which it backs off by itself and its
+              wheel-drop and cliff bits end that at once; then Safe. With a low battery it stays in Passive and charges
 
 The same for a real robot, an emulated one and a simulated one.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from horde_env.robot import RobotSpec
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, Wheels, drive_direct
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import FULL, OFF, SAFE, Sensors
@@ -27,12 +28,16 @@ ECHO_FRAMES = 3  # after a command, the robot must have told that it took it
 class Pilot:
     """Keeps a robot in the mode that is wanted.
 
+    Args:
+        spec: The robot: `low_v` and `full_v` of its battery.
+
     Attributes:
         is_charging: Whether it is at its dock, or on its way there.
         override: What the wheels are told in place of any request; None where nothing is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spec: RobotSpec) -> None:
+        self._low_v, self._full_v = float(spec.battery["low_v"]), float(spec.battery["full_v"])
         self.reset()
 
     def reset(self) -> None:
@@ -45,6 +50,7 @@ class Pilot:
         self._tries = 0
         self._full_t = -math.inf
         self._was_safe = True
+        self._is_low = False
 
     def charge(self, enabled: bool) -> None:
         """Send it to its dock, once more if it is on its way already; or let it come away."""
@@ -58,6 +64,7 @@ class Pilot:
 
     def attend(self, state: CreateState, t: float) -> bytes:
         """Return what must be said now, by the newest state and the time in seconds; b"" where nothing must."""
+        self._is_low = 1e-3 * state.sensors.voltage < (self._full_v if self._is_low else self._low_v)
         said, self._queued = self._queued, b""
         if said:
             return said
@@ -96,14 +103,14 @@ class Pilot:
         return True
 
     def _recover(self, sensors: Sensors, t: float) -> bytes:
-        if is_held_up(sensors):
+        is_docked = sensors.charging_sources & 2
+        if is_held_up(sensors) or (is_docked and self._is_low):
             self._was_clear = False
             return b""
         if not self._was_clear:
             self._was_clear, self._clear_since = True, t
         if t - self._clear_since < GONE_S or not self._may_ask(t):
             return b""
-        is_docked = sensors.charging_sources & 2
         self._tries += 1
         if is_docked and self._tries > TRIES_AT_DOCK and not is_over_a_cliff(sensors):
             self._full_t, self.override = t, BACKWARDS

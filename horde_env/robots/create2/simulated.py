@@ -58,7 +58,7 @@ class SimulatedCreate(Drawn, Backend):
         self.physics = chosen(physics)
         self._battery_scale = battery_scale
         self._machine: Machine | None = self._make_machine()
-        self.pilot = Pilot()
+        self.pilot = Pilot(self.spec)
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
         self._state: CreateState | None = None

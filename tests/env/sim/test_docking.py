@@ -20,8 +20,8 @@ from horde_agent.record import Flag, Phase, Recorder
 from horde_env.drives.docking import SLOW, DockingDrive
 from horde_env.env import PenEnv
 from horde_env.robot import critterbot
-from horde_env.sim import machine as machines
 from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.machine import Machine
 from horde_env.sim.pen import Pen, load_pen
 
 pytestmark = pytest.mark.sim
@@ -125,9 +125,15 @@ def test_contacts_that_ask_for_more_are_met_by_wiggling(monkeypatch: pytest.Monk
 
     A robot that pushes against the dock for seconds loses its strength, as the real one does (`firmware.limit_duty`).
     """
-    monkeypatch.setattr(machines, "DOCK_REACH_M", 0.03)
-    monkeypatch.setattr(machines, "DOCK_COS", math.cos(math.radians(4.0)))
-    body = SimulatedBody()
+
+    def touches(machine: Machine) -> bool:
+        (x, y, ux, uy, nose_m), m = machine.face, machine.body.motion
+        c, s = math.cos(m.heading), math.sin(m.heading)
+        off_m = math.hypot(m.x + nose_m * c - x, m.y + nose_m * s - y)
+        return off_m < 0.03 and -(c * ux + s * uy) > math.cos(math.radians(4.0))
+
+    monkeypatch.setattr(Machine, "on_dock", touches)
+    body = SimulatedBody(physics="bullet")  # the planar engine's kernel has the contacts compiled in
     done = trials(body, 20, seed=1000)
     body.close()
     assert sum(t.docked for t in done) >= 17

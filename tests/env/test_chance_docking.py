@@ -1,0 +1,145 @@
+"""A robot that meets its dock by chance: when it is free to leave, when the firmware holds it, and what ends that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.env import PenEnv
+from horde_env.robot import create2
+from horde_env.robots.create2.emulated import EmulatedCreate
+from horde_env.robots.create2.simulated import SimulatedCreate
+from horde_env.robots.create2.wire import PASSIVE, SAFE
+from horde_env.robots.critterbot.emulated import EmulatedBody
+from horde_env.sim.backend import SimulatedBody
+
+STAY, DOCK = {"manoeuvre": "stay"}, {"manoeuvre": "dock"}
+FORWARD, BACK, STOP = 0, 1, 4
+HARDWARE = pytest.mark.hardware
+
+
+@contextmanager
+def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charge: list[float]) -> Iterator[Any]:
+    """Yield a Critterbot 2 cm before its dock's contacts, facing them, and its machine.
+
+    The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or less.
+    """
+    body = kind(battery_scale=0.005, physics="planar")
+    env = PenEnv(body, getattr(body, "clock", None))
+    try:
+        env.reset(seed=0, options=STAY)
+        machine = body.emulator.robot.machine if isinstance(body, EmulatedBody) else body.machine
+        x, y, ux, uy, nose_m = machine.face
+        machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
+        machine.power.charge[:] = charge
+        env._gauge.forget()  # the charge is not that of the readings so far
+        yield env, machine
+    finally:
+        env.close()
+
+
+CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(EmulatedBody, marks=HARDWARE)])
+
+
+@CRITTERBOTS
+def test_a_critterbot_above_14_and_a_half_volts_is_not_charged_and_drives_off(kind: Any) -> None:
+    with critterbot_before_dock(kind, [0.5, 0.5, 0.5]) as (env, machine):
+        told = [env.step(FORWARD)[4] for _ in range(5)]
+        assert machine.on_dock()
+        told += [env.step(BACK)[4] for _ in range(15)]
+        assert not machine.on_dock()
+    assert {info["applied"] for info in told} == {1}
+    assert {info["battery_low"] for info in told} == {0}
+
+
+@CRITTERBOTS
+def test_a_critterbot_below_14_and_a_half_volts_is_held_and_asks_for_a_stay(kind: Any) -> None:
+    """Charge .18 is 14.43 V at rest: the firmware charges it against the host's wish, and the battery is low."""
+    with critterbot_before_dock(kind, [0.18, 0.18, 0.18]) as (env, machine):
+        told = [env.step(FORWARD)[4] for _ in range(8)]
+        assert machine.on_dock()
+        told += [env.step(BACK)[4] for _ in range(20)]
+        assert machine.on_dock()
+        assert not machine.power.charging_enabled
+    assert told[-1]["applied"] == 0
+    assert told[-1]["battery_low"] == 1
+
+
+@CRITTERBOTS
+def test_a_critterbot_charged_for_uneven_batteries_asks_for_a_stay_that_ends_off_the_dock(kind: Any) -> None:
+    """.5, .35 and .5 are 15.37, 14.98 and 15.27 V: no battery is low, and two differ by more than 0.2 V."""
+    with critterbot_before_dock(kind, [0.5, 0.35, 0.5]) as (env, machine):
+        told = [env.step(FORWARD)[4] for _ in range(120)]
+        low, applied = ([info[name] for info in told] for name in ("battery_low", "applied"))
+        assert applied[-1] == 0
+        assert low.index(1) == applied.index(0) + 99
+        _, info = env.reset(options=DOCK)
+        assert (info["docked"], info["applied"], info["battery_low"]) == (1, 1, 0)
+        assert len(env.manoeuvre_frames) < 0.2 * info["manoeuvre_steps"]
+        assert min(machine.power.charge) > 0.95
+        assert not machine.on_dock()
+
+
+@contextmanager
+def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share: float) -> Iterator[Any]:
+    """Yield a Create 2 that faces its dock 0.4 m before it, with its body."""
+    body = kind(physics="planar")
+    env = PenEnv(body, getattr(body, "clock", None), spec=create2())
+    try:
+        env.reset(seed=0, options=STAY)
+        firmware = body.emulator.robot.firmware if isinstance(body, EmulatedCreate) else body.firmware
+        machine = firmware.machine
+        dock, rng = machine.room.dock, np.random.default_rng(0)
+        x, y = dock.x + 0.4 * math.cos(dock.direction), dock.y + 0.4 * math.sin(dock.direction)
+        machine.place(x, y, dock.direction + math.pi, rng)
+        machine.charge_ah = share * machine.capacity_ah
+        yield env, firmware
+    finally:
+        env.close()
+
+
+CREATES = pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=HARDWARE)])
+
+
+def drive_onto_dock(env: PenEnv) -> None:
+    """Drive forward until the charger ends Safe."""
+    for _ in range(60):
+        if not env.step(FORWARD)[4]["applied"]:
+            return
+    raise AssertionError("the dock was not reached")
+
+
+@CREATES
+def test_a_create_backs_off_its_dock_within_six_seconds(kind: Any) -> None:
+    with create_before_dock(kind, 0.5) as (env, firmware):
+        drive_onto_dock(env)
+        assert firmware.machine.is_docked
+        told = [env.step(STOP)[4] for _ in range(70)]
+        assert not firmware.machine.is_docked
+        assert (firmware.mode, told[-1]["applied"]) == (SAFE, 1)
+    assert sum(info["gap"] for info in told) >= 1, "what follows the leaving does not follow from what was before"
+    assert {info["battery_low"] for info in told} == {0}
+
+
+@CREATES
+def test_a_create_with_a_low_battery_stays_on_its_dock_until_it_is_low_no_more(kind: Any) -> None:
+    """13.4 V at rest: it charges in Passive, and neither 131 nor 132 is sent. At 15 V it is free to leave."""
+    with create_before_dock(kind, 0.1) as (env, firmware):
+        drive_onto_dock(env)
+        charge_ah, modes = firmware.machine.charge_ah, set()
+        for _ in range(100):
+            told = env.step(STOP)[4]
+            modes.add(firmware.mode)
+        assert firmware.machine.is_docked
+        assert (modes, told["applied"], told["battery_low"]) == ({PASSIVE}, 0, 1)
+        assert firmware.machine.charge_ah > charge_ah
+        firmware.machine.charge_ah = 0.8 * firmware.machine.capacity_ah
+        for _ in range(70):
+            env.step(STOP)
+        assert not firmware.machine.is_docked
+        assert firmware.mode == SAFE
