@@ -6,9 +6,11 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
-# A warm cache defeats numba's bounds check: a fresh one per mode. The two compiled parts of `make test` share one.
-FRESH = NUMBA_CACHE_DIR=$$(mktemp -d)
-COMPILED = NUMBA_CACHE_DIR=$${HORDE_TEST_CACHE:-$$(mktemp -d)}
+# Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
+# would take the one for the other.
+COMPILED = NUMBA_CACHE_DIR=$(CURDIR)/.build/numba/compiled OMP_NUM_THREADS=1
+CHECKED = NUMBA_CACHE_DIR=$(CURDIR)/.build/numba/checked OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1
+INTERPRETED = OMP_NUM_THREADS=1 NUMBA_DISABLE_JIT=1
 # Scripts for a reader have few hints; a name that is no more is noticed all the same.
 LOOSELY = $(addprefix --disable-error-code=,no-untyped-def misc assignment arg-type var-annotated operator)
 
@@ -43,25 +45,25 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
 
 test: $(VENV)/.dev  ## Compiled, in two parts; a small subset with bounds checked; the same subset interpreted, with coverage
 	@echo "four parts, two at a time; each is shown when it is done, the longest after some eight minutes"
-	HORDE_TEST_CACHE=$$(mktemp -d) $(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/agent horde_agent
+	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent
 
 test-robot: $(VENV)/.dev
-	$(COMPILED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests horde_env --ignore tests/agent
+	$(COMPILED) $(BIN)/python -m pytest tests horde_env --ignore tests/agent
 
 test-checked: $(VENV)/.dev
-	$(FRESH) OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m 'kernels and not slow'
+	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
 
 test-interpreted: $(VENV)/.dev
-	$(FRESH) OMP_NUM_THREADS=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
+	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
 	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*'
 
 test-all: $(VENV)/.dev  ## Everything, the slow tests too
-	$(FRESH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ''
-	$(FRESH) NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -m kernels
-	$(FRESH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m kernels
+	$(COMPILED) $(BIN)/python -m pytest -m ''
+	$(CHECKED) $(BIN)/python -m pytest -m kernels
+	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m kernels
 
 mutants: $(VENV)/.dev  ## Mutation tests by cosmic-ray on a copy of the last commit. Hours; PART is kernels, learning or hardware
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cosmic-ray

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -40,6 +43,12 @@ _HAS_CACHE = _finds_cache()
 _COUNTING: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False}
 
 
+@functools.cache
+def _digest(file: str) -> str:
+    """Return the SHA-256 of a source file."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 def kernel(function: Function) -> Function:
     """Compile a function when it is first called; a cache survives the process, so a second start compiles nothing.
 
@@ -49,14 +58,9 @@ def kernel(function: Function) -> Function:
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
         save, folder = cache.save_overload, cache.cache_path
-        # Void after a change of the options, too: with counting and without are different code.
-        options = os.stat(__file__)
-        cache._cache_file._source_stamp = (
-            cache._cache_file._source_stamp,
-            options.st_mtime,
-            options.st_size,
-            *_COUNTING,
-        )
+        # By content, not by time: a fresh clone finds what another has compiled. The options are part of it.
+        own = function.__code__.co_filename
+        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *_COUNTING)
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:
@@ -79,8 +83,7 @@ def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
         compiled: Any = kernel(function)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
-            others = [os.stat(str(module.__file__)) for module in modules]
-            index._source_stamp = (index._source_stamp, *((file.st_mtime, file.st_size) for file in others))
+            index._source_stamp = (index._source_stamp, *(_digest(str(module.__file__)) for module in modules))
         return compiled  # type: ignore[no-any-return]
 
     return decorate

@@ -22,12 +22,16 @@ import sys
 from numba.core import caching
 caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
 """
+KERNEL = "from {package} import kernel\n@kernel\ndef twice(x):\n    return {factor} * x\n"
 AGENT, ENV = "horde_agent.kernels._jit", "horde_env._jit"
 
 
-def ran(code: str, package: str, folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    code: str, package: str, folder: Path, *words: str, write: bool = True, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Compile a kernel of a package's own kind, and call it."""
-    (folder / "mine.py").write_text(f"from {package} import kernel\n@kernel\ndef twice(x):\n    return 2.0 * x\n")
+    if write:
+        (folder / "mine.py").write_text(KERNEL.format(package=package, factor=2.0))
     call = "from mine import twice\nprint(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
     own = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | environment
     own["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
@@ -104,6 +108,21 @@ def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) 
         done = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
         assert (done.returncode, done.stdout.split()) == (0, ["6.0", "2.0", "1"]), done.stderr
         assert len(one.read_bytes()) > 1_000, "kept anew"
+
+
+@pytest.mark.parametrize("package", [AGENT, ENV])
+def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(package: str, tmp_path: Path) -> None:
+    """A fresh clone finds what was compiled before; another function of the same length does not."""
+    code, cache = (
+        "from mine import twice\nprint(twice(1.0), sum(twice.stats.cache_hits.values()))\n",
+        str(tmp_path / "c"),
+    )
+    runs = []
+    for factor in (2.0, 2.0, 3.0):
+        (tmp_path / "mine.py").write_text(KERNEL.format(package=package, factor=factor))
+        os.utime(tmp_path / "mine.py", (len(runs), len(runs)))
+        runs.append(ran(code, package, tmp_path, write=False, NUMBA_CACHE_DIR=cache).stdout.split()[:2])
+    assert runs == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
 def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(tmp_path: Path) -> None:

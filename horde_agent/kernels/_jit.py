@@ -102,10 +102,17 @@ HAS_CACHE = choose_cache()
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
-def notice_sources(compiled: Any) -> None:
-    """Let what numba compiled be void in its cache after a change in any file of this folder, and keep it by its name.
+@functools.cache
+def _digest(file: str) -> str:
+    """Return the SHA-256 of a source file."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
-    Numba's own notices a change in a kernel's own file, but what is compiled holds copies of all that the kernel calls.
+
+def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
+    """Key the cache of a kernel by the content of its file and of all files in this folder.
+
+    Numba's own key is the time and size of the kernel's file. What is compiled holds copies of all that the kernel
+    calls, so these must be in the key; and content, unlike time, is the same in a fresh clone.
     So is a list of what is in the cache that cannot be read: it names types of a version before, or a caller's own that
     are not installed here, or is torn. Numba numbers what it keeps of a kernel: of two programs that compile it at once
     for other types, one would find the other's machine code in its place. Here the types are in the file's name, and
@@ -114,7 +121,7 @@ def notice_sources(compiled: Any) -> None:
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
-        file._source_stamp = file._source_stamp, _SOURCES
+        file._source_stamp = _digest(function.__code__.co_filename), _SOURCES
         file._load_index = _or_nothing(file._load_index)
         file.save, file.load = functools.partial(_save, file), functools.partial(_load, file, file.load)
         cache.save_overload = _kept(cache.save_overload, cache.cache_path)
@@ -157,7 +164,7 @@ def _njit(**options: Any) -> Any:
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled: Any = numba.njit(cache=HAS_CACHE, **OPTIONS, **options)(function)
-        notice_sources(compiled)
+        notice_sources(compiled, function)
         return compiled
 
     return decorate

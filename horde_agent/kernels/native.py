@@ -393,7 +393,7 @@ def entry_of(function: Any, held: Held) -> int:
         compiled: Any = CFunc(function, signature, locals={}, options=OPTIONS)
         if HAS_CACHE:
             compiled.enable_caching()
-            notice_sources(compiled)
+            notice_sources(compiled, function)
         compiled.compile()
         _entries[key] = compiled
     return int(_entries[key].address)  # type: ignore[arg-type]
