@@ -17,5 +17,5 @@ horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_ac
 with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=face) as life:
     life.run(steps)
 tests = life.student.errors
-print(f"{horde.n_demons} demons, {tests.n_excursions} test excursions, mean NMSRE so far {tests.online_mean():.2f}")
+print(f"{horde.n_demons} demons, {tests.n_excursions} test excursions, median NMSRE so far {tests.online_median():.2f}")
 env.close()

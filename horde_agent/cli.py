@@ -31,6 +31,7 @@ from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.life.table import TableBody
+from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
@@ -49,7 +50,7 @@ from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.reliving import as_lived, relive
-from horde_agent.runs.report import NMSRE_IS, write_report
+from horde_agent.runs.report import NEARLY_CONSTANT_IS, NMSRE_IS, write_report
 from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
@@ -545,11 +546,12 @@ def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
     """Print the outcome in a few lines."""
     nmsre, meaning = "not scored", _why_not_scored(summary)
     if summary["mean_nmsre"] is not None:
-        nmsre = (
-            f"NMSRE mean {summary['mean_nmsre']:.3f}, median {summary['median_nmsre']:.3f}, "
-            f"{summary['share_nmsre_below_1']:.0%} below 1"
-        )
+        median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
+        nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
         meaning = NMSRE_IS
+        if flat := summary["n_nearly_constant"]:
+            nmsre += f", {flat:,} nearly constant"
+            meaning += f" {NEARLY_CONSTANT_IS}"
     for line in (
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged",

@@ -28,12 +28,19 @@ _UNBOUNDED_FROM = 1e30
 
 
 class ChannelInfo(NamedTuple):
-    """One number of the observation; a sensor is one that questions are asked about."""
+    """One number of the observation.
+
+    Attributes:
+        name, group, unit: As in the environment's metadata.
+        is_sensor: Whether families of questions ask about it.
+        step: Quantisation step of the observation, in its own unit; None if unknown.
+    """
 
     name: str
     group: str
     unit: str
     is_sensor: bool
+    step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,8 @@ class Interface:
         """Read an environment's spaces and its metadata.
 
         `metadata` may hold "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout";
-        a channel's "range", [low, high] in its unit, is stored with a recording and must be the same to resume it;
+        a channel's "range", [low, high] in its unit, is stored with a recording and must be the same to resume it; its
+        "step", the quantisation step of the observation, tells which returns are nearly constant;
         without them channels are obs_0.., actions action_0.., the period 1 s, and the layout a default one. A wrapper
         that changes the observation may set a `metadata` of its own. What `FrameStackObservation` stacks is described
         here: the newest frame as the environment's own, "light_0@-1" of the group "light@-1" a step before, and so on;
@@ -125,6 +133,11 @@ class Interface:
     def names(self) -> tuple[str, ...]:
         """Names of the channels, in order."""
         return tuple(channel.name for channel in self.channels)
+
+    @property
+    def steps(self) -> Floats:
+        """Quantisation step of each channel, in its own unit, shape (n_channels,); NaN if unknown."""
+        return np.array([np.nan if channel.step is None else channel.step for channel in self.channels])
 
     @property
     def sensors(self) -> tuple[int, ...]:
@@ -232,7 +245,9 @@ def _channels(
     if described is None:
         return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n)), ("",)
     one = [
-        ChannelInfo(str(c["name"]), str(c["group"]), str(c.get("unit", "1")), bool(c.get("sensor", True)))
+        ChannelInfo(
+            str(c["name"]), str(c["group"]), str(c.get("unit", "1")), bool(c.get("sensor", True)), c.get("step")
+        )
         for c in described
     ]
     ages = tuple(f"@-{age}" if age else "" for age in range(n_frames))

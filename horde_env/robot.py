@@ -62,6 +62,14 @@ class Channel:
     aggregate: Literal["newest", "mean2", "any"]
     is_sensor: bool
 
+    @property
+    def step(self) -> float | None:
+        """Smallest change of the scaled reading; None for a flag and for a channel that is not on the wire."""
+        if self.lsb == 0.0 or self.raw_high - self.raw_low <= 1:
+            return None
+        step = abs(self.lsb) / (self.high - self.low)
+        return step / 2 if self.aggregate == "mean2" else step
+
 
 @dataclass(frozen=True, slots=True)
 class Action:

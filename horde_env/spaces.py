@@ -124,7 +124,14 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
         "channels": [
-            {"name": c.name, "group": c.group, "unit": c.unit, "sensor": c.is_sensor, "range": [c.low, c.high]}
+            {
+                "name": c.name,
+                "group": c.group,
+                "unit": c.unit,
+                "sensor": c.is_sensor,
+                "range": [c.low, c.high],
+                "step": c.step,
+            }
             for c in spec.channels
         ],
         "actions": [action.name for action in spec.actions]

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SAYS = {
-    "first_life.py": "mean NMSRE",
+    "first_life.py": "median NMSRE",
     "own_questions.py": "steps to contact, straight on",
     "any_env.py": "steps standing, at random",
     "wall_follower.py": "nearness on the left, if it followed the wall",

@@ -17,10 +17,11 @@ from horde_agent.life.life import Moment
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
+from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import DRIVES
 from horde_agent.saving import State
-from horde_agent.types import Integers
+from horde_agent.types import Floats, Integers
 
 RowObserver = Callable[[Student, int], None]
 """Called with the student and the step after each row of a record that is learned from."""
@@ -192,7 +193,8 @@ class Progress:
         every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
 
     Attributes:
-        watch: Knows which MSPBE estimates are valid; None where nobody counts.
+        watch: Knows which MSPBE estimates are valid; None if they are not counted.
+        steps: Quantisation step of each channel, shape (n_channels,); None if no return is tested.
     """
 
     def __init__(
@@ -202,6 +204,7 @@ class Progress:
         self.console = console or Console(stderr=True)
         self.every_s = every_s if every_s is not None else (0.25 if self.console.is_terminal else 10.0)
         self.watch: MspbeWatch | None = None
+        self.steps: Floats | None = None
         self._live = Live(console=self.console, auto_refresh=False, transient=True) if self._is_live else None
         self._began = self._last = 0.0
 
@@ -254,7 +257,7 @@ class Progress:
             ("speed", f"{speed:,.0f} steps/s, {speed * self.period_s:,.0f} x real time"),
         ]
         if errors is not None and errors.policies:
-            facts.append(("mean NMSRE (online)", _nmsre(errors)))
+            facts.append(("NMSRE (online)", _nmsre(errors, horde, self.steps)))
             facts.append(("excursions", f"{errors.n_excursions:,}"))
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
@@ -267,11 +270,20 @@ class Progress:
         return facts
 
 
-def _nmsre(errors: ReturnErrors) -> str:
-    """Return the mean online NMSRE and what it is measured by, or why there is none yet."""
+def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
+    """Return median and mean online NMSRE and the number of nearly constant returns, or why there is no NMSRE yet."""
     if not (errors.n_tests >= 2).any():
         return "not yet: no question was tested twice"
-    return f"{errors.latest_mean:.3f} (1: no better than the mean return)"
+    diverged = np.flatnonzero(~sound_demons(horde)).tolist() if horde.diverged else ()
+    median, mean = errors.online_median(diverged), errors.online_mean(diverged)
+    said = f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
+    if steps is None:
+        return said
+    are_flat = are_nearly_constant(
+        errors.online_variance(), quantisation_steps(errors.policies, errors.n_demons, steps)
+    )
+    are_flat[list(diverged)] = False
+    return f"{said}, {are_flat.sum():,} nearly constant" if are_flat.any() else said
 
 
 def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:

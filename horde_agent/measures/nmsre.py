@@ -7,6 +7,10 @@ the first error; Var[g] is over all excursions of that question, so that predict
 whose returns do not vary (Var < 1e-12) has an NMSRE of exactly 1. NaN stands for an excursion that did not test a
 demon: it came later, or its question's functions gave no number there.
 
+A question is nearly constant if Var[g] < step^2 / 12, with the quantisation step of its channel. This is the variance
+of the error of rounding one reading to that step (Bennett 1948), and a return contains one reading undiscounted. So
+such a return varied by less than rounding alone may cause, and its NMSRE, which divides by Var[g], can be very large.
+
 Source: White, Modayil & Sutton (2012), section 4.
 """
 
@@ -18,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.measures.returns import PolicyUnderTest
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Bools, Floats, Integers
 
 TAU = 10.0
 NO_VARIANCE = 1e-12
@@ -57,6 +61,48 @@ def normalise(error: Floats, variance: Floats) -> Floats:
     out: Floats = np.where(np.isnan(error), np.nan, 1.0)
     np.divide(error, variance, out=out, where=varies)
     return out
+
+
+def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps: Floats) -> Floats:
+    """Return the quantisation step of each question's channel, shape (n_demons,).
+
+    Args:
+        policies: The tested policies.
+        n_demons: Number of demons of the Horde.
+        steps: Of each channel, shape (n_channels,); NaN if unknown.
+
+    Returns:
+        In the units of the channels; NaN if a question's return is no sum of one channel, or the step is unknown.
+    """
+    found = np.full(n_demons, np.nan)
+    for policy in policies:
+        found[policy.demons] = np.append(steps, np.nan)[policy.channel]  # NO_CHANNEL is -1
+    return found
+
+
+def are_nearly_constant(variance: Floats, steps: Floats) -> Bools:
+    """Return which returns varied by less than the rounding of their channel, shape (n,); False where NaN.
+
+    Args:
+        variance: Of each question's returns, shape (n,).
+        steps: From `quantisation_steps`, shape (n,).
+    """
+    return np.asarray(variance < steps**2 / 12.0)
+
+
+def nmsre_text(nmsre: float | None) -> str:
+    """Return an NMSRE as text: three decimals, or three significant digits from 1,000 on; "-" for None.
+
+    Example:
+        >>> nmsre_text(0.17254), nmsre_text(1289246595.028), nmsre_text(None)
+        ('0.173', '1.29e9', '-')
+    """
+    if nmsre is None:
+        return "-"
+    if nmsre < 999.9995:
+        return f"{nmsre:.3f}"
+    digits, _, exponent = f"{nmsre:.3g}".partition("e+")
+    return f"{digits}e{int(exponent)}" if exponent else f"{digits}"
 
 
 def variance_of(returns: Floats) -> Floats:

@@ -253,9 +253,19 @@ class ReturnErrors:
 
     def online(self) -> Floats:
         """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,); nan before 2 tests."""
-        nmsre, tested = np.full(self.n_demons, np.nan), self.n_tests >= 2
-        nmsre[tested] = normalise(self._trace[tested], self._m2[tested] / self.n_tests[tested])
-        return nmsre
+        variance = self.online_variance()
+        return normalise(np.where(np.isnan(variance), np.nan, self._trace), variance)
+
+    def online_variance(self) -> Floats:
+        """Return the variance of each demon's returns so far, shape (n_demons,); nan before 2 tests."""
+        variance: Floats = np.full(self.n_demons, np.nan)
+        return np.divide(self._m2, self.n_tests, out=variance, where=self.n_tests >= 2)
+
+    def online_median(self, diverged: Collection[int] = ()) -> float:
+        """Return the median of `online` without the `diverged` demons; nan while no demon was tested twice."""
+        nmsre = self.online()
+        nmsre[list(diverged)] = np.nan
+        return float(np.nanmedian(nmsre)) if not np.isnan(nmsre).all() else float("nan")
 
     def excursions(self) -> PastExcursions:
         """Return all complete excursions, to be gone through."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_POINTS
 from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput
@@ -31,9 +32,10 @@ _ROWS = (
     ("learning_steps", ",d"),
     ("n_questions", ",d"),
     ("n_excursions", ",d"),
-    ("mean_nmsre", ".3f"),
-    ("median_nmsre", ".3f"),
+    ("median_nmsre", "nmsre"),
+    ("mean_nmsre", "nmsre"),
     ("share_nmsre_below_1", ".1%"),
+    ("n_nearly_constant", ",d"),
     ("mspbe_scalar_mean", ".3g"),
     ("max_trace", ".3g"),
     ("steps_per_s", ",.0f"),
@@ -100,6 +102,7 @@ def _read(path: Path) -> Lived:
         config = {}
     known = {q["name"]: float(q["nmsre"]) for q in questions if q.get("nmsre") and q.get("diverged") != "1"}
     curves = {
+        "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
         "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
     }
@@ -127,7 +130,9 @@ def _headline(runs: Sequence[Lived]) -> str:
     for key, form in _ROWS:
         values = [run.summary.get(key) for run in runs]
         if any(value is not None for value in values):
-            cells = [str(v) if isinstance(v, str) else number(v, form) for v in values]
+            cells = [
+                str(v) if isinstance(v, str) else nmsre_text(v) if form == "nmsre" else number(v, form) for v in values
+            ]
             rows.append([key.replace("_", " "), *cells])
     rows.append(["set aside", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
     head = ["", *(run.name for run in runs)]
@@ -171,12 +176,12 @@ def _families(runs: Sequence[Lived]) -> str:
     if not groups:
         return "<section><p>No question was tested twice in all of these runs, so none can be compared.</p></section>"
     rows = [
-        [group, str(len(names)), *(f"{median([run.nmsre[name] for name in names]):.3f}" for run in runs)]
+        [group, str(len(names)), *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs)]
         for group, names in groups.items()
     ]
     every = [[run.nmsre[name] for name in shared] for run in runs]
-    rows.append(["all, median", str(len(shared)), *(f"{median(values):.3f}" for values in every)])
-    rows.append(["all, mean", str(len(shared)), *(f"{fmean(values):.3f}" for values in every)])
+    rows.append(["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in every)])
+    rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in every)])
     head = ["questions that all of them tested", "n", *(run.name for run in runs)]
     return f"<section><h2>Median NMSRE by family</h2>{html_table(head, rows)}</section>"
 
@@ -198,7 +203,7 @@ def _pairs(runs: Sequence[Lived]) -> list[str]:
         )
         parts = [f"<h2>{escape(run.name)} against {escape(first.name)}</h2><p>{escape(said)}</p>"]
         for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):
-            rows = [[n, f"{first.nmsre[n]:.3f}", f"{run.nmsre[n]:.3f}", f"{ratios[n]:.3f}"] for n in names]
+            rows = [[n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])] for n in names]
             if rows:
                 parts.append(f"<h3>{title}</h3>{html_table(['question', first.name, run.name, 'ratio'], rows)}")
         sections.append(f"<section>{''.join(parts)}</section>")

@@ -318,7 +318,7 @@ def live(job: Job) -> dict[str, Any]:
     assert run.config.steps is not None
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
-    progress.watch = run.watch
+    progress.watch, progress.steps = run.watch, run.interface.steps
     life.observers += [progress, job.feed]
     life.keeper, life.at_end = job.keeper, job.keeper.at_end
     progress.start()

@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
+from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_DOTS, Course, PastExcursions, courses, curves, dots
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs import notes, unfinished
@@ -33,6 +34,11 @@ N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that then came, over the variance of that return. 1 "
     "is what always predicting the mean return scores; below 1 a prediction tells more."
+)
+
+NEARLY_CONSTANT_IS = (
+    "Nearly constant: the return varied by less than the rounding of its channel (variance below step^2 / 12), so its "
+    "NMSRE can be very large and can dominate the mean."
 )
 
 
@@ -184,8 +190,8 @@ def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequenc
     return figure(
         "Return error of the predictions",
         "nmsre.png",
-        "A thin line per question, a colour per tested policy; bold is the mean over all questions, dashed their "
-        "median. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
+        "A thin line per question, a colour per tested policy; dashed is the median over all questions, bold their "
+        "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
         "at the start of an excursion and the return then measured, over the variance of that question's returns in "
         "the whole life (two passes). Below 1 a prediction tells more than the mean return would.",
     )
@@ -324,9 +330,10 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ("robot time", _time(known("robot_time_s"))),
         ("learning steps", number(known("learning_steps"), ",")),
         ("test excursions", number(known("n_excursions"), ",")),
-        ("mean NMSRE", number(known("mean_nmsre"), ".3f")),
-        ("median NMSRE", number(known("median_nmsre"), ".3f")),
+        ("median NMSRE", nmsre_text(known("median_nmsre"))),
+        ("mean NMSRE", nmsre_text(known("mean_nmsre"))),
         ("NMSRE below 1", number(known("share_nmsre_below_1"), ".1%")),
+        ("nearly constant", number(known("n_nearly_constant"), ",")),
         ("diverged", number(len(diverged), ",")),
     ]
     boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
@@ -334,7 +341,8 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
     aside = ""
     if diverged:
         aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(diverged[:20]))}</p>"
-    return f'<section><div class="tiles">{boxes}</div><p>{NMSRE_IS}</p>{said}{aside}</section>'
+    meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}" if known("n_nearly_constant") else NMSRE_IS
+    return f'<section><div class="tiles">{boxes}</div><p>{meaning}</p>{said}{aside}</section>'
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
@@ -347,10 +355,10 @@ def _means_section(questions: list[dict[str, str]]) -> str:
     if not cells:
         return ""
     rows = [
-        [policy, gamma.removeprefix("g"), str(len(v)), f"{fmean(v):.3f}", f"{median(v):.3f}", f"{_below(v):.0%}"]
+        [policy, gamma.removeprefix("g"), str(len(v)), nmsre_text(median(v)), nmsre_text(fmean(v)), f"{_below(v):.0%}"]
         for (policy, gamma), v in cells.items()
     ]
-    head = ["policy", "gamma", "questions", "mean NMSRE", "median NMSRE", "below 1"]
+    head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
     return f"<section><h2>By policy and time scale</h2>{html_table(head, rows)}</section>"
 
 
@@ -364,14 +372,22 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         return ""
     worst = sorted(scored, key=lambda q: -float(q["nmsre"]))[:N_WORST]
     rows = [
-        [q["name"], f"{float(q['nmsre']):.3g}", f"{float(q['variance'] or 'nan'):.3g}", q["n_tests"]] for q in worst
+        [
+            q["name"],
+            nmsre_text(float(q["nmsre"])),
+            f"{float(q['variance'] or 'nan'):.3g}",
+            q["n_tests"],
+            "yes" if q.get("nearly_constant") == "1" else "",
+        ]
+        for q in worst
     ]
     text = (
         "A reading that hardly changes has a tiny variance, so that its NMSRE is large until its value is learned to "
         "the last digit, and one that changes seldom has it where the tests happened to see a change in their last "
         f"steps alone; such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
     )
-    table = html_table(["question", "NMSRE", "variance of its returns (scaled units squared)", "tests"], rows)
+    head = ["question", "NMSRE", "variance of its returns (scaled units squared)", "tests", "nearly constant"]
+    table = html_table(head, rows)
     return f"<section><h2>The worst questions</h2><p>{text}</p>{table}</section>"
 
 
@@ -382,8 +398,8 @@ def _weight_of(nmsre: Sequence[float]) -> str:
     if len(ordered) <= n or not sum(ordered):
         return ""
     share = sum(ordered[:n]) / sum(ordered)
-    others = fmean(ordered[n:])
-    return f"Here the worst {n} of {len(ordered)} make {share:.1%} of it; the mean of the others is {others:.3f}."
+    others = nmsre_text(fmean(ordered[n:]))
+    return f"Here the worst {n} of {len(ordered)} make {share:.1%} of it; the mean of the others is {others}."
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:

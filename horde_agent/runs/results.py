@@ -10,6 +10,7 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
+from horde_agent.measures.nmsre import are_nearly_constant
 from horde_agent.measures.passes import Course, final_nmsre, nmsre_along
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs.run_folder import own_version
@@ -25,10 +26,12 @@ QUESTION_COLUMNS = (
     "diverged",
     "n_updates",
     "mspbe_valid",
+    "nearly_constant",
 )
-"""mspbe_valid: 0 means not yet valid, for w has had fewer updates with rho > 0 than it needs to move."""
+"""Of questions.csv. mspbe_valid: 0 while w has had too few updates with rho > 0. nearly_constant: see `measures.nmsre`,
+empty if unknown."""
 
-CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online")
+CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
 
 
 def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
@@ -44,6 +47,19 @@ def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
         "median_nmsre": float(np.median(scored)),
         "share_nmsre_below_1": float((scored < 1.0).mean()),
     }
+
+
+def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
+    """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
+
+    Args:
+        nmsre: Final NMSRE of each demon, NaN if not scored, shape (n_demons,).
+        variance: Of their returns, shape (n_demons,).
+        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
+        sound: Which demons have not diverged, shape (n_demons,).
+    """
+    known = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
+    return int(are_nearly_constant(variance[known], steps[known]).sum()) if known.any() else None
 
 
 def horde_summary(horde: AnyHorde, n_features: int, n_active: int) -> dict[str, Any]:
@@ -76,7 +92,7 @@ def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, c
 
 
 def question_lines(
-    horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch
+    horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch, steps: Floats
 ) -> list[list[object]]:
     """Return the lines of questions.csv, in the order of the questions.
 
@@ -86,7 +102,9 @@ def question_lines(
         variance: Of their returns, in the square of the cumulants' units, shape (n_demons,).
         n_tests: Complete excursions of each, shape (n_demons,).
         watch: Knows whose estimates are valid.
+        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
     """
+    is_flat, is_known = are_nearly_constant(variance, steps), ~np.isnan(variance) & ~np.isnan(steps)
     n_updates, is_valid = watch.n_updates, watch.is_valid
     vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
     return [
@@ -100,6 +118,7 @@ def question_lines(
             int(name in diverged),
             int(n_updates[i]),
             int(is_valid[i]),
+            int(is_flat[i]) if is_known[i] else None,
         ]
         for i, name in enumerate(horde.names)
     ]
@@ -116,9 +135,10 @@ def variances(tested: Sequence[Course], n_demons: int) -> Floats:
 def curve_lines(
     errors: ReturnErrors, tested: Sequence[Course], sound: Bools, actions: Sequence[str], period_s: float
 ) -> Iterator[list[object]]:
-    """Yield the lines of learning_curve.csv: per excursion the mean NMSRE over the questions tested by then.
+    """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
-    `mean_nmsre` has the variance of the whole life (two passes), `mean_nmsre_online` that of the excursions so far.
+    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes), `mean_nmsre_online` that of the
+    excursions so far.
 
     Args:
         errors: The excursions.
@@ -132,5 +152,5 @@ def curve_lines(
     for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.excursions(), tested), 1):
         latest[course.policy.demons] = nmsre
         known = latest[counted & ~np.isnan(latest)]
-        mean = float(known.mean()) if len(known) else float("nan")
-        yield [k, step, step * period_s, course.policy.label(actions), mean, online]
+        mean, median = (float(known.mean()), float(np.median(known))) if len(known) else (np.nan, np.nan)
+        yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]

@@ -78,6 +78,7 @@ SUMMARY_KEYS = (
     "stopped_early",
     "link_losses",
     "s_without_link",
+    "n_nearly_constant",
 )
 """The keys of summary.json, in their order; units are in the names."""
 

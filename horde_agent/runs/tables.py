@@ -9,7 +9,7 @@ import numpy as np
 
 from horde_agent.life.observers import Sample, sample, sound_demons
 from horde_agent.life.student import Student
-from horde_agent.measures.nmsre import NO_VARIANCE
+from horde_agent.measures.nmsre import NO_VARIANCE, nmsre_text, quantisation_steps
 from horde_agent.measures.passes import courses, final_nmsre
 from horde_agent.record import A_DAY, read
 from horde_agent.runs import curves as traces
@@ -42,7 +42,8 @@ def write_life(
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
     sound, tested = sound_demons(horde), courses(errors.excursions())
     nmsre, variance = final_nmsre(tested, horde.n_demons), results.variances(tested, horde.n_demons)
-    lines = results.question_lines(horde, nmsre, variance, errors.n_tests, run.watch)
+    steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
+    lines = results.question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
     write_csv(folder.questions, results.QUESTION_COLUMNS, lines)
     curve = results.curve_lines(errors, tested, sound, interface.actions, interface.period_s)
     write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
@@ -54,6 +55,7 @@ def write_life(
     scored = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
     write_json(folder.details, run.details(**scored, **counts))
     summed = {**facts, **run.learned(student), **results.nmsre_summary(nmsre, sound)}
+    summed["n_nearly_constant"] = results.n_nearly_constant(nmsre, variance, steps, sound)
     return _write_summary(folder, summed | {"n_excursions": errors.n_excursions if has_tests else None})
 
 
@@ -74,7 +76,8 @@ def write_reading(
     n_held_out = score.n_scored
     of_mean = results.nmsre_summary(score.nmsre_of_mean, sound)
     n_tests = np.full(horde.n_demons, n_held_out)
-    lines = results.question_lines(horde, score.nmsre, score.variance, n_tests, run.watch)
+    steps = run.interface.steps[score.channel]
+    lines = results.question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
     lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
     write_csv(folder.questions, [*results.QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
     names = [channel.name for channel in run.interface.channels]
@@ -84,26 +87,24 @@ def write_reading(
     details = {"notes": notes, "passes": passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
     write_json(folder.details, run.details(**details, share_better_than_mean_predictor=better))
     summed = {**facts, **run.learned(student), **results.nmsre_summary(score.nmsre, sound)}
+    summed["n_nearly_constant"] = results.n_nearly_constant(score.nmsre, score.variance, steps, sound)
     return _write_summary(folder, summed | {"n_excursions": None})
 
 
 def _how_a_log_is_scored(
     passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
 ) -> str:
+    share = "-" if better is None else f"{better:.0%}"
     n_constant = int((score.variance < NO_VARIANCE).sum())
-    mean, median = (_said(of_mean[key], ".3f") for key in ("mean_nmsre", "median_nmsre"))
+    mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
     return (
         f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
         f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
-        f"learned part scores {mean} in the mean and {median} in the median; {_said(better, '.0%')} of the questions "
-        f"do better than that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
+        f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
+        f"that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
         "their NMSRE is 1."
     )
-
-
-def _said(value: float | None, form: str) -> str:
-    return "nothing" if value is None else f"{value:{form}}"
 
 
 def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:

@@ -229,6 +229,7 @@ def _gone_through(
         BadInput: If nothing could be learned.
     """
     progress, reached = Progress(end, run.interface.period_s, console), 0
+    progress.steps = run.interface.steps
     sample = outside_drives(sampler.see, student)
 
     def observe(student: Student, step: int) -> None:

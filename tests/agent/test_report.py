@@ -75,6 +75,7 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
         "stopped_early",
         "link_losses",
         "s_without_link",
+        "n_nearly_constant",
     ]
 
     assert list(SUMMARY_KEYS) == expected == list(summary_of(run))

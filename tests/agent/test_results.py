@@ -35,6 +35,15 @@ def test_without_anybody_to_score_there_is_no_score(sound: bool) -> None:
     assert set(results.nmsre_summary(nmsre, np.array([sound])).values()) == {None}
 
 
+def test_nearly_constant_returns_vary_by_less_than_the_rounding_of_one_reading() -> None:
+    """Rounding to steps of .6 has a variance of .03; the fourth has diverged, the fifth was not scored."""
+    variance, sound = np.array([0.029, 0.031, 0.0, 0.0, NAN]), np.array([True, True, True, False, True])
+    nmsre = np.where(np.isnan(variance), NAN, 1.0)
+    assert results.n_nearly_constant(nmsre, variance, np.full(5, 0.6), sound) == 2
+    assert results.n_nearly_constant(nmsre, variance, np.array([NAN, 0.6, NAN, 0.6, 0.6]), sound) == 0
+    assert results.n_nearly_constant(nmsre, variance, np.full(5, NAN), sound) is None
+
+
 def horde(**further: Any) -> Any:
     """Return a Horde of three demons, the second of which was set aside."""
     facts = {
@@ -62,7 +71,7 @@ def test_the_summary_of_a_horde_is_over_its_sound_demons() -> None:
 def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
     watch: Any = SimpleNamespace(n_updates=np.array([21, 22, 23]), is_valid=np.array([True, False, True]))
     nmsre, variance, n_tests = np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]), np.array([7, 8, 9])
-    lines = results.question_lines(horde(), nmsre, variance, n_tests, watch)
+    lines = results.question_lines(horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN]))
     table = [dict(zip(results.QUESTION_COLUMNS, line, strict=True)) for line in lines]
     assert table[1] == {
         "name": "b",
@@ -74,7 +83,9 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
         "diverged": 1,
         "n_updates": 22,
         "mspbe_valid": 0,
+        "nearly_constant": 0,
     }
+    assert [line["nearly_constant"] for line in table] == [1, 0, None]  # variances 4, 5, 6; 49 / 12 = 4.08
     assert [line["diverged"] for line in table] == [0, 1, 0]
     assert [line["mspbe_valid"] for line in table] == [1, 0, 1]
 
@@ -132,6 +143,7 @@ def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnE
     """
     lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx([1.0, 1.0, (1.35 + 0.5 + 1) / 3, 2.85 / 3, 2.715 / 3])
+    assert column(lines, "median_nmsre") == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
     assert column(lines, "excursion") == [1, 2, 3, 4, 5]
     assert column(lines, "step") == [10, 20, 30, 40, 50]
     assert column(lines, "robot_time_s") == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -158,6 +170,7 @@ def test_the_curve_leaves_out_who_was_set_aside(errors: ReturnErrors) -> None:
     sound = np.array([False, True, True, True])
     lines = curve(errors, sound, ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
+    assert column(lines, "median_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
 
 
 def test_the_curve_leaves_out_who_was_tested_but_once() -> None:

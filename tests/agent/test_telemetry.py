@@ -18,6 +18,8 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Progress, Sampler, sample
 from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
@@ -131,9 +133,16 @@ def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_dem
 
 
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
-    horde = SimpleNamespace(max_trace=9.99, diverged=diverged)
-    errors = SimpleNamespace(latest_mean=0.25, n_excursions=2, n_tests=np.array([0, 2]), policies=[None])
+    """Show three sound questions beside "a"; online NMSRE 1.3 / .25, .9 / .25 and 1 / 2.5e-11."""
+    horde = SimpleNamespace(max_trace=9.99, diverged=diverged, names=["q", "r", "s", "a"])
+    policy = PolicyUnderTest(0, np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4))
+    errors = ReturnErrors([policy], 4)
+    for k, reached in enumerate(([1.0, 0.0], [2.0, 1e-5])):
+        test = TestExcursion(policy, np.array([0.0, 2.0, 1.0, 1.0]), k, horizon=1)
+        test.observe(np.array(reached))
+        errors.add(test, [3])
     progress = Progress(1000, 0.1, console)
+    progress.steps = np.array([0.1, 0.01])
     return dict(progress.facts(steps, elapsed_s, horde, errors))  # type: ignore[arg-type]
 
 
@@ -145,7 +154,7 @@ def test_progress_tells_speed_time_left_and_health() -> None:
         "steps": "250 of 1,000 (25 %)",
         "robot time": "25 s",
         "speed": "500 steps/s, 50 x real time",
-        "mean NMSRE (online)": "0.250 (1: no better than the mean return)",
+        "NMSRE (online)": "median 5.200, mean 1.33e10 (1: no better than the mean return), 1 nearly constant",
         "excursions": "2",
         "max trace": "9.99",
         "diverged": "4 (a, b, c, ...)",
@@ -165,7 +174,7 @@ def test_what_is_not_known_yet_is_said_in_words() -> None:
         if n:  # of each question's first test there is no variance yet
             student.errors.n_tests[:9] = 1
         facts = dict(progress.facts(10, 0.1, horde, student.errors))  # type: ignore[arg-type]
-        assert facts["mean NMSRE (online)"] == "not yet: no question was tested twice"
+        assert facts["NMSRE (online)"] == "not yet: no question was tested twice"
 
     horde.diverged = list(horde.names)
     horde.mspbe_scalar = np.full(horde.n_demons, np.nan)

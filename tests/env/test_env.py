@@ -250,7 +250,8 @@ def test_metadata_tells_an_agent_all_it_may_know() -> None:
     channels = env.metadata["channels"]
     assert len(channels) == 57
     assert sum(channel["sensor"] for channel in channels) == 53
-    assert channels[41] == {"name": "light_0", "group": "light", "unit": "1", "sensor": True, "range": [0.0, 0.8]}
+    light = {"name": "light_0", "group": "light", "unit": "1", "sensor": True, "range": [0.0, 0.8]}
+    assert channels[41] == light | {"step": pytest.approx(1 / 1023 / 0.8)}
     assert env.metadata["actions"] == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise", "stop"]
     assert env.metadata["period_s"] == 0.1
     assert env.metadata["tile_layout"] == env.robot.tile_layout

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.robot import asset, critterbot
+from horde_env.robot import RobotSpec, asset, create2, critterbot
 
 SPEC = critterbot()
 
@@ -83,6 +83,18 @@ def test_si_and_raw_are_each_others_inverse_on_the_wire() -> None:
 def test_raw_values_are_clipped_to_what_the_wire_carries() -> None:
     assert SPEC.from_si(np.full(57, 1e6))[SPEC.index("bus_voltage")] == 255
     assert SPEC.from_si(np.full(57, 1e6))[SPEC.index("acceleration_x")] == -2048  # the chip's x is turned
+
+
+@pytest.mark.parametrize("spec", [critterbot(), create2()], ids=lambda spec: spec.name)
+def test_a_channels_step_is_the_smallest_change_of_its_scaled_reading(spec: RobotSpec) -> None:
+    """ir_light, the mean of two packets, has half of it; a flag and what is not on the wire have none."""
+    middle = np.rint((spec.from_si(spec.low) + spec.from_si(spec.high)) / 2)
+    one_more = np.abs(spec.to_si(middle + 1) - spec.to_si(middle)) / (spec.high - spec.low)
+    for channel, change in zip(spec.channels, one_more, strict=True):
+        if channel.lsb == 0.0 or channel.raw_high == 1:
+            assert channel.step is None, channel.name
+        else:
+            assert channel.step == pytest.approx(change / (2 if channel.group == "ir_light" else 1)), channel.name
 
 
 def test_sensors_look_where_they_are_placed() -> None:

@@ -35,8 +35,8 @@ def _any(data: Data) -> Lesson:
 def _by_seed(data: Data) -> Table:
     header = (
         "life",
-        "mean",
         "median",
+        "mean",
         "below 1",
         "set aside",
         "carried most by",
@@ -50,8 +50,8 @@ def _by_seed(data: Data) -> Table:
         rows.append(
             [
                 f"seed {seed}",
-                found.mean,
                 found.median,
+                found.mean,
                 f"{found.below_1:.1%}",
                 found.n_aside,
                 f"{most.sensor}: {most.share:.0%}",
@@ -104,7 +104,7 @@ def _steps(data: Data) -> Table:
     return Table("Larger alpha, smaller alpha_w", ("alpha x active", "alpha_w / alpha", *_COMPARED), rows, note)
 
 
-_COMPARED = ("lives", "mean", "median", "below 1", "set aside (by gamma)", "max trace", "ms per update")
+_COMPARED = ("lives", "median", "mean", "below 1", "set aside (by gamma)", "max trace", "ms per update")
 
 
 def _compared(data: Data, variant: Variant) -> list[Cell]:
@@ -113,8 +113,8 @@ def _compared(data: Data, variant: Variant) -> list[Cell]:
     below_1 = float(np.mean([s.below_1 for s in found]))
     return [
         len(lessons),
-        over_lives([s.mean for s in found]),
         over_lives([s.median for s in found]),
+        over_lives([s.mean for s in found]),
         f"{below_1:.1%}" if np.isfinite(below_1) else "-",
         ", ".join(_aside(lesson) for lesson in lessons),
         max(lesson.max_trace for lesson in lessons),
