@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, Signals
-from horde_agent.learning import gradual
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
-from horde_agent.learning.gradual import GradualCopy
 from horde_agent.learning.layout import NEWCOMER, Roster, Share
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
@@ -384,33 +382,15 @@ class Horde:
 
     # ---- stopping, and going on from there --------------------------------------------------------------------------
 
-    @property
-    def n_bytes_learned(self) -> int:
-        """Size of the weights that can be copied over many steps: those in use; 0 with the plain engine."""
-        return self._engine.n_bytes if isinstance(self._engine, SpanEngine) else 0
+    def state(self) -> State:
+        """Return everything this Horde's future depends on, as copies of arrays, by name.
 
-    def gradual_copy(self) -> GradualCopy | None:
-        """Begin to copy what the engine has learned over many steps, for `state` to be asked without it in the end.
-
-        Returns:
-            The copy, to be advanced between steps; None where the state is to be copied at once: of the plain engine,
-            and before a stream was begun.
-        """
-        engine = self._engine
-        return GradualCopy(engine) if isinstance(engine, SpanEngine) and engine.n_bytes else None
-
-    def state(self, *, has_engine: bool = True) -> State:
-        """Return all that the future of this Horde depends on, as copies of arrays, by name.
-
-        Steps that were only noted so far stay so: nothing is learned sooner or later for having been asked.
-
-        Args:
-            has_engine: False leaves out what the engine has learned, which `gradual_copy` has.
+        Steps that wait to be learned keep waiting, so that asking for the state changes nothing.
         """
         there = {} if self._state is None else {"observation": self._state[0], "tiles": self._state[1]}
         is_plain = np.array(isinstance(self._engine, PlainEngine))
         return nested(
-            engine=self._engine.state() if has_engine else {},
+            engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._soundness.state(),
             there={name: array.copy() for name, array in there.items()},
@@ -425,11 +405,7 @@ class Horde:
         is_plain = bool(state["own/is_plain"])
         if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may change to the plain engine in mid-life
             self._engine = self._plain_engine() if is_plain else self._new_engine()
-        of_engine = inner(state, "engine")
-        if gradual.is_gradual(of_engine) and isinstance(self._engine, SpanEngine):
-            gradual.bring_forward(self._engine, of_engine)
-        else:
-            self._engine.restore(of_engine)
+        self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
         there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))

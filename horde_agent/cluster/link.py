@@ -148,8 +148,6 @@ class Link:
         self.refused: str | None = None
         self._flying: deque[Flight] = deque()
         self._making: Answer | None = None
-        self._has_to_copy = False
-        self._copying: Answer | None = None
         self._since = self._retry_at = 0.0
 
     # ---- the stream -------------------------------------------------------------------------------------------------
@@ -232,21 +230,7 @@ class Link:
             self.why = self._said = report.trouble
         self._heard, self.is_late = max(self._heard, report.at), False
         if message.is_asked:
-            self.answer, self._has_to_copy = report.answer, report.has_to_copy
-
-    def let_copy(self) -> None:
-        """Have it copy for a snapshot what it put off to answer sooner.
-
-        Raises:
-            BaseException: What went wrong in it when it last did.
-        """
-        if self._copying is not None and self._copying.done():
-            error, self._copying = self._copying.exception(), None
-            if error is not None:
-                self.notice(error)
-        if self._has_to_copy and self.state == "learning":
-            self._has_to_copy = False
-            self._copying = self._cluster.call(self.actor, "go_on_copying")
+            self.answer = report.answer
 
     def notice(self, error: BaseException) -> None:
         """Take note of an error: the shard is gone for now, or what it raised is raised here."""
@@ -265,7 +249,7 @@ class Link:
         )
         self.state, self.why = "recovering", why
         self._flying.clear()
-        self._making = self._copying = self.answer = None
+        self._making = self.answer = None
         self._since = self._retry_at = self._clock()
 
     def make(self, first: int, last: int) -> Answer:

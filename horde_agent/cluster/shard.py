@@ -138,7 +138,6 @@ class Report(NamedTuple):
         answer: Predictions that were asked for, shape (n_asked,).
         refused: Why an entry was refused.
         trouble: Why its last snapshot could not be written; "" where it was.
-        has_to_copy: Whether it has put off copying for a snapshot, to answer sooner.
     """
 
     at: int
@@ -149,7 +148,6 @@ class Report(NamedTuple):
     answer: Floats | None = None
     refused: str | None = None
     trouble: str = ""
-    has_to_copy: bool = False
 
 
 def versions() -> dict[str, str]:
@@ -199,12 +197,12 @@ class Shard:
             ClusterError: If a question does not fit, or there is no snapshot to go on from.
         """
         if self._kept is not None:  # it was taken for lost, and was not
-            self._kept.abandon()
+            self._kept.join()
         self._making, self._horde, self._kept = making, None, None
         self.at = self._n_updates = 0
         if making.folder is not None:
             folder = Path(making.folder) / f"shard-{self.number:04d}"
-            self._kept = Kept(folder, self.number, list(returns), may_wait=making.mode == "deferred")
+            self._kept = Kept(folder, self.number, list(returns))
         snapshot = self._kept.newest(first - 1, last) if self._kept is not None else None
         state = base if snapshot is None else snapshot.state
         if state is None and first > 1:
@@ -261,7 +259,7 @@ class Shard:
             return Report(self.at, self._n_updates, (), self._n_bytes)
         entries = np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features))
         refused, latest = None, None
-        for k, entry in enumerate(entries, 1):
+        for entry in entries:
             self.at += 1
             try:
                 latest = self._take(horde, entry, loads.get(self.at))
@@ -270,25 +268,19 @@ class Shard:
             if kept is not None:
                 if self._is_due:
                     kept.want()
-                if asked is None or k < len(entries):
-                    kept.go_on(self)
+                kept.go_on(self)
         answer = None if asked is None or latest is None else latest[asked]
         self._n_messages += 1
         if self._n_messages % _MEASURED_EVERY == 1:
             self._n_bytes = resident_bytes()
         told = (self.at, self._n_updates, kept.steps if kept else (), self._n_bytes, horde.n_diverged, answer, refused)
-        return Report(*told, *((kept.trouble, kept.has_to_copy) if kept else ()))
+        return Report(*told, kept.trouble if kept else "")
 
     @property
     def _is_due(self) -> bool:
         """Whether a snapshot is due: every so many entries, of the shards by turns."""
         every = self._making.every
         return (self.at + self.number * every // 8) % every == 0
-
-    def go_on_copying(self) -> None:
-        """Copy what was put off to answer sooner."""
-        if self._kept is not None:
-            self._kept.go_on(self)
 
     def _take(self, horde: Horde, entry: Any, load: Change | None) -> Floats | None:
         """Take one entry, and return the latest predictions, if it has any."""
@@ -343,10 +335,10 @@ class Shard:
         """Return theta and w of the demons at these places, each (n, n_features)."""
         return self.horde.weights(places)
 
-    def state(self, *, has_engine: bool = True) -> State:
-        """Return all that its future depends on; `has_engine` as in `Horde.state`."""
+    def state(self) -> State:
+        """Return everything its future depends on."""
         own = {"at": np.array(self.at), "n_updates": np.array(self._n_updates)}
-        return nested(horde=self.horde.state(has_engine=has_engine), own=own)
+        return nested(horde=self.horde.state(), own=own)
 
     def process(self) -> int:
         """Return the number of its process."""

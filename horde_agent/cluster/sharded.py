@@ -508,20 +508,11 @@ class ShardedHorde:
 
     # ---- stopping, and going on from there --------------------------------------------------------------------------
 
-    n_bytes_learned = 0
-    """None of the weights are this process's to be copied: shards see to their own."""
-
-    def gradual_copy(self) -> None:
-        """Return None: there is nothing here to be copied over many steps."""
-
-    def state(self, *, has_engine: bool = True) -> State:  # noqa: ARG002  shards see to their own
+    def state(self) -> State:
         """Return all that the future of these demons depends on.
 
         With a folder, each shard writes what it has learned there, after this entry and while it goes on, the stream
         since its last snapshot is kept there, and the state says only where it stands. Without one, it holds all.
-
-        Args:
-            has_engine: As in `Horde.state`; it makes no difference here.
         """
         shards, in_full = self._shards, State()
         if shards.log is not None and shards.folder is not None:

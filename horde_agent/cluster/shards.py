@@ -195,7 +195,6 @@ class Shards:
         assert self.log is not None, "something was told"
         for link in self.links:
             link.advance(self.log, n_least)
-            link.let_copy()
 
     def _log_for(self, entry: Entry) -> RedoLog:
         """Return the log, which is made when the size of an observation is known."""

@@ -30,7 +30,6 @@ from horde_agent.learning.engine import (
     check_weights,
     most,
 )
-from horde_agent.learning.journal import Journal
 from horde_agent.learning.layout import Layout, Move, Roster, Share, aligned_zeros, moves, rows_of, seat, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, put_back
@@ -51,9 +50,8 @@ _ROWS = ("theta", "w", "m")  # of which those in use lie first
 # What a state leaves out: who sits where, which follows from the demons, and scratch paper.
 _NOT_SAVED = (
     *("demon", "start", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
-    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", "fixed_tail", *_ROWS),
+    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", *_ROWS),
 )
-OF_BLOCKS = (*_ROWS, "c", "d", "h", "q", *OF_LANES)  # what belongs to a block alone
 _OWN_STATE = ("_is_aside", "_m_scale", "flags", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
@@ -108,7 +106,6 @@ class SpanEngine:
         latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
         n_waiting: Steps that were only noted so far.
         flags: Not 0 where demons are flagged (`newly_broken`) or a trace reaches back too far to go on.
-        journal: Writes down what the engine is told, while its state is copied over many steps; None otherwise.
 
     Raises:
         ValueError: If the trace rule is "capped".
@@ -149,7 +146,6 @@ class SpanEngine:
         self._span.alpha[self.layout.lane], self._span.alpha_w[self.layout.lane] = alpha, alpha_w
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
-        self.journal: Journal | None = None
         self.latest: Floats = np.zeros(self.n_demons)
 
     # ---- arrays -----------------------------------------------------------------------------------------------------
@@ -182,7 +178,6 @@ class SpanEngine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a state."""
         vars(self).update(state)
-        self.journal = None
         self._forget_process()
 
     def _put_memory_behind(self) -> None:
@@ -238,7 +233,6 @@ class SpanEngine:
             "m_step": np.zeros(self._n_times),
             "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
             **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
-            "fixed_tail": np.full(n_groups, -1),
             "limit": limit.astype(np.int64),
             **{name: np.zeros(n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
         }
@@ -335,8 +329,6 @@ class SpanEngine:
         self._look_ahead(tiles.size)
         transition.begin(self._native, self._entry, tiles)
         self.latest = self._span.predictions.copy()
-        if self.journal is not None:
-            self.journal.begin(tiles)
         return self.latest
 
     def _check_size(self, tiles: Integers) -> None:
@@ -365,8 +357,6 @@ class SpanEngine:
         found = self._step(*how)
         if n_steps:
             self._taken(found)
-        if self.journal is not None:
-            self.journal.learn(tiles, signals, is_last=is_last)
         return self.latest
 
     def _check(self, signals: Signals) -> None:
@@ -382,8 +372,6 @@ class SpanEngine:
         """Take the steps that were only noted so far."""
         if self.n_waiting:
             self._taken(transition.take(self._native, self._entry, self.n_waiting))
-            if self.journal is not None:
-                self.journal.take()
 
     def _taken(self, found: int) -> None:
         """Take note that all steps that were noted are taken."""
@@ -393,8 +381,6 @@ class SpanEngine:
             for numbers in (self._span.m, self._span.m_step):
                 numbers *= numbers.dtype.type(self._m_scale)
             self._m_scale = 1.0
-            if self.journal is not None and self._span.m.size:
-                self.journal.n_writes += 1
 
     @property
     def _native(self) -> Any:
@@ -408,10 +394,8 @@ class SpanEngine:
         return self._held
 
     def _flush(self) -> None:
-        """Write all that is pending, for a change that no journal can tell of."""
+        """Write all pending updates."""
         self.catch_up()
-        if self.journal is not None:
-            self.journal.is_void, self.journal = True, None
         if self._clock[NOW] >= 0:
             self.flags |= int(transition.flush(self._native, self._entry))
 
@@ -552,8 +536,6 @@ class SpanEngine:
         self.flags &= ~SOMEBODY_IS_FLAGGED
         is_new = (self._span.is_flagged != 0) & ~self._is_aside & (self.layout.demon >= 0)
         self._span.is_flagged[:] = 0
-        if self.journal is not None:
-            self.journal.clear_flags()
         return dict(sorted(self._ailments(np.flatnonzero(is_new))))
 
     def _ailments(self, lanes: Integers) -> Iterator[tuple[int, str]]:
@@ -580,14 +562,10 @@ class SpanEngine:
         for told in (span.policy, span.trace_group, span.cumulant, span.outcome):
             told[lane] = -1
         self._is_aside[lane], span.predictions[demon], self.latest[demon] = True, 0.0, 0.0
-        if self.journal is not None:
-            self.journal.set_aside(demon, int(self.layout.flush_group[b]))
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
         self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
-        if self.journal is not None:
-            self.journal.bound(bound)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
@@ -634,45 +612,41 @@ class SpanEngine:
         """What kernels read and write."""
         return self._span
 
-    def state(self, *, has_blocks: bool = True) -> State:
-        """Return copies of all that this engine's future depends on, by name; steps that wait go on waiting.
+    def state(self) -> State:
+        """Return copies of everything this engine's future depends on, by name; waiting steps keep waiting.
 
-        Of the weights these are the rows in use. Nothing in it depends on the number of threads.
-
-        Args:
-            has_blocks: False leaves out what belongs to a block alone (OF_BLOCKS), which `gradual.py` copies.
+        Of the weights it has the rows in use. Nothing in it depends on the number of threads.
         """
         arrays = {name: a for name, a in self._span._asdict().items() if isinstance(a, np.ndarray)}
-        left_out = (*_NOT_SAVED, *(() if has_blocks else OF_BLOCKS))
-        kept = {name: a.copy() for name, a in arrays.items() if name not in left_out}
-        rows = {name: arrays[name][: self._n_in_use].copy() for name in _ROWS if has_blocks}
+        kept = {name: a.copy() for name, a in arrays.items() if name not in _NOT_SAVED}
+        rows = {name: arrays[name][: self._n_in_use].copy() for name in _ROWS}
         return {**kept, **rows, "n_active": np.array(self._span.n_active), **attributes(self, *_OWN_STATE)}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way.
 
-        What it leaves out of the rows is zero.
+        Rows that the state does not have become zero.
+
+        Raises:
+            ValueError: If the state was copied over several steps, as version 0.1.0 copied large Hordes.
         """
+        if "put_in_at" in state:
+            raise ValueError(
+                "its state was copied over several steps, a format that this version no longer reads: learn from the "
+                "record again (horde learn --backend replay --log RUN)"
+            )
         self._forget_process()
-        self.journal = None
         if int(state["n_active"]) != self._span.n_active:
             self._span = self._span._replace(**self._shared(int(state["n_active"])))
         for name in _ROWS:
             getattr(self._span, name)[: self._n_in_use] = 0
         for name in SpanArrays._fields:
             if name in _ROWS:
-                if name in state:
-                    getattr(self._span, name)[: state[name].size] = state[name]
+                getattr(self._span, name)[: state[name].size] = state[name]
             elif name in state and name != "n_active":
                 getattr(self._span, name)[...] = state[name]
         put_back(self, state, *_OWN_STATE)
         self._make_ready(int(self._clock[N_ROWS]))
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the weights in use."""
-        n_kinds = sum(bool(getattr(self._span, name).size) for name in _ROWS)
-        return n_kinds * self._n_in_use * int(self.dtype.itemsize)
 
     @property
     def _n_in_use(self) -> int:

@@ -113,7 +113,6 @@ class Life:
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
         keeper: Called before each choice, where all that was learned has been joined: a place to keep `state()`.
-        before_learning: Called once, when the next action has left and before anything more is learned.
         is_cut: Whether the latest drive was cut short, by the end of the run or by who stopped it.
         is_out_of_battery: Whether the life stopped itself because stays at the dock did not charge the battery.
         at_end: Called likewise when a run is over, before the last observation is learned from.
@@ -160,7 +159,6 @@ class Life:
         self.recorder, self.observers = recorder, list(observers)
         self.keeper: Callable[[Life], None] | None = None
         self.at_end: Callable[[Life], None] | None = None
-        self.before_learning: Callable[[], None] | None = None
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_kept = 0  # in all, and in a row
@@ -184,13 +182,10 @@ class Life:
         """Whether the body can be put back to where it was, as a simulated one can."""
         return bool(self.env.unwrapped.metadata.get("restorable"))
 
-    def state(self, *, has_horde: bool = True) -> State:
-        """Return all that this life's future depends on: between two steps, or from `keeper`.
+    def state(self) -> State:
+        """Return everything this life's future depends on: between two steps, or from `keeper`.
 
-        Of a body that cannot be put back nothing is kept: there a life goes on after a gap.
-
-        Args:
-            has_horde: False leaves the Horde's own state out, which is large: `horde_state` may be asked for later.
+        The state of a body that cannot be put back is left out: such a life resumes with a gap.
         """
         body: Any = self.env.unwrapped
         behaviour: State = getattr(self.behaviour, "state", dict)()
@@ -200,7 +195,7 @@ class Life:
             "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
         }
         return nested(
-            student=self.student.state(has_horde=has_horde),
+            student=self.student.state(),
             excursions=self.excursions.state(),
             dockings=self.dockings.state(),
             behaviour=behaviour,
@@ -209,14 +204,6 @@ class Life:
             world=body.save_state() if self.can_live_again and self._has_begun else {},
             rng=generator_state(self.rng),
         )
-
-    def horde_state(self, *, has_engine: bool = True) -> State:
-        """Return what `state` left out, if nothing was learned since: `before_learning` is the place.
-
-        Args:
-            has_engine: False leaves out in turn what `Horde.gradual_copy` has.
-        """
-        return nested(student=nested(horde=self.horde.state(has_engine=has_engine)))
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, in a life that was made alike and has not begun.
@@ -244,18 +231,17 @@ class Life:
         restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
 
     @property
-    def may_be_cut(self) -> bool:
-        """Whether a drive begins now that the end of the run may cut short."""
-        is_near = self._end - self.steps <= _LONGEST_DRIVE
+    def is_before_drive(self) -> bool:
+        """Whether the next thing is a drive, to the centre or the dock: it begins late without harm to learning."""
         is_in_excursion = self.excursions.phase is Phase.EXCURSION
-        return is_near and (
-            self.excursions.is_over(broken=is_broken(self._flags))
-            or self.dockings.is_due(self.steps, in_excursion=is_in_excursion)
+        return self.excursions.is_over(broken=is_broken(self._flags)) or self.dockings.is_due(
+            self.steps, in_excursion=is_in_excursion
         )
 
-    def see(self) -> None:
-        """Learn from the current observation now, as is done after `at_end` in any case."""
-        self._see()
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a drive begins now that the end of the run may cut short."""
+        return self._end - self.steps <= _LONGEST_DRIVE and self.is_before_drive
 
     @property
     def is_seen(self) -> bool:
@@ -380,7 +366,6 @@ class Life:
         observation, flags, tiles, is_seen = self._observation, self._flags, self._tiles, self._is_seen
 
         def learn() -> None:
-            self._prepare_learning()
             if not is_seen:
                 self.student.see(observation, flags, tiles)
             self.student.act(choice.phase, choice.action, choice.b, row.step, choice.policy)
@@ -510,15 +495,8 @@ class Life:
     def _see(self) -> None:
         """Let the student see the current observation now, in this thread."""
         if not self._is_seen:
-            self._prepare_learning()
             self.student.see(self._observation, self._flags, self._look())
             self._is_seen = True
-
-    def _prepare_learning(self) -> None:
-        """Do what is to be done before anything more is learned."""
-        if self.before_learning is not None:
-            prepare, self.before_learning = self.before_learning, None
-            prepare()
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""

@@ -150,12 +150,12 @@ class Student:
         """What is done from the observation that was seen last."""
         return self._phase
 
-    def state(self, *, has_horde: bool = True) -> State:
-        """Return all that what is learned and scored from now on depends on, the Horde's own state included."""
+    def state(self) -> State:
+        """Return everything that later learning and scores depend on, with the Horde's state."""
         test = {} if self._test is None else self._test.state()
         own = attributes(self, *_STATE)
         own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
-        return nested(horde=self.horde.state() if has_horde else {}, errors=self.errors.state(), test=test, own=own)
+        return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, own=own)
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, with a Horde that was made, and whose demons came and went, alike."""

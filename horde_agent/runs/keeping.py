@@ -1,20 +1,18 @@
-"""When a life's state is kept: every so often while it is lived, by a thread, and in its end.
+"""Snapshots of a life: its state is copied between two steps and written to disk by a background thread.
 
-No step waits for the disk: a state is copied between two steps, and written meanwhile; of very many demons it is
-copied a few MB in each step (`learning/gradually.py`). Only what the record holds on the disk by then is kept, so that
-the two always fit together.
+In a simulation the copy is made as soon as a snapshot is due. A robot in real time does not wait in mid-drive: there
+the copy is made before a drive to the centre or to the dock, across which nothing is learned. A snapshot is written
+after the rows of the record that it depends on, so that the two always fit together.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from horde_agent.learning.gradually import AT_ONCE_BYTES, GradualSnapshot
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
@@ -23,8 +21,8 @@ from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
 from horde_agent.saving import State, nested
 
-_ENGINE = "life/student/horde/engine"  # in a snapshot
-_LARGE_BYTES = 500_000_000  # of a snapshot whose writing takes longer than anybody expects
+LONGEST_WAIT_S = 60.0  # for a drive, in real time: then the copy is made all the same, and a step is late
+_LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
 
 _log = logging.getLogger(__name__)
 
@@ -61,205 +59,89 @@ class Keeper:
         self._began, self._lived_s = time.monotonic(), lived_s
         self._kept_at = self._began
         self._thread: threading.Thread | None = None
-        self._gradual: GradualSnapshot | None = None
-        self._closing: GradualSnapshot | None = None  # all copied, not all written
         self._has_said_late = False
         self._before_cut: tuple[int, State, dict[str, Any]] | None = None
         self._last: tuple[int, State, dict[str, Any]] | None = None
-        self._life: Life | None = None  # whose Horde is yet to be copied, in the end
 
     def start(self) -> None:
         """Count the time from now on."""
         self._began = self._kept_at = time.monotonic()
 
     def __call__(self, life: Life) -> None:
-        """Keep the life's state if it is time, and the one before is written."""
+        """Take a snapshot if one is due, the one before is written and the robot can wait."""
         if self.pending is not None and not self._recorder.is_redoing:
             change, self.pending = self.pending, None
             self.changes += change()
             self.keep(life)
             return
-        if life.may_be_cut and not self._is_large(life):
+        if life.may_be_cut and life.can_live_again:
+            self._join()
             self._before_cut = self._copied(life)
-        if self._gradual is not None:
-            self._go_on(life, self._gradual)
         if self._every_s is None or time.monotonic() - self._kept_at < self._every_s:
             return
-        if self._is_writing:
+        if self._thread is not None and self._thread.is_alive():
             self._say_that_it_waits(life)
-        elif not self._recorder.is_paused:
+        elif not self._recorder.is_paused and self._can_wait(life, self._every_s):
             self.keep(life)
 
-    @property
-    def _is_writing(self) -> bool:
-        """Whether the snapshot before is not written yet."""
-        if self._closing is not None and not self._closing.is_alive:
-            self._closing = None
-        is_alive = self._thread is not None and self._thread.is_alive()
-        return is_alive or self._gradual is not None or self._closing is not None
+    def _can_wait(self, life: Life, every_s: float) -> bool:
+        """Whether the robot can wait for the copy now, or has not been able to for too long."""
+        if not self._run.config.is_real_time or life.is_before_drive:
+            return True
+        return time.monotonic() - self._kept_at >= every_s + LONGEST_WAIT_S
 
     def _say_that_it_waits(self, life: Life) -> None:
-        """Say once that snapshots take longer than they are apart."""
+        """Log once that a snapshot takes longer to write than `snapshot_every`."""
         if not self._has_said_late:
             self._has_said_late = True
             _log.warning(
-                "at step %d the snapshot begun %.0f s ago is not written yet: the next one waits for it; a longer "
-                "--snapshot-every is enough",
+                "at step %d the snapshot begun %.0f s ago is not written yet: the next one waits for it; choose a "
+                "longer --snapshot-every",
                 life.steps,
                 time.monotonic() - self._kept_at,
             )
 
     def keep(self, life: Life) -> None:
-        """Keep the life's state: copied now, then written by a thread; where it is large, copied from now on.
-
-        Where no step waits to be learned from, choosing an action does not change the Horde. Then what is large is
-        copied when that action has left, so that the robot does not wait for it.
-        """
+        """Copy the life's state now, and write it in a background thread."""
         self._kept_at = time.monotonic()
-        self._abandon()
-        if self._is_large(life):
-            self._gradual = self._new_gradual(life)
-        if self._gradual is not None:
-            life.before_learning = self._gradual.advance
-            return
-        waits = life.horde.n_waiting > 0
-        step, state, facts = self._copied(life, has_horde=waits)
-
-        def write() -> None:
-            if not waits:
-                state.update(nested(life=life.horde_state()))
-            self._thread = threading.Thread(target=self._write, args=(step, state, facts), name="keeping", daemon=True)
-            self._thread.start()
-
-        if waits:
-            write()
-        else:
-            life.before_learning = write
-
-    # ---- very many demons -------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _is_large(life: Life) -> bool:
-        """Whether there is too much to copy between two steps."""
-        return life.horde.n_bytes_learned > AT_ONCE_BYTES
-
-    def _new_gradual(self, life: Life) -> GradualSnapshot | None:
-        """Begin to copy what is large over many steps; None where that cannot be."""
-        copy, before = life.horde.gradual_copy(), [w for w in (self._thread, self._closing) if w is not None]
-
-        def after() -> None:
-            for writing in before:
-                writing.join()
-
-        folder, may_wait = self._run.folder.checkpoint, not self._run.config.is_real_time
-        return None if copy is None else GradualSnapshot(copy, folder, after, may_wait=may_wait, engine=_ENGINE)
-
-    def _go_on(self, life: Life, gradual: GradualSnapshot) -> None:
-        """Copy some more when the next action has left; when all is copied, have it written to its end."""
-        if gradual.why_not is not None or gradual.is_void:
-            if gradual.why_not is not None:
-                _log.warning(
-                    "the snapshot at step %d cannot be written (%s); the one before it stays",
-                    life.steps,
-                    gradual.why_not,
-                )
-            else:
-                self._kept_at = -math.inf  # begun anew at once
-            gradual.abandon()
-            self._gradual, self._closing = None, gradual
-        elif gradual.is_complete:
-            self._close(life, gradual)
-        else:
-            life.before_learning = gradual.advance
-
-    def _close(self, life: Life, gradual: GradualSnapshot) -> None:
-        """Have a snapshot of which all blocks are copied be that of now, as `keep` does."""
-        self._gradual, self._closing = None, gradual
-        waits = life.horde.n_waiting > 0
-        step, state, facts = self._copied(life, has_horde=False)
-
-        def close() -> None:
-            self._finish_gradual(life, gradual, (step, state, facts))
-
-        if waits:
-            close()
-        else:
-            life.before_learning = close
-
-    def _finish_gradual(self, life: Life, gradual: GradualSnapshot, small: tuple[int, State, dict[str, Any]]) -> None:
-        """Hand over what is small, and what is left of what is large."""
-        step, state, facts = small
-        state.update(nested(life=life.horde_state(has_engine=False)))
-        gradual.finish(lambda writer: self._write(step, state, facts, writer))
-
-    # ---- the end ----------------------------------------------------------------------------------------------------
+        self._join()
+        self._thread = threading.Thread(target=self._write, args=self._copied(life), name="keeping", daemon=True)
+        self._thread.start()
 
     def at_end(self, life: Life) -> None:
-        """Take note of the state in which a life ends; it is written by `finish`, when the body has been stopped.
+        """Copy the state in which a life ends; `finish` writes it after the robot was stopped.
 
-        A life whose last drive was cut short is no life that never stopped: there it is the state before that drive, or
-        the snapshot before. Of very many demons, what is small is noted now and what is large copied later, the
-        snapshot that is under way going on: nothing more is learned until then.
+        If the last drive was cut short, the state is that before the drive, or else the snapshot before: when the life
+        is resumed, the drive is driven in full.
         """
+        before, self._before_cut = self._before_cut, None
         if life.is_cut and life.can_live_again:
-            self._abandon()
-            self._last = self._before_cut
-            return
-        if not self._is_large(life):
+            self._last = before
+        else:
             self._last = self._copied(life)
-            return
-        life.see()
-        if self._gradual is None or self._gradual.is_void or self._gradual.why_not is not None:
-            self._abandon()
-            self._gradual = self._new_gradual(life)
-        self._life = life
-        self._last = self._copied(life, has_horde=self._gradual is None)
-
-    def _abandon(self) -> None:
-        """Give up the snapshot that is under way, if there is one."""
-        if self._gradual is not None:
-            self._gradual.abandon()
-            self._gradual, self._closing = None, self._gradual
 
     def finish(self) -> None:
         """Write what is not written yet."""
         last, self._last = self._last, None
-        if last is None:
-            self._abandon()
-        for writing in (self._thread, self._closing):
-            if writing is not None:
-                writing.join()
-        if last is not None and self._gradual is not None:
-            assert self._life is not None, "it was noted with the state"
-            self._finish_last(self._life, self._gradual, last)
-        elif last is not None:
+        self._join()
+        if last is not None:
             self._say_how_large(sum(array.nbytes for array in last[1].values()))
             self._write(*last)
 
-    def _finish_last(self, life: Life, gradual: GradualSnapshot, last: tuple[int, State, dict[str, Any]]) -> None:
-        """Copy and write all that is left, one block of demons after another."""
-        self._say_how_large(life.horde.n_bytes_learned)
-        while not gradual.is_complete and gradual.why_not is None:
-            gradual.advance(waits=True)
-        if gradual.why_not is None:
-            self._finish_gradual(life, gradual, last)
-        else:
-            gradual.abandon()
-        gradual.join()
-        if gradual.why_not is not None:
-            _log.warning(
-                "the snapshot at step %d cannot be written (%s); the one before it stays", last[0], gradual.why_not
-            )
+    def _join(self) -> None:
+        """Wait until the snapshot before is written."""
+        if self._thread is not None:
+            self._thread.join()
 
     @staticmethod
     def _say_how_large(n_bytes: int) -> None:
         if n_bytes > _LARGE_BYTES:
-            _log.warning("writing a snapshot of %.1f GB, which takes a while; the body stands", n_bytes / 1e9)
+            _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
 
-    def _copied(self, life: Life, *, has_horde: bool = True) -> tuple[int, State, dict[str, Any]]:
+    def _copied(self, life: Life) -> tuple[int, State, dict[str, Any]]:
         """Return step, state and facts."""
         observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
-        state = nested(life=life.state(has_horde=has_horde), **observers)
+        state = nested(life=life.state(), **observers)
         facts = {
             "n_rows": self._recorder.n_rows - self._recorder.n_lost,
             "n_lost": self._recorder.n_lost,
@@ -283,25 +165,19 @@ class Keeper:
         """Seconds that the life took so far, in all processes."""
         return self._lived_s + time.monotonic() - self._began
 
-    def _write(self, step: int, state: State, facts: dict[str, Any], begun: snapshots.Writer | None = None) -> None:
-        """Write a snapshot, when the record has come as far; where the disk is full, say so and go on."""
+    def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
+        """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
         folder = self._run.folder
         try:
             self._recorder.sync()
-            self._run_errors_sync()
+            folder.sync_excursions()
             if self._recorder.is_paused or self._recorder.n_lost != facts["n_lost"]:
-                _log.warning("no snapshot is kept at step %d, for the record pauses", step)
-                if begun is not None:
-                    begun.abandon()
+                _log.warning("no snapshot at step %d: the record is paused", step)
                 return
-            snapshots.write(folder.checkpoint, step, state, facts, begun)
+            snapshots.write(folder.checkpoint, step, state, facts)
             folder.note({"step": step, "event": "snapshot", "row": facts["n_rows"]})
             self.n_kept += 1
         except (RecordLost, OSError) as error:
             _log.warning(
                 "the snapshot at step %d cannot be written (%s); the one before it stays", step, error.strerror
             )
-
-    def _run_errors_sync(self) -> None:
-        """Have the disk keep the excursions."""
-        self._run.folder.sync_excursions()

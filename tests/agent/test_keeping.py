@@ -1,11 +1,14 @@
-"""Snapshots are kept while a life is lived: it is the same life, and no action waits for them."""
+"""Snapshots do not change a life; on a robot in real time they are copied when it can wait."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shutil
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.life.life import Life
-from horde_agent.record import RecordLost, snapshots
+from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.runs import keeping
 from horde_agent.runs.keeping import Keeper
 from tests.agent.doubles import ToyBody
@@ -50,11 +53,11 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_life_with_snapshots_is_the_life_without(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And each of them can be gone on from: one was copied while steps waited, or after an action had left."""
+    """Deferred, each is copied while steps wait to be learned."""
     words = f"--backend {backend} --steps 1500"
     without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
-    keep_each(150, monkeypatch)
+    keep_each(100, monkeypatch)
     with_them = lived(tmp_path / "b", f"{words} --snapshot-every 1s", monkeypatch)
     assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
     kept = list(snapshots.found(tmp_path / "b" / "checkpoint"))
@@ -83,15 +86,68 @@ def test_a_snapshot_tells_the_version_that_lives_and_not_what_was_installed_sinc
     assert {one.facts["version"] for one in kept} == {"0.9.1"}
 
 
-def test_what_is_large_is_copied_when_the_action_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    copied, draw = Life.horde_state, Life._choose
-    monkeypatch.setattr(Life, "horde_state", lambda life: (done.append("copied"), copied(life))[1])
-    monkeypatch.setattr(Life, "_choose", lambda life: (done.append("chosen"), draw(life))[1])
-    lived(tmp_path / "a", "--realtime --steps 60 --snapshot-every 0.001s", monkeypatch)
-    places = [k for k, what in enumerate(done) if what == "copied"]
-    assert places
-    assert all(done[k - 1] == "chosen" for k in places)
+def test_in_real_time_a_snapshot_is_copied_before_a_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot stands there, and no transition is learned across it: a copy that takes long delays no step."""
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    keep_each(5, monkeypatch)
+    lived(tmp_path / "a", "--realtime --excursion-probability 0.2 --steps 300 --snapshot-every 1s", monkeypatch)
+    rows = read(tmp_path / "a" / "log" / "life.rec").rows
+    drives = set(rows["step"][rows["phase"] == Phase.CENTRE].tolist())
+    steps = [int(path.name) for path in snapshots.found(tmp_path / "a" / "checkpoint")]
+    assert len(steps) > 5
+    assert set(steps) - {300} <= drives
+
+
+def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second is 8 steps; a snapshot is due each second, and is copied in any case after a wait of two more."""
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(keeping, "LONGEST_WAIT_S", 2.0)
+    keep_each(8, monkeypatch)
+    lived(tmp_path / "a", "--realtime --excursion-probability 0 --steps 100 --snapshot-every 1s", monkeypatch)
+    steps = sorted(int(path.name) for path in snapshots.found(tmp_path / "a" / "checkpoint"))
+    assert len(steps) == 5
+    assert [later - earlier for earlier, later in pairwise(steps[:4])] == [24, 24, 24]
+    assert steps[-1] == 100
+
+
+def test_a_snapshot_is_of_its_step_though_it_is_written_much_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk writes nothing for 400 steps; the life goes on, and resumes from that snapshot with the same weights."""
+    words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
+    for name, every in (("never", "never"), ("late", "0.001s")):
+        with monkeypatch.context() as patch:
+            patch.setattr(cli, "write_report", lambda path: path / "report.html")
+            patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+            patch.setattr(snapshots, "_put", lambda *given: (may_write.wait(60.0), put(*given))[1])
+            patch.setattr(Life, "_step", at_step(400, may_write.set))
+            if every == "never":
+                may_write.set()
+            assert cli.main(f"learn {words} {every} --steps 500 --out {tmp_path / name}".split()) == 0
+            may_write.clear()
+    assert "is not written yet: the next one waits for it" in caplog.text
+    *others, first = snapshots.found(tmp_path / "late" / "checkpoint")
+    assert int(first.name) < 50
+    for path in others:
+        shutil.rmtree(path)
+    (tmp_path / "late" / "summary.json").unlink()
+    assert cli.main(f"resume {tmp_path / 'late'} --steps 500".split()) == 0
+    one, other = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("never", "late"))
+    assert {key: one[key] for key in TOLD} == {key: other[key] for key in TOLD}
+
+
+def at_step(n: int, do: Callable[[], None]) -> Callable[[Life, Any], None]:
+    """Return `Life._step`, which calls `do` at step n."""
+    step = Life._step
+
+    def doing(life: Life, choice: Any) -> None:
+        if life.steps == n:
+            do()
+        step(life, choice)
+
+    return doing
 
 
 def test_a_snapshot_without_room_is_told_of_and_the_one_before_it_stays(

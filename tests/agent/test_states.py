@@ -112,6 +112,16 @@ def test_a_horde_goes_on_from_any_step_with_the_same_bits(kind: str) -> None:
         assert answers(again) == answers(whole), k
 
 
+def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
+    """It has blocks of weights of different steps: nothing may learn on from them."""
+    horde = many()
+    state = horde.state()
+    engine = {name: array for name, array in state.items() if name.startswith("engine/")}
+    old = {name: array for name, array in state.items() if name not in engine} | {"engine/put_in_at": np.zeros((3, 3))}
+    with pytest.raises(ValueError, match="replay"):
+        horde.restore(old)
+
+
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
     """A state holds the rows in use alone, here 512 of 1,300; what it is put into has used all of them meanwhile."""

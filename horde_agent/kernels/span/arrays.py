@@ -67,7 +67,6 @@ class SpanArrays(NamedTuple):
     n_pending: Integers  # (G,): steps since flushed_at that are not rests
     limit: Integers  # (G,): flushed before more are pending
     tail_needed: Integers  # (B,): steps of its tail that matter, found when it is flushed
-    fixed_tail: Integers  # (G,): steps of its tail that are kept, where blocks are brought forward; -1: what is needed
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t

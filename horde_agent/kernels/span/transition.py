@@ -116,8 +116,6 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
-    if span.fixed_tail[g] >= 0:
-        tail = span.fixed_tail[g]
     span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
     return int(tail)
 
