@@ -24,7 +24,7 @@ class Actor:
     def die(self, restarts_in: int = 0) -> None:
         """Lose all that is in memory; be there again, knowing nothing, after so many calls in vain."""
         if self.shard._kept is not None:
-            self.shard._kept.abandon()  # a thread cannot be killed as its process can
+            self.shard._kept.join()  # a thread cannot be killed as its process can
         self.shard, self.restarts_in = Shard(self.number), restarts_in
 
 

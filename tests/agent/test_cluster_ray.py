@@ -16,7 +16,7 @@ from horde_agent.cluster import ClusterError, ShardedHorde
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.horde import Horde
 from horde_agent.processes import python
-from tests.agent.cluster_command import asked, copied_gradually, tell_until_kept
+from tests.agent.cluster_command import KEEPS_AT
 from tests.agent.test_cluster import KIND, Life, assert_same, constant_questions
 
 if importlib.util.find_spec("ray") is None:  # importing it would come before its variables
@@ -73,11 +73,10 @@ def test_a_process_that_is_killed_changes_no_bit_and_nothing_is_left_behind(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("are_many", [False, True])
-def test_a_driver_that_is_killed_leaves_nothing_running_and_another_goes_on(tmp_path: Path, are_many: bool) -> None:
-    """Kill -9 of the process that tells the stream, 100 steps after it kept its state: the next ends with the same."""
-    questions, kind, life = asked(are_many=are_many)
-    words, environment = python("tests.agent.cluster_command", str(tmp_path), *(["many"] if are_many else []))
+def test_a_driver_that_is_killed_leaves_nothing_running_and_another_goes_on(tmp_path: Path) -> None:
+    """Kill -9 of the process that sends the stream, 100 steps after it saved its state: the next one goes on."""
+    life = Life(400)
+    words, environment = python("tests.agent.cluster_command", str(tmp_path))
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         processes = [int(number) for number in driver.stdout.readline().split()]
@@ -86,35 +85,13 @@ def test_a_driver_that_is_killed_leaves_nothing_running_and_another_goes_on(tmp_
     wait_for_the_end(processes)
     with np.load(tmp_path / "state.npz") as file:
         state = dict(file)
-    last = int(state.pop("at")) + 50
-    one = Horde(questions, **kind)
-    life.tell(one, 0, last)
-    assert len(copied_gradually(tmp_path / "shards")) == (2 if are_many else 0)
-    with ShardedHorde(questions, shards=2, folder=tmp_path / "shards", snapshot_every=70, **kind) as many:
+    one = Horde(constant_questions(), **KIND)
+    life.tell(one)
+    where = {"folder": tmp_path / "shards", "snapshot_every": 70}
+    with ShardedHorde(constant_questions(), shards=2, **where, **KIND) as many:
         many.restore(state)
-        life.tell(many, last - 50, last)
+        life.tell(many, KEEPS_AT)
         assert_same(one, many, life)
-
-
-@pytest.mark.slow
-def test_a_process_that_copies_a_snapshot_when_it_is_killed_changes_no_bit(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """18,000 demons: it comes back from the snapshot before, which was copied over many entries, too."""
-    questions, kind, life = asked(are_many=True)
-    where = {"folder": tmp_path / "shards", "snapshot_every": 30}
-    with ShardedHorde(questions, shards=2, **where, **kind) as many:
-        life.tell(many, 0, 400)
-        last = tell_until_kept(many, life, 400, tmp_path / "shards")
-        life.tell(many, last, last + 65)  # another one is begun
-        os.kill(many.shards[1].process, signal.SIGKILL)
-        life.tell(many, last + 65, last + 130)
-        one = Horde(questions, **kind)
-        life.tell(one, 0, last + 130)
-        assert_same(one, many, life)
-    back = [record.args for record in caplog.records if "is back at entry" in record.message]
-    assert [number for number, *_ in back] == [1]
-    assert all(at > 30 for _, at, _ in back)
 
 
 @pytest.mark.slow
