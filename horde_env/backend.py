@@ -28,13 +28,14 @@ class Frame:
         crc_errors: Packets refused for a wrong checksum during the period.
         stale: True where no new packet came and the last one is repeated.
         gap: True where this frame does not follow from the last one: the learner clears its traces.
-        applied: False where a safety stop, charging or a fault kept the body from the command, as far as it knows; that
-            its motors show otherwise is noticed by the environment (`obedience`).
+        applied: False where a safety stop, charging or a fault kept the body from the command, as far as it knows.
         last: True where no frame can follow this one (the end of a recorded life): the environment truncates.
         extras: Further flat numbers for `info` (the simulator's pose, a recorded life's action and b).
         beacon: Strength of the dock's beacon at each ir_light sensor: |last packet - the one before|, in the unit of
             ir_light (share of full scale), shape (8,). The beacon blinks at 50 Hz, so it is the one light that
             changes from packet to packet at 100 Hz. None where packets are not known (a recorded life).
+        refusal: How the body's own state shows that it does not follow its commands, in one or two sentences that stay
+            the same while that lasts; "" if it does not.
     """
 
     values: Floats
@@ -47,6 +48,7 @@ class Frame:
     last: bool = False
     extras: Mapping[str, float] = field(default_factory=dict)
     beacon: Floats | None = None
+    refusal: str = ""
 
 
 @runtime_checkable
@@ -75,8 +77,8 @@ class Backend(Protocol):
     """A robot body, simulated or physical: nobody above this line can tell which.
 
     A physical body says `can_be_placed = False`: a reset finds it where it stands, and so the environment drives it.
-    One that ignores its commands by nature says `takes_requests = False`; any other that has a channel group
-    motor_voltage must show there what it does with them (`obedience`).
+    One whose frames show whether it follows its commands names the rule for that, a class, as `obedience`
+    (`drives.obedience`).
     """
 
     period_s: float

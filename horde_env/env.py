@@ -16,7 +16,7 @@ from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, S
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.drives.charging import GAUGE_STATE, RECORD_S, BatteryGauge, Chargeable
 from horde_env.drives.kinds import Stay, drives_of
-from horde_env.drives.obedience import OBEDIENCE_STATE, Obedience
+from horde_env.drives.obedience import obedience_of
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
@@ -63,12 +63,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), obeyed (0 or 1, where its motors show their voltage), battery_low, battery_urgent (0 or 1, if the robot
-    has channels of its batteries' voltage; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
+    (0 or 1), obeyed (0 or 1, if the body names a rule), battery_low, battery_urgent (0 or 1, if the robot has channels
+    of its batteries' voltage; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
     (`Frame.extras`). `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears
     its traces there.
-    `obeyed` is 0 from when the motors have shown that the body does not do what it is asked (`obedience`), and
-    `applied` with it.
+    `obeyed` and `applied` are 0 while frames show that the body does not follow its commands (`drives.obedience`).
 
     `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
     the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
@@ -139,7 +138,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_at: list[int] = []
         self.fault: BackendLost | None = None
         self._gauge = BatteryGauge(self.robot)
-        self._obedience = Obedience(self.robot, is_asked=getattr(backend, "takes_requests", True))
+        self._obedience = obedience_of(backend, self.robot)
         self._stay: Stay | None = None
         self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
@@ -205,7 +204,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             extras={name: np.array(value) for name, value in frame.extras.items()},
             own=attributes(self, "_observation"),
             gauge=attributes(self._gauge, *GAUGE_STATE),
-            obedience=attributes(self._obedience, *OBEDIENCE_STATE),
+            obedience=attributes(self._obedience, *self._obedience.saved),
             rng=generator_state(self.np_random),
         )
 
@@ -228,7 +227,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         )
         self._observation = inner(state, "own")["_observation"]
         put_back(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
-        put_back(self._obedience, inner(state, "obedience"), *OBEDIENCE_STATE)
+        put_back(self._obedience, inner(state, "obedience"), *self._obedience.saved)
         self._trail.clear()
         body.restore(inner(state, "body"))
         restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this
@@ -282,7 +281,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     @property
     def disobedience(self) -> str:
-        """What shows that the body does not do what it is asked, in a sentence or two; "" while it does."""
+        """How frames show that the body does not follow its commands, in one or two sentences; "" while it does."""
         return self._obedience.complaint
 
     def render(self) -> Any:
@@ -387,7 +386,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         before = self._obedience.complaint
         complaint = self._obedience.judge(request, frame)
         if complaint != before:
-            _log.warning("%s", complaint or "the robot does what it is asked again")
+            _log.warning("%s", complaint or "the robot follows its commands again")
         return replace(frame, applied=False) if complaint else frame
 
     def _take(self, frame: Frame) -> int:

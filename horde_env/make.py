@@ -132,13 +132,15 @@ def make_simulator_env(
         BackendUnavailable: If PyBullet is asked for and not installed here.
         ValueError: If an argument is out of range or unknown.
     """
+    from horde_env.robots.critterbot.obedience import VoltageObedience
     from horde_env.sim.backend import SimulatedBody
     from horde_env.sim.changes import ChangingSenses, LampMove
     from horde_env.sim.pen import load_pen
 
     spec, pen = critterbot(), load_pen()
     senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if len(lamp_moves) else None
-    body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, physics=physics, senses=senses)
+    rule = VoltageObedience
+    body = SimulatedBody(spec, pen=pen, battery_scale=battery_scale, physics=physics, senses=senses, obedience=rule)
     return PenEnv(body, _clock(spec, realtime), spec=spec, pen=body.pen, **kwargs)
 
 
@@ -195,7 +197,8 @@ def make_serial_env(
     from horde_env.robots.critterbot.body import SerialBody
 
     file = robot_file.known(robot)
-    config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, parity or file.parity)  # type: ignore[arg-type]
+    parity = parity or file.parity or "odd"  # type: ignore[assignment]
+    config = PortConfig(_port_of("serial", port, robot, file), baudrate or file.baudrate, parity)  # type: ignore[arg-type]
     return _physical_env(SerialBody, config, critterbot(), _common(robot, file, signs, latch, settings), kwargs)
 
 

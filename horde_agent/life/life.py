@@ -58,13 +58,19 @@ _log = logging.getLogger(__name__)
 
 
 class BodyDisobeys(RuntimeError):
-    """The body answers, but has done nothing of what it was asked for `PATIENCE_S`."""
+    """The body answers, but has done nothing of what it was asked for `PATIENCE_S`.
 
-    def __init__(self, steps: int) -> None:
-        super().__init__(
-            f"the life ends after {steps} steps: for {PATIENCE_S:g} s the body has done nothing of what it was asked, "
-            f"and nothing was learned. Look at the wire that carries its commands, and at who else may drive it."
+    Args:
+        steps: Of the life so far.
+        why: What the body says of it, in one or two sentences; "" if it says nothing.
+    """
+
+    def __init__(self, steps: int, why: str) -> None:
+        why = why or (
+            "the body reports `obeyed` = 0. Check the wire that carries its commands, and whether another program "
+            "drives it."
         )
+        super().__init__(f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}")
 
 
 class Moment(NamedTuple):
@@ -414,7 +420,7 @@ class Life:
         self._n_kept = self._n_kept + 1 if self._flags & Flag.NOT_APPLIED else 0
         patience = round(PATIENCE_S / self.interface.period_s)
         if self._n_kept >= patience and not info.get("obeyed", 1):
-            raise BodyDisobeys(self.steps)
+            raise BodyDisobeys(self.steps, getattr(self.env.unwrapped, "disobedience", ""))
         if self._n_kept == patience:
             _log.warning("for %g s the body was kept from all that it was asked: nothing was learned", PATIENCE_S)
 

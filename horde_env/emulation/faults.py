@@ -5,6 +5,8 @@
     unplug                       the device vanishes, and is back under the same name after a while
     reboot                       its program hangs, and begins again
     low_battery, heat, stuck_wheel   of the robot itself, for a while
+    unread                       nothing that the host sends arrives for a while; never at random, so that the same seed
+                                 gives the same other faults as before
 
 The damage hits a byte of the cycle's traffic, whichever its direction. Damage on the way to the robot sets the error
 flags that its serial port would set; where commands have no checksum the robot may take a wrong one.
@@ -20,6 +22,7 @@ from typing import Any, Protocol, Self
 from numpy.random import Generator
 
 BURST = (8, 41)  # bytes
+UNREAD_S = (1.0, 10.0)
 DAMAGE = ("loss", "flip", "burst")
 MOST_WAITING = 100  # damage that finds no traffic, as at a console to which nobody types, must not heap up for weeks
 
@@ -104,7 +107,7 @@ class LineFaults:
         packet_size: Bytes of a packet of the robot's.
         lasting_s: How long each lasting fault lasts, seconds: uniform between the two.
         error_flags: What each damage on the way in sets at the robot's serial port, where that tells.
-        counts: How often each fault has happened; damage counts when it hits a byte.
+        counts: How often each fault has happened, by its name; damage counts when it hits a byte.
     """
 
     tick_s: float
@@ -114,7 +117,7 @@ class LineFaults:
 
     def __init__(self, robot: Any, rates: FaultRates, rng: Generator) -> None:
         self.rates, self.kinds = rates, rates.kinds()
-        self.counts = dict.fromkeys(self.kinds, 0)
+        self.counts = dict.fromkeys((*self.kinds, "unread"), 0)
         self._robot, self._rng = robot, rng
         self._share = [getattr(rates, kind) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
@@ -142,15 +145,15 @@ class LineFaults:
         Damage waits for a byte to hit; what exceeds a hundred that wait is forgotten, and not counted.
 
         Args:
-            kind: One of `kinds`.
+            kind: One of `counts`.
             for_s: How long it lasts, seconds of the robot's time; drawn at random when None. No use for loss, flip,
                 burst and reboot.
 
         Raises:
             ValueError: If there is no such fault, or `for_s` is not positive.
         """
-        if kind not in self.kinds:
-            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(self.kinds)}")
+        if kind not in self.counts:
+            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(self.counts)}")
         if for_s is not None and not for_s > 0.0:
             raise ValueError(f"a fault must last longer than 0 s, not {for_s}")
         if kind in DAMAGE:
@@ -160,7 +163,8 @@ class LineFaults:
             self.counts[kind] += not self._robot.is_hung
             self._robot.hang()
         else:
-            lasting_s = float(self._rng.uniform(*self.lasting_s[kind])) if for_s is None else for_s
+            between_s = UNREAD_S if kind == "unread" else self.lasting_s[kind]
+            lasting_s = float(self._rng.uniform(*between_s)) if for_s is None else for_s
             if kind not in self._ends:
                 self.counts[kind] += 1
                 self.begin(kind)
@@ -182,7 +186,7 @@ class LineFaults:
 
     def on_the_way_in(self, data: bytes) -> tuple[bytes, int]:
         """Return what arrives at the robot of a cycle's bytes from the host, and the error flags it sets."""
-        if self.is_on("stall"):
+        if self.is_on("stall") or self.is_on("unread"):
             return b"", 0
         errors, waiting, self._due = 0, self._due, []
         for kind in waiting:

@@ -112,8 +112,6 @@ class RecordedLife:
         BackendUnavailable: If there is no such file; from `reset`, if it is not such a log.
     """
 
-    takes_requests = False  # so that nobody wonders why it does not do what it is asked
-
     def __init__(self, log: str | Path, spec: RobotSpec | None = None) -> None:
         self.path = Path(log)
         self.notes: tuple[str, ...] = NOTES

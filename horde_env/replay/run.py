@@ -60,8 +60,6 @@ class RecordedRun:
             file of it cannot be read.
     """
 
-    takes_requests = False  # so that nobody wonders why it does not do what it is asked
-
     def __init__(self, run: str | Path, spec: RobotSpec | None = None) -> None:
         self.path = Path(run) if Path(run).suffix == ".rec" else Path(run) / "log" / "life.rec"
         self.spec = spec or critterbot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -40,6 +41,8 @@ class SimulatedBody(Backend):
         physics: What moves the body, "planar" or "bullet"; PyBullet where it is installed when None (`engine`).
         window: Whether to show PyBullet's own window.
         senses: What reads channels 16..52; `Senses` in the pen by default.
+        obedience: The rule by which an environment judges whether it follows its commands
+            (`drives.obedience`); none by default.
 
     Raises:
         BackendUnavailable: If PyBullet is asked for and missing, or a window where there is no display.
@@ -55,6 +58,7 @@ class SimulatedBody(Backend):
         physics: str | None = None,
         window: bool = False,
         senses: Senses | None = None,
+        obedience: type[Any] | None = None,
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
@@ -62,6 +66,7 @@ class SimulatedBody(Backend):
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
         self.senses = Senses(self.spec, self.pen) if senses is None else senses
+        self.obedience = obedience
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
         self._battery_scale, self._window = battery_scale, window

@@ -411,7 +411,7 @@ def test_a_body_that_disobeys_for_a_minute_ends_the_life_in_a_sentence(caplog: p
     """From age 100 on it shows that it does not obey: 600 steps later the life ends, and keeps what it has."""
     disobeys = {k: {"applied": 0, "obeyed": 0} for k in range(100, 1000)}
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
-    sentence = "the life ends after 699 steps: for 60 s the body has done nothing of what it was asked"
+    sentence = r"ends after 699 steps, 60 s .*`obeyed` = 0"
     with (
         pytest.raises(BodyDisobeys, match=sentence),
         toy_life(ToyBody(disobeys), horde, recorder=recorder) as life,

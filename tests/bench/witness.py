@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.drives.obedience import Obedience
 from horde_env.emulation.faults import DAMAGE
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
@@ -28,6 +27,7 @@ from horde_env.robots.critterbot.driver import DropsLine
 from horde_env.robots.critterbot.emulated import EmulatedBody
 from horde_env.robots.critterbot.emulator import LASTING_S, Emulator
 from horde_env.robots.critterbot.microcontroller import WATCHDOG_CYCLES
+from horde_env.robots.critterbot.obedience import VoltageObedience
 from horde_env.robots.critterbot.wire import CRC, HEADER, STATE_SIZE
 from horde_env.sim import firmware, motors
 
@@ -261,7 +261,7 @@ class WatchedBody(EmulatedBody):
         super().__init__(**rest)
         self.wire, self.drops, self.stopwatch, self.tally = Ledger(), Ledger(), StopWatch(), Tally()
         self._open_events: list[Event] = []
-        self._obedience = Obedience(self.spec)
+        self._obedience = VoltageObedience(self.spec)
         self._reconnects = 0
 
     def end_of_faults(self) -> None:

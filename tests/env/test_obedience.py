@@ -1,8 +1,7 @@
-"""A body that does not do what it is asked is noticed by what its motors show, and none that does is ever suspected."""
+"""A Critterbot that does not follow its commands is noticed by its motors' voltages, and a sound one never is."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.drives.obedience import ADRIFT, IDLE, Obedience
 from horde_env.env import PenEnv
 from horde_env.make import make_emulated_env, make_replay_env, make_simulator_env
 from horde_env.replay import RecordedLife
-from horde_env.robot import Floats, RobotSpec, asset, critterbot
+from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot.obedience import ADRIFT, IDLE, VoltageObedience
 from horde_env.sim import firmware, period
 from tests.env import recording
 
@@ -36,7 +35,7 @@ STILL, DRIVEN = frame(), frame([0.0, -0.01, 0.0])  # one motor with a hundredth 
 
 def judged(*steps: tuple[Floats, Frame]) -> list[str]:
     """What is complained of after each step of a life: the first letter of its kind, or nothing."""
-    obedience = Obedience(SPEC)
+    obedience = VoltageObedience(SPEC)
     said = [obedience.judge(request, shown) for request, shown in steps]
     return [{"": "", IDLE: "i", ADRIFT: "a"}[complaint] for complaint in said]
 
@@ -88,23 +87,12 @@ def test_a_request_to_the_left_asks_of_the_wheels_what_the_firmware_makes_of_it(
 
 
 def test_a_new_life_begins_without_suspicion() -> None:
-    obedience = Obedience(SPEC)
+    obedience = VoltageObedience(SPEC)
     for _ in range(6):
         obedience.judge(FORWARD, STILL)
     obedience.forget()
     assert obedience.complaint == ""
     assert [obedience.judge(FORWARD, STILL) for _ in range(5)] == [""] * 5
-
-
-def test_a_robot_that_does_not_show_its_motors_is_not_judged() -> None:
-    table = {**_table(), "group": [group for group in _table()["group"] if group["name"] != "motor_voltage"]}
-    obedience = Obedience(RobotSpec(table, ""))
-    assert [obedience.judge(FORWARD, STILL) for _ in range(20)] == [""] * 20
-    assert obedience.info() == {}
-
-
-def _table() -> dict[str, Any]:
-    return tomllib.loads(asset("critterbot.toml").read_text(encoding="utf-8"))
 
 
 # ---- no false alarm --------------------------------------------------------------------------------------------------
@@ -122,7 +110,7 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     frames = [log.reset(np.random.default_rng(0))]
     while not frames[-1].last:
         frames.append(log.exchange(STAND))
-    obedience, n_still = Obedience(SPEC), 0
+    obedience, n_still = VoltageObedience(SPEC), 0
     for seen in frames:
         values = seen.values.copy()
         values[VOLTAGE] = np.where(np.abs(seen.values[shown]) > 1.5 / 255, 0.5, 0.0)
@@ -217,7 +205,7 @@ def test_a_wire_that_is_cut_is_noticed_within_seven_steps_in_every_body(
         monkeypatch.undo()
         infos = [env.step(0)[-1] for _ in range(3)]
         assert [info["applied"] for info in infos][1:] == [1, 1]
-        assert caplog.records[-1].message == "the robot does what it is asked again"
+        assert caplog.records[-1].message == "the robot follows its commands again"
 
 
 @pytest.mark.parametrize("body", ["simulator", "serial", "drops"])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Floats, Frame
+from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect
@@ -151,7 +152,7 @@ CREATE2 = Dialect(
     is_free=lambda reading: reading.state.mode == SAFE,
     continuity=FrameContinuity,  # type: ignore[arg-type]
     opening=open_create,
-    stops="It has no timeout of its own: if its wheels turn, lift it or press its Clean button.",
+    stops="It has no timeout of its own: if its wheels turn, lift it.",
 )
 
 
@@ -169,6 +170,7 @@ class CreateBody(Drawn, PhysicalBody):
     dialect = CREATE2
     notes = NOTES
     drives = CREATE2_DRIVES
+    obedience = Obedience
     may_stand_on_dock = False
 
     def __init__(
@@ -234,9 +236,10 @@ class CreateBody(Drawn, PhysicalBody):
             return frame
         epoch, number = self._newest_frame()
         n_since = number - self._sent[1] if epoch == self._sent[0] else 0
-        obeys, came_back = self.pilot.judge(self._framing.mark.newest.state, control, n_since)
+        state = self._framing.mark.newest.state
+        obeys, came_back, refusal = self.pilot.judge(state, control, n_since, is_kept_still=bool(self.reason))
         obeys = obeys and frame.sensor_age_s <= GAP_S  # nobody knows what it has done since
-        return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back)
+        return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal)
 
     def objection(self, frame: Frame, reading: Reading) -> str:
         """Return what the supervisor says."""

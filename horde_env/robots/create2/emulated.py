@@ -32,6 +32,7 @@ class EmulatedCreate(Drawn, EmulatedRobot):
     batch = 1
     notes = CreateBody.notes
     drives = CREATE2_DRIVES
+    obedience = CreateBody.obedience
 
     def __init__(
         self,

@@ -12,17 +12,32 @@ The same for a real robot, an emulated one and a simulated one.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, Wheels, drive_direct
+from horde_env.robots.create2.obedience import ECHO_FRAMES, Compliance, is_held_up
 from horde_env.robots.create2.stream import CreateState
-from horde_env.robots.create2.wire import FULL, OFF, SAFE, Sensors
+from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, Sensors
 
 GONE_S, AGAIN_S = 0.5, 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S, BACK_M = 2.0, 0.3
 BACKWARDS = Wheels(-199, -199)
-ECHO_FRAMES = 3  # after a command, the robot must have told that it took it
+
+
+class Verdict(NamedTuple):
+    """What a step's newest state shows.
+
+    Attributes:
+        obeys: Whether the robot does what was asked.
+        came_back: Whether it has just come back to Safe, so that the frame does not follow from the last one.
+        refusal: Why it does not do what it was sent (`obedience.Compliance`); "" unless that lasts.
+    """
+
+    obeys: bool
+    came_back: bool
+    refusal: str
 
 
 class Pilot:
@@ -51,6 +66,7 @@ class Pilot:
         self._full_t = -math.inf
         self._was_safe = True
         self._is_low = False
+        self._compliance = Compliance()
 
     def charge(self, enabled: bool) -> None:
         """Send it to its dock, once more if it is on its way already; or let it come away."""
@@ -82,19 +98,26 @@ class Pilot:
             return b""
         return self._recover(state.sensors, t)
 
-    def judge(self, state: CreateState, asked: Wheels | None, n_since: int) -> tuple[bool, bool]:
-        """Return whether the robot does what was asked, and whether this frame does not follow from the last one.
+    def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Verdict:
+        """Return what a step's newest state shows.
 
         Args:
             state: The newest.
-            asked: The newest command; None where nothing was asked for.
+            asked: The newest command; None if nothing was asked for.
             n_since: Frames since it was sent.
+            is_kept_still: Whether the host keeps the robot from moving, and said why.
         """
         is_safe = state.mode == SAFE
         came_back, self._was_safe = is_safe and not self._was_safe, is_safe
         echo = Wheels(state.sensors.requested_right, state.sensors.requested_left)
         obeys = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
-        return obeys, came_back
+        mode = PASSIVE if self.is_charging else SAFE
+        # A robot that is lifted sees no floor either.
+        is_at_cliff = is_over_a_cliff(state.sensors) and not is_held_up(state.sensors)
+        is_excused = is_kept_still or is_at_cliff or bool(state.sensors.charging_sources & 2)
+        asked = asked if self.override is None else None
+        refusal = self._compliance.judge(state, mode, asked, n_since, is_excused=is_excused)
+        return Verdict(obeys, came_back, refusal)
 
     def _may_ask(self, t: float) -> bool:
         if abs(t - self._asked_t) < AGAIN_S:
@@ -126,11 +149,6 @@ class Pilot:
             return b""
         self.override, self._tries = None, 0
         return drive_direct(HALT) + bytes([Op.SAFE])
-
-
-def is_held_up(sensors: Sensors) -> bool:
-    """Tell whether a wheel has dropped."""
-    return bool(sensors.bumps & 12)
 
 
 def is_over_a_cliff(sensors: Sensors) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame
+from horde_env.drives.obedience import Obedience
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
@@ -43,6 +44,7 @@ class SimulatedCreate(Drawn, Backend):
     """
 
     drives = CREATE2_DRIVES
+    obedience = Obedience
 
     def __init__(
         self,
@@ -115,9 +117,11 @@ class SimulatedCreate(Drawn, Backend):
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
         states = [self._tick(firmware) for _ in range(due - firmware.n_ticks)]
-        obeys, came_back = self.pilot.judge(states[-1], asked, len(states))
-        is_free = before.mode == SAFE and not self._objection
-        frame = self._frame(states, self.spec.shares(command), applied=obeys and is_free, gap=came_back)
+        is_kept_still = bool(self._objection)
+        verdict = self.pilot.judge(states[-1], asked, len(states), is_kept_still=is_kept_still)
+        applied = verdict.obeys and before.mode == SAFE and not is_kept_still
+        share = self.spec.shares(command)
+        frame = self._frame(states, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
         self._objection = self._supervisor.judge(frame.values, states[-1].sensors.charging_state, frame.t)
         return frame
 
@@ -142,7 +146,7 @@ class SimulatedCreate(Drawn, Backend):
         firmware.forget_way()
         return state
 
-    def _frame(self, states: list[CreateState], share: Floats, *, applied: bool, gap: bool) -> Frame:
+    def _frame(self, states: list[CreateState], share: Floats, *, applied: bool, gap: bool, refusal: str = "") -> Frame:
         raw = states[-1].raw.copy()
         raw[self.spec.is_any] = np.max([state.raw[self.spec.is_any] for state in states], axis=0)
         values = self.spec.to_si(raw)
@@ -150,4 +154,5 @@ class SimulatedCreate(Drawn, Backend):
         x, y, heading = self.machine.pose
         extras = {"x_m": x, "y_m": y, "heading_rad": heading}
         # The frame's own time is that of the period: frames come up to a tick before its end.
-        return Frame(values=values, t=self._n_steps * self.period_s, applied=applied, gap=gap, extras=extras)
+        t = self._n_steps * self.period_s
+        return Frame(values=values, t=t, applied=applied, gap=gap, extras=extras, refusal=refusal)

@@ -27,6 +27,7 @@ from horde_env.robots.critterbot.diagnosis import DROPS_NOTES, IR_LIGHT_NOTE
 from horde_env.robots.critterbot.drops import STATE_SIZE as DROP_SIZE
 from horde_env.robots.critterbot.drops import StateDropParser, encode_control_drop, is_original_simulator
 from horde_env.robots.critterbot.ir_light import IrLightContinuity
+from horde_env.robots.critterbot.obedience import VoltageObedience
 from horde_env.robots.critterbot.opening import open_critterbot
 from horde_env.robots.critterbot.safety import FREE, Supervisor
 from horde_env.robots.critterbot.stream import StateParser
@@ -69,6 +70,7 @@ class SerialBody(PhysicalBody):
     """The Critterbot at the end of a serial line; see `PhysicalBody`."""
 
     dialect = SERIAL
+    obedience = VoltageObedience
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
     def make_spec(self) -> RobotSpec:

@@ -35,6 +35,8 @@ class EmulatedBody(EmulatedRobot):
         ValueError: If an argument makes no sense.
     """
 
+    obedience = SerialBody.obedience
+
     def __init__(
         self,
         spec: RobotSpec | None = None,

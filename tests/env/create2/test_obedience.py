@@ -1,0 +1,163 @@
+"""A Create 2 that does not follow its commands is noticed by its own packets, and a sound one never is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from horde_env.env import PenEnv
+from horde_env.make import make_create_emulated_env, make_create_env
+from horde_env.robot import create2
+from horde_env.robots.create2.commands import Wheels
+from horde_env.robots.create2.emulated import EmulatedCreate
+from horde_env.robots.create2.obedience import Compliance
+from horde_env.robots.create2.stream import CreateState
+from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors
+
+SPEC = create2()
+STAY = {"manoeuvre": "stay"}
+AHEAD, BACK, STAND = Wheels(199, 199), Wheels(-199, -199), Wheels(0, 0)
+LIFTED, DOCKED = {"bumps": 12}, {"charging_sources": 2}
+
+
+def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState:
+    sensors = Sensors(requested_right=echo.right, requested_left=echo.left, mode=mode, **packets)
+    return CreateState(np.zeros(SPEC.n_channels), sensors, mode, 0)
+
+
+def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool) -> str:
+    """What is found after each step: d(eaf), l(ifted), m(ode), or "." for nothing."""
+    rule, found = Compliance(), ""
+    for asked, seen in steps:
+        refusal = rule.judge(seen, told, asked, n_since, is_excused=excuse.get("is_excused", False))
+        kinds = {"m": "mode (packet 35)", "l": "a wheel has dropped", "d": "packets 41 and 42"}
+        found += next((kind for kind, words in kinds.items() if words in refusal), ".")
+    return found
+
+
+# ---- the rule --------------------------------------------------------------------------------------------------------
+
+
+def test_speeds_that_were_not_sent_are_noticed_in_the_sixth_step() -> None:
+    """The robot drives ahead with its last command; the sixth step of a request to reverse shows it."""
+    assert judged(*[(BACK, state(AHEAD))] * 7) == ".....dd"
+    assert judged(*[(BACK, state(AHEAD))] * 7, n_since=2) == "......."  # too early for it to show anything
+    assert judged(*[(None, state(AHEAD))] * 7) == "......."
+
+
+def test_an_unread_command_that_the_robot_carries_out_by_chance_proves_nothing() -> None:
+    """It agrees with every request to go ahead. Only speeds that change to those that it was sent clear it."""
+    by_turns = [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6
+    assert judged((AHEAD, state(AHEAD)), *by_turns) == ".." + "." * 9 + "dd"
+    deaf = [(BACK, state(AHEAD))] * 6
+    assert judged(*deaf, (AHEAD, state(AHEAD)), (STAND, state(STAND)), *deaf) == ".....d" + "d." + ".....d"
+    assert judged(*deaf[:5], (STAND, state(STAND)), *deaf[:5]) == "." * 11
+
+
+def test_a_mode_that_lasts_for_three_seconds_is_noticed_with_its_cause() -> None:
+    assert judged(*[(AHEAD, state(mode=PASSIVE))] * 32) == "." * 30 + "mm"
+    assert judged(*[(AHEAD, state(mode=PASSIVE, **LIFTED))] * 32) == "." * 30 + "ll"
+    assert judged(*[(AHEAD, state(mode=32))] * 31)[-1] == "m"
+
+
+def test_a_robot_that_was_put_down_is_complained_of_until_it_is_back_in_safe() -> None:
+    """One sentence for all of it, and another one if it then stays in Passive."""
+    lifted, down = [(AHEAD, state(mode=PASSIVE, **LIFTED))] * 31, (AHEAD, state(mode=PASSIVE))
+    assert judged(*lifted, *[down] * 6, (AHEAD, state(STAND)), (AHEAD, state(AHEAD)))[-9:] == "l" * 8 + "."
+    assert judged(*lifted, *[down] * 31)[-2:] == "lm"
+
+
+def test_a_mode_with_a_known_reason_is_not_complained_of_but_unread_speeds_are() -> None:
+    """On its dock, or kept still for heat, it is waited for; if it drives on in spite of its stop, it is not."""
+    assert judged(*[(STAND, state(mode=PASSIVE))] * 40, is_excused=True) == "." * 40
+    assert judged(*[(STAND, state(AHEAD))] * 6, is_excused=True) == ".....d"
+
+
+def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
+    assert judged(*[(None, state(AHEAD, SAFE))] * 31, told=PASSIVE)[-2:] == ".m"
+    assert judged(*[(None, state(mode=FULL))] * 31, (None, state(mode=PASSIVE)), told=PASSIVE)[-2:] == "m."
+
+
+# ---- as bytes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def emulated(caplog: pytest.LogCaptureFixture) -> Iterator[tuple[PenEnv, EmulatedCreate]]:
+    body = EmulatedCreate()
+    env = PenEnv(body, body.clock, spec=SPEC)
+    env.reset(seed=3, options=STAY)
+    body.emulator.robot.machine.place(0.0, -0.3, 1.57, np.random.default_rng(0))
+    env.step(4)
+    caplog.clear()
+    yield env, body
+    env.close()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name == "horde_env.env"]
+
+
+@pytest.mark.hardware
+def test_a_robot_that_reads_no_commands_is_noticed_and_believed_when_it_reads_again(
+    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
+) -> None:
+    """For 12 s it keeps turning clockwise: nothing is applied, though some requests agree with that."""
+    env, body = emulated
+    env.step(2)
+    body.emulator.inject("unread", 12.0)
+    infos = [env.step(int(k // 3 % 5))[4] for k in range(120)]
+    obeyed = [info["obeyed"] for info in infos]
+    assert obeyed == [1] * 5 + [0] * 115  # 0 and 1 are asked for in the first six steps: neither is read
+    assert [info["applied"] for info in infos] == [0] * 120
+    assert (env.disobedience, len(told(caplog))) == (told(caplog)[0], 1)
+    assert "right -178, left 178 mm/s" in env.disobedience
+    infos = [env.step(0)[4] for _ in range(4)]
+    assert [info["applied"] for info in infos[1:]] == [info["obeyed"] for info in infos[1:]] == [1, 1, 1]
+    assert told(caplog)[1:] == ["the robot follows its commands again"]
+
+
+@pytest.mark.hardware
+def test_a_robot_that_is_lifted_for_twelve_seconds_is_noticed_after_three(
+    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
+) -> None:
+    env, body = emulated
+    body.emulator.inject("lift", 12.0)
+    infos = [env.step(2)[4] for _ in range(140)]
+    obeyed = [info["obeyed"] for info in infos]
+    assert obeyed.index(0) == pytest.approx(30, abs=1)
+    assert obeyed[obeyed.index(0) : 120] == [0] * (120 - obeyed.index(0))
+    assert obeyed[-10:] == [info["applied"] for info in infos[-10:]] == [1] * 10
+    assert [words.partition(":")[2][:20] for words in told(caplog)] == [" a wheel has dropped", ""]
+
+
+@pytest.mark.hardware
+def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
+    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty battery is a known reason: lifted or not, the robot is waited for."""
+    env, body = emulated
+    body.emulator.inject("low_battery", 12.0)
+    infos = [env.step(2)[4] for _ in range(60)]
+    body.emulator.inject("lift", 4.0)
+    infos += [env.step(2)[4] for _ in range(45)]
+    assert infos[-1]["applied"] == 0
+    assert [info["obeyed"] for info in infos] == [1] * 105
+    assert told(caplog) == []
+
+
+@pytest.mark.parametrize("body", ["simulated", pytest.param("emulated", marks=pytest.mark.hardware)])
+def test_a_sound_robot_is_never_complained_of(body: str) -> None:
+    """Random actions for three minutes; over the line with every fault that lasts less than three seconds."""
+    faults = "loss=0.1,flip=0.1,burst=0.02,stall=0.03,lift=0.03,cliff=0.03,mode=0.05,text=0.05,stuck_wheel=0.02"
+    env = make_create_env() if body == "simulated" else make_create_emulated_env(faults=faults)
+    rng, action, n_applied = np.random.default_rng(0), 4, 0
+    env.reset(seed=0, options=STAY)
+    for _ in range(1_800):
+        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        info = env.step(action)[4]
+        assert info["obeyed"] == 1
+        n_applied += info["applied"]
+    env.close()
+    assert n_applied > 1_000
