@@ -485,6 +485,7 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     return make_body(
         config.backend,
         config.port,
+        parity=config.parity,
         env_id=config.env,
         robot=config.robot,
         log=config.log,
@@ -552,11 +553,15 @@ def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
         if flat := summary["n_nearly_constant"]:
             nmsre += f", {flat:,} nearly constant"
             meaning += f" {NEARLY_CONSTANT_IS}"
-    for line in (
+    lines = [
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged",
         meaning,
-    ):
+    ]
+    if lost_s := summary["s_without_link"]:
+        share = lost_s / summary["robot_time_s"]
+        lines.append(f"without a link to the robot for {lost_s:.1f} s ({share:.0%} of the life): nothing was learned")
+    for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
     print(report)
 

@@ -4,7 +4,7 @@ HordeEnvError
 ├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log, no such port)
 │   └── EmergencyStop    a person, or a second Ctrl-C, has stopped this robot until further notice
 ├── BackendLost          a body that was open stopped answering
-└── PortLost             a port that was open went away, or takes no more bytes
+└── PortLost             a port that was open went away, or accepts no bytes
 
 A message says what happened with the numbers, what was expected, and what to do next.
 """
@@ -60,7 +60,7 @@ class BackendLost(HordeEnvError):
 
 
 class PortLost(HordeEnvError):
-    """A port that was open went away, or takes no more bytes."""
+    """A port that was open went away, or accepts no bytes."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url} was lost: {reason}. See that the robot stands, then look at its cable and its switch.")

@@ -32,6 +32,7 @@ def make_body(
     backend: str,
     port: str | None = None,
     *,
+    parity: str | None = None,
     env_id: str | None = None,
     robot: str = "critterbot",
     log: Path | None = None,
@@ -45,6 +46,7 @@ def make_body(
     Args:
         backend: As in `horde learn --backend`.
         port: Of a real robot.
+        parity: Of its serial line; that of the robot's file when None.
         env_id: Of the backend "gymnasium": the environment.
         robot: As in `horde learn --robot`.
         log: What a replay reads.
@@ -65,6 +67,8 @@ def make_body(
     name = f"horde_env:{_NAMES[robot, backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     if backend in ONE_AT_A_TIME:
+        if parity is not None:
+            settings["parity"] = parity
         return gymnasium.make(name, port=port, **settings)
     settings["realtime"] = realtime
     if backend == "replay":

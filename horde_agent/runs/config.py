@@ -27,6 +27,9 @@ PHYSICS = ("planar", "bullet")
 SIMULATED = ("simulator", "emulated")
 """The backends among whose physics there is a choice."""
 WITH_PORT = ("serial", "drops")
+WITH_PARITY = ("critterbot", "serial")
+"""The robot and the backend whose line has a parity."""
+PARITIES = ("odd", "even", "none")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
 W_RULES = ("every-step", "importance-weighted")
@@ -106,6 +109,8 @@ class LearnConfig:
             a flat Box for observations and Discrete actions.
         port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
+        parity: Parity of a real Critterbot's serial line, where its own file does not tell: `odd`, `even` or `none` (a
+            pseudo terminal takes `none` alone). The Create 2 has none.
         log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
             probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
         columns: TOML file that says which columns of --log are channels (docs/LONG_LIVES.md): predictions about the
@@ -142,6 +147,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
+    parity: Annotated[str | None, _shown("NAME", "(default: odd, or that of the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
@@ -312,6 +318,11 @@ def _check_body(config: LearnConfig) -> None:
         raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
     if config.port is not None and config.backend not in WITH_PORT:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    if config.parity is not None:
+        _one_of("parity", config.parity, PARITIES)
+        if (config.robot, config.backend) != WITH_PARITY:
+            body = f"{config.robot} with the backend {config.backend}"
+            raise BadInput(f"--parity belongs to the Critterbot's serial line; the body of {body} has none")
     if config.physics is not None:
         _one_of("physics", config.physics, PHYSICS)
         if config.backend not in SIMULATED:

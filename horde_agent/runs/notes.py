@@ -15,7 +15,7 @@ from horde_agent.runs.run_folder import RunFolder, read_csv
 
 T = TypeVar("T")
 
-_LATER = ("snapshot_every", "on_alarm", "columns", "shards", "ray")  # settings that older runs did not have
+_LATER = ("parity", "snapshot_every", "on_alarm", "columns", "shards", "ray")  # settings that older runs did not have
 
 
 class Notes:

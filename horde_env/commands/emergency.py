@@ -88,9 +88,9 @@ def _send_create_stop(target: Target, latch: EmergencyLatch) -> int:
         reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
         state, failure = None, f"nothing was sent to the robot: {reason}"
     if state is None:
-        return _left_to_others(latch, f"{failure} Lift the robot, or press its Clean button")
+        return _left_to_others(latch, f"{failure} If its wheels turn, lift the robot")
     if state.raw[4] or state.raw[5]:
-        return complain(f"a stop was sent to {port}, but its wheels still turn: lift it, or press Clean", UNWELL)
+        return complain(f"a stop was sent to {port}, but its wheels still turn: lift it", UNWELL)
     print(f"a stop was sent to {port}; the robot answers, let go of, and its wheels are at rest")
     return WELL
 

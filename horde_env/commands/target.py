@@ -63,6 +63,11 @@ class Target:
         return robot_file.kind_of(self.robot, self.file.kind)
 
     @property
+    def has_parity(self) -> bool:
+        """Whether its serial line has a parity."""
+        return self.kind == "critterbot"
+
+    @property
     def title(self) -> str:
         """The robot in a few words."""
         what = f"{self.file.port} ({self.backend})" if self.backend in ON_A_PORT else self.backend
@@ -81,7 +86,7 @@ class Target:
             ValueError: If the robot's file holds what no port can have.
         """
         url = url_of(self.file.port) if self.backend == "drops" else self.file.port
-        parity = self.file.parity if self.kind == "critterbot" else "none"
+        parity = (self.file.parity or "odd") if self.has_parity else "none"
         return PortConfig(url, self.file.baudrate, parity)  # type: ignore[arg-type]
 
     @property
@@ -100,7 +105,7 @@ class Target:
             options |= {"port": self.file.port, "latch": self.latch, "signs": self.file.signs}
             if self.backend == "serial":
                 options |= {"baudrate": self.file.baudrate}
-                options |= {"parity": self.file.parity} if self.kind == "critterbot" else {"robot": self.robot}
+                options |= {"parity": self.file.parity or None} if self.has_parity else {"robot": self.robot}
         elif realtime:
             options["realtime"] = True
         return gymnasium.make(f"horde_env:{IDS_OF[self.kind][self.backend]}", disable_env_checker=True, **options)

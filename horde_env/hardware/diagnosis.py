@@ -17,6 +17,9 @@ ON_A_NETWORK = ("socket://", "rfc2217://")
 SERIAL_GROUPS = ("dialout", "uucp", "plugdev")  # who may use serial ports and nothing else
 
 
+NO_ROOM = "it accepts no bytes: nothing reads them at its other end, or flow control holds them back"
+
+
 def explain_address(url: str) -> str:
     """Say what is wrong with an address on the network; "" where nothing is, or where it is none."""
     if not url.startswith(ON_A_NETWORK):
@@ -101,6 +104,8 @@ def explain_loss(error: Exception) -> str:
     """Say how an open port was lost."""
     if _number(error) == errno.EIO or "returned no data" in str(error) or "Errno 5]" in str(error):
         return "the device went away (unplugged, or switched off?)"
+    if _number(error) == errno.EAGAIN:
+        return NO_ROOM
     hung_up = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
     if "socket disconnected" in str(error) or any(
         _number(error) == number or f"Errno {number}]" in str(error) for number in hung_up

@@ -298,5 +298,5 @@ def _devices() -> list[str]:
 def _reason_of(error: Exception, config: PortConfig) -> str:
     """Say how an open port was lost."""
     if isinstance(error, serial.SerialTimeoutException):
-        return f"it takes no more bytes (waited {config.write_timeout_s} s, twice)"
+        return f"{diagnosis.NO_ROOM} (waited {config.write_timeout_s} s, twice)"
     return diagnosis.explain_loss(error)

@@ -2,7 +2,7 @@
 
     backend = "serial"
     port = "/dev/serial/by-id/..."
-    parity = "odd"
+    parity = "odd"             # only if it was named
     baudrate = 115200
 
     [signs]                     # 1 as specified, -1 where the wire runs the other way
@@ -44,7 +44,7 @@ class RobotFile:
         swapped_encoders: Whether left and right encoder are swapped, as on some Roomba 500.
         backend: One of BACKENDS, "" where nothing was said.
         port: A device or an address; "" where nothing was said.
-        parity: "odd", "even" or "none".
+        parity: "odd", "even" or "none"; "" if it was not named, for the robot's own.
         baudrate: Bits per second.
         signs: Channel -> 1, or -1 where it runs against the specification.
         ranges: Channel -> lowest and highest value measured, SI units.
@@ -56,7 +56,7 @@ class RobotFile:
 
     backend: str = ""
     port: str = ""
-    parity: str = "odd"
+    parity: str = ""
     baudrate: int = 115_200
     signs: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class RobotFile:
             raise ValueError(f"swapped_encoders must be true or false, not {self.swapped_encoders!r}")
         if not isinstance(self.port, str):
             raise ValueError(f"port must be a text, not {self.port!r}")
-        if self.parity not in PARITIES:
+        if self.parity and self.parity not in PARITIES:
             raise ValueError(f"parity must be one of {', '.join(PARITIES)}, not {self.parity!r}")
         if not _is_number(self.baudrate) or self.baudrate != int(self.baudrate) or self.baudrate <= 0:
             raise ValueError(f"baudrate must be a positive whole number, not {self.baudrate!r}")
@@ -145,6 +145,7 @@ def save(file: RobotFile, path: Path) -> None:
         BackendUnavailable: If it cannot be written there.
     """
     lines = [f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")]
+    lines = [line for line in lines if line != 'parity = ""']
     lines += [f"kind = {_text(file.kind)}"] if file.kind else []
     lines += ["swapped_encoders = true"] if file.swapped_encoders else []
     lines += ["", "[signs]  # 1 as specified, -1 where the wire runs the other way"]

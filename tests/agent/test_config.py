@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from horde_agent.life.bodies import make_body
 from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve, to_toml
+from horde_env.hardware import robot_file
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +28,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"backend": "replay", "log": Path("nowhere.csv")}, "there is no log nowhere.csv"),
         ({"log": Path("x.csv")}, "--log is read by --backend replay alone"),
         ({"port": "/dev/x"}, "--port belongs to a real robot"),
+        ({"parity": "odd"}, "--parity belongs to the Critterbot's serial line"),
+        ({"parity": "odd", "backend": "serial", "robot": "create2"}, "--parity belongs"),
+        ({"parity": "mark", "backend": "serial"}, "unknown parity 'mark': choose odd, even, none"),
         ({"steps": -5}, "--steps must be at least 1, got -5"),
         ({"steps": 0}, "--steps must be at least 1"),
         ({"horizon": 0}, "--horizon"),
@@ -88,6 +93,17 @@ def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.
 def test_a_whole_number_with_an_exponent_is_one_in_a_file_too(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("steps = 6e4\nseed = 1e0\n")
     assert read_config(Path("mine.toml")) == LearnConfig(steps=60_000, seed=1)
+
+
+@pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])
+def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
+    named: str | None, kept: str, parity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    robot_file.save(robot_file.RobotFile("serial", "/dev/robot", kept), robot_file.default_path())
+    env = make_body("serial", parity=resolve(LearnConfig(backend="serial", parity=named)).parity)
+    backend: Any = env.unwrapped.backend  # type: ignore[attr-defined]
+    assert backend.config.parity == parity
 
 
 def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: Path) -> None:

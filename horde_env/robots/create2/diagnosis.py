@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 
+from horde_env.hardware.diagnosis import NO_ROOM
 from horde_env.hardware.readings import Counts
 from horde_env.hardware.settings import PortConfig
 
@@ -39,15 +40,16 @@ def explain_silence(config: PortConfig, heard: bytes, counts: Counts) -> str:
     if all(character in string.printable for character in text):
         return f"{url} is not the robot: it says {text!r}."
     return (
-        f"{counts.n_bytes} bytes came from {url} but no frame, the first {heard[:8].hex(' ')}. The robot may speak at "
-        f"19200 baud, at which its stream does not fit: take its battery out for ten seconds, and it is back at 115200 "
-        f"(it was opened at {config.baudrate})."
+        f"{counts.n_bytes} bytes came from {url} but no frame, the first {heard[:8].hex(' ')}. Wrong baud rate, or not "
+        f"this robot? It was opened at {config.baudrate} baud. A Create 2 at 19200 baud, at which its stream does not "
+        f"fit, is back at 115200 after ten seconds without its battery."
     )
 
 
 def explain_parting(config: PortConfig, reason: str) -> str:
-    """Say that a port went away before the robot had answered."""
-    return f"{config.url} went away before the robot answered: {reason}. Does another program drive it already?"
+    """Say that a port was lost before the robot had answered."""
+    rival = "" if reason.startswith(NO_ROOM) else " Does another program drive the robot already?"
+    return f"{config.url} was lost before the robot answered: {reason}.{rival}"
 
 
 def explain_docked(config: PortConfig) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from horde_env.robots.create2.commands import STOP_BYTES
+from horde_env.robots.create2.guardian import NO_ROOM
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
+_NO_ROOM = "the port accepts no bytes"
 STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
 
 
@@ -80,7 +82,8 @@ class GuardedPort:
         """Return what is there, `size` bytes at most, or nothing after the timeout.
 
         Raises:
-            OSError: If the guardian has ended.
+            BlockingIOError: If the guardian has ended because the port accepts no bytes.
+            OSError: If it has ended for another reason.
         """
         if not select.select([self._life], [], [], self._timeout_s)[0]:
             return b""
@@ -89,14 +92,31 @@ class GuardedPort:
         except ConnectionError:
             data = b""
         if not data:
-            self._let_go(must_stop=True)
-            raise OSError(errno.EIO, "the device went away, or its guardian was killed")
+            raise self._explained_end()
         return data
 
     def write(self, data: bytes) -> int:
-        """Hand bytes to the guardian."""
-        self._life.sendall(data)
+        """Hand bytes to the guardian.
+
+        Raises:
+            BlockingIOError, OSError: As `read`.
+        """
+        try:
+            self._life.sendall(data)
+        except ConnectionError:
+            raise self._explained_end() from None
+        except TimeoutError:  # the guardian has not written what it was sent before
+            raise BlockingIOError(errno.EAGAIN, _NO_ROOM) from None
         return len(data)
+
+    def _explained_end(self) -> OSError:
+        """Stop the robot in the place of a guardian that has ended, and return why it has."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LAST_WORDS_S)
+        self._let_go(must_stop=True)
+        if self.process.returncode == NO_ROOM:
+            return BlockingIOError(errno.EAGAIN, _NO_ROOM)
+        return OSError(errno.EIO, "the device went away, or its guardian was killed")
 
     def _let_go(self, *, must_stop: bool) -> None:
         """Let go of the port, and say the stop before that where there is no guardian that has said it."""

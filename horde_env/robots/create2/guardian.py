@@ -36,6 +36,7 @@ WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # of a robot that says nothing: 
 STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])
 START = bytes([128])
 CHUNK = 4096
+GONE, NO_ROOM = 3, 4  # exit codes: the port has gone; it accepts no bytes
 
 
 class Watch:
@@ -50,6 +51,21 @@ class Watch:
         self._heard_t: float | None = None
         self._again_t: float | None = None
         self._has_let_go = False
+        self._robot_t: float | None = None
+        self._woken_t = 0.0
+
+    def hear_robot(self, t: float) -> None:
+        """Note that bytes came from the robot at `t`, or that its port was opened then."""
+        if self._robot_t is None:
+            self._woken_t = t
+        self._robot_t = t
+
+    def must_wake(self, t: float) -> bool:
+        """Return whether the robot must be woken at `t`, once: it is silent, and was not woken for `WAKE_AGAIN_S`."""
+        if self._robot_t is None or t - self._robot_t <= WAKE_S or t - self._woken_t <= WAKE_AGAIN_S:
+            return False
+        self._woken_t = t
+        return True
 
     def take(self, data: bytes, t: float) -> bytes:
         """Take what the life says at `t` and return what passes."""
@@ -132,19 +148,19 @@ def open_port(url: str, baudrate: int) -> int:
     return descriptor
 
 
-def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> bool:
-    """Write all of it; return whether that was possible in time."""
+def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> int:
+    """Write all of it; return 0, or why that was not possible: `NO_ROOM` in time, or `GONE`."""
     end = time.monotonic() + patience_s
     while data:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:
             if time.monotonic() > end:
-                return False
+                return NO_ROOM
             select.select([], [descriptor], [], 0.01)
         except OSError:
-            return False
-    return True
+            return GONE
+    return 0
 
 
 def hand_over(life: int, port: int) -> None:
@@ -174,35 +190,35 @@ def last_words(port: int) -> None:
     time.sleep(APART_S)
 
 
-def guard(life: int, port: int, ended: int, emergency: str) -> None:
-    """Pass bytes on until the life ends, the port goes away, or a signal comes."""
+def guard(life: int, port: int, ended: int, emergency: str) -> int:
+    """Pass bytes on until the life ends, the port fails, or a signal comes; return `GONE` or `NO_ROOM` for a port."""
     watch = Watch()
-    looked_t = robot_t = woken_t = time.monotonic()
+    looked_t = time.monotonic()
+    watch.hear_robot(looked_t)
     while True:
         ready = select.select([life, port, ended], [], [], 0.01)[0]
         t = time.monotonic()
         if ended in ready:
-            return
+            return 0
         if port in ready:
             data = read(port)
             if data is None:
-                return
-            robot_t = t
-            if not put(life, data, 0.0) and is_closed(life):
-                return
+                return GONE
+            watch.hear_robot(t)
+            if put(life, data, 0.0) and is_closed(life):
+                return 0
         if life in ready:
             data = read(life)
             if data is None:
-                return
-            if data and not put(port, watch.take(data, t)):
-                return
+                return 0
+            if data and (failure := put(port, watch.take(data, t))):
+                return failure
         if emergency and t - looked_t >= LOOK_S:
             looked_t = t
             put(port, watch.bar(is_set(emergency), t))
-        if (said := watch.due(t)) and not put(port, said):
-            return
-        if t - robot_t > WAKE_S and t - woken_t > WAKE_AGAIN_S:
-            woken_t = t
+        if (said := watch.due(t)) and (failure := put(port, said)):
+            return failure
+        if watch.must_wake(t):
             pulse(port)
 
 
@@ -250,10 +266,9 @@ def main(words: list[str]) -> int:
         return 1
     hand_over(life, port)
     try:
-        guard(life, port, ended, emergency)
+        return guard(life, port, ended, emergency)
     finally:
         last_words(port)
-    return 0
 
 
 if __name__ == "__main__":

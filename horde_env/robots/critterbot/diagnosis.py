@@ -21,7 +21,7 @@ DROPS_NOTES = (
 
 
 def explain_parting(config: PortConfig, heard: bytes, reason: str, woken: bool) -> str:
-    """Say that a port went away before the robot had answered.
+    """Say that a port was lost before the robot had answered.
 
     So does a server that serves one client at a time, and the robot's on-board driver where it is not sent whole drops;
     `woken` where the bytes of the serial line were spoken.
@@ -29,7 +29,7 @@ def explain_parting(config: PortConfig, heard: bytes, reason: str, woken: bool) 
     url = config.url
     if woken and drops.STATE_NAME in heard:
         return _SENDS_DROPS.format(url)
-    said = f"{url} went away before the robot answered: {reason}."
+    said = f"{url} was lost before the robot answered: {reason}."
     if not url.startswith("socket://"):
         return said
     if woken and urlsplit(url).port in (drops.ROBOT_PORT, drops.SIMULATOR_PORT):

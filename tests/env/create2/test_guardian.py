@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from horde_env.robots.create2.emulator import CreateEmulator
 from horde_env.robots.create2.guarded import GuardedPort
-from horde_env.robots.create2.guardian import START, STOP, Watch
+from horde_env.robots.create2.guardian import NO_ROOM, START, STOP, WAKE_AGAIN_S, Watch, is_set
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 
 pytestmark = pytest.mark.hardware
@@ -53,6 +54,26 @@ def test_nothing_of_the_life_passes_an_emergency_stop() -> None:
     assert watch.take(FORWARD, 0.06) == b""
     assert watch.due(0.08) == STOP
     assert (watch.bar(False, 0.2), watch.take(FORWARD, 0.25)) == (b"", FORWARD)
+
+
+def test_an_emergency_file_that_cannot_be_looked_at_counts_as_set(tmp_path: Path) -> None:
+    """Its folder may be unreadable, or, as here, no folder; only a file that is not there lets the life drive."""
+    file = tmp_path / "robot.stop"
+    assert not is_set(str(file))
+    file.touch()
+    assert is_set(str(file))
+    assert is_set(str(file / "below a file"))
+
+
+def test_a_silent_robot_is_woken_once_in_half_a_minute() -> None:
+    """Asleep from 10 s on: woken at 30 s after the opening, then each 30 s. One that sends frames is not woken."""
+    watch = Watch()
+    watch.hear_robot(100.0)
+    watch.hear_robot(110.0)
+    assert [t for t in range(100, 200) if watch.must_wake(float(t))] == [131, 162, 193]
+    watch.hear_robot(200.0)
+    assert not watch.must_wake(201.0)
+    assert watch.must_wake(200.0 + WAKE_AGAIN_S)
 
 
 @contextmanager
@@ -120,6 +141,46 @@ def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -
         port.close()
         assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
         GuardedPort(url, baudrate=115200, timeout=0.05).close()
+
+
+def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian() -> None:
+    """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the guardian leads a session of its own."""
+    with robot() as (_, url):
+        port = GuardedPort(url, baudrate=115200, timeout=0.05)
+        try:
+            assert os.getsid(port.process.pid) == os.getpgid(port.process.pid) == port.process.pid != os.getsid(0)
+        finally:
+            port.close()
+
+
+def test_a_guardian_ends_when_its_port_goes_away() -> None:
+    """A life that only listens is told so, too."""
+    with robot() as (emulator, url):
+        port = GuardedPort(url, baudrate=115200, timeout=0.05)
+        try:
+            emulator.inject("unplug", 60.0)
+            with pytest.raises(OSError, match="the device went away"):
+                wait_for(lambda: port.read(4096) is None, 5.0)
+            wait_for(lambda: port.process.poll() is not None, 2.0)
+        finally:
+            port.close()
+
+
+def test_a_port_that_accepts_no_bytes_is_told_from_one_that_went_away() -> None:
+    """Nobody reads at the other end of a pseudo terminal, into which some kilobytes fit."""
+    theirs, ours = os.openpty()
+    tty.setraw(ours)
+    port = GuardedPort(os.ttyname(ours), baudrate=115200, timeout=0.05)
+    try:
+        with pytest.raises(BlockingIOError):
+            wait_for(lambda: port.write(bytes(512)) == 0, 5.0)
+        with pytest.raises(BlockingIOError):
+            wait_for(lambda: port.read(1) is None, 5.0)
+        assert port.process.returncode == NO_ROOM
+    finally:
+        port.close()
+        os.close(theirs)
+        os.close(ours)
 
 
 def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:

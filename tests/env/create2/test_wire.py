@@ -22,6 +22,22 @@ def test_the_golden_frame_is_decoded_and_encoded_to_the_bit() -> None:
     assert frame_of(SAID) == GOLDEN
 
 
+@pytest.mark.parametrize(
+    ("packet", "within", "beyond"),
+    [
+        ("bumps", 15, 16), ("wall", 1, 2), ("cliff_front_left", 1, 2), ("virtual_wall", 1, 255),
+        ("overcurrents", 31, 32), ("unused_16", 0, 1), ("charging_state", 6, 7), ("wall_signal", 1023, 1024),
+        ("cliff_signal_right", 4095, 4096), ("charging_sources", 3, 4), ("song_playing", 1, 2),
+        ("n_stream_packets", 108, 109), ("requested_right", 500, 501), ("requested_left", -500, -501),
+        ("light_bumper", 63, 64), ("light_centre_left", 4095, 4096), ("stasis", 3, 4),
+    ],
+)  # fmt: skip
+def test_one_reading_beyond_its_range_is_enough_to_refuse_a_frame(packet: str, within: int, beyond: int) -> None:
+    """The checksum is right in both: one random frame in 256 has such a one."""
+    assert wire.is_sound(frame_of(SAID._replace(**{packet: within})))
+    assert not wire.is_sound(frame_of(SAID._replace(**{packet: beyond})))
+
+
 def test_the_checksum_includes_the_header() -> None:
     """OI600's example, 148 2 29 13: the sum without the 19 would end in 182."""
     sensors = Sensors(cliff_signal_front_left=537, virtual_wall=0)
