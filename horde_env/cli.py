@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import stat
 import sys
 import textwrap
 import threading
@@ -196,7 +197,7 @@ def _save(
     path = robot_file.default_path(target.robot)
     signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in signs.items()}
     kept = replace(file, signs=signs, ranges=ranges, swapped_encoders=file.swapped_encoders != is_swapped)
-    kept = replace(kept, measured=measured or file.measured)
+    kept = replace(kept, measured=measured or file.measured, parity=file.parity if target.has_parity else "")
     robot_file.save(kept, path)
     print(f"saved in {path}")
 
@@ -262,10 +263,20 @@ def _emulate(words: argparse.Namespace) -> int:
                 battery_scale=words.battery_scale,
                 say=lambda text: print(text, flush=True),
                 stop=ended,
+                typed=sys.stdin.fileno() if _can_type() else None,
             )
     if counts := {kind: n for kind, n in counts.items() if n}:
         print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
     return 128 + signals.seen[0] if signals.seen else WELL
+
+
+def _can_type() -> bool:
+    """Return whether standard input is a terminal or a pipe, from which lines may come."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or no file
+        return False
+    return sys.stdin.isatty() or stat.S_ISFIFO(mode)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 from collections.abc import Callable
 
@@ -22,6 +24,7 @@ def serve(
     battery_scale: float = 1.0,
     say: Callable[[str], None] = print,
     stop: threading.Event | None = None,
+    typed: int | None = None,
 ) -> dict[str, int]:
     """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
 
@@ -37,6 +40,8 @@ def serve(
         battery_scale: Factor on the batteries' capacity.
         say: Takes a line of text for the user.
         stop: Ends it.
+        typed: Descriptor from which lines are read: a fault, with its seconds or without, or a button, as "lift 12" or
+            "clean"; None for nothing.
 
     Raises:
         ValueError: If an argument makes no sense.
@@ -56,13 +61,41 @@ def serve(
         if "drops" in addresses and isinstance(emulator, Emulator):
             say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
         emulator.start(speed)
+        if typed is not None:
+            what = ", ".join((*emulator.fault_kinds, *emulator.buttons))
+            say(f"type a fault, as `stall 0.5` (seconds), or a button: {what}")
         try:
             while not stop.wait(0.2):
+                if typed is not None:
+                    typed = _do_typed(emulator, typed, say)
                 if not emulator.is_running:
                     raise RuntimeError("the emulated robot's thread has died, of the error above")
         except KeyboardInterrupt:
             pass
         return emulator.fault_counts
+
+
+def _do_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:
+    """Do what the lines that were typed ask for; return the descriptor, or None at its end."""
+    if os.isatty(typed) and os.tcgetpgrp(typed) != os.getpgrp():  # reading would suspend a program in the background
+        return typed
+    if not select.select([typed], [], [], 0.0)[0]:
+        return typed
+    lines = os.read(typed, 4096).decode(errors="replace")
+    for line in filter(str.strip, lines.splitlines()):
+        try:
+            _do(emulator, *line.split())
+        except (TypeError, ValueError) as error:
+            say(f"{line!r} is no fault and no button: {error}")
+    return typed if lines else None
+
+
+def _do(emulator: RobotEmulator, what: str, seconds: str | None = None) -> None:
+    """Press a button, or let a fault begin."""
+    if what in emulator.buttons and seconds is None:
+        emulator.press(what)
+    else:
+        emulator.inject(what, None if seconds is None else float(seconds))
 
 
 def _critterbot(seed: int, faults: str, battery_scale: float) -> RobotEmulator:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from horde_env.emulation.faults import LineFaults
 from horde_env.emulation.lines import Line, PtyLine
@@ -52,10 +52,15 @@ class RobotEmulator:
         tick_s: Time of a tick, in seconds.
 
     Attributes:
+        kind: Which robot it is, one of `robot.ROBOTS`.
+        buttons: Names of the buttons that a person can press.
         robot: Its program.
         lines: Where hosts plug in, in the order in which they were opened.
         n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
     """
+
+    kind: ClassVar[str]
+    buttons: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, robot: Playable, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
         self.robot: Any = robot
@@ -76,7 +81,7 @@ class RobotEmulator:
         Raises:
             BackendUnavailable: Where there are none.
         """
-        return self._add(PtyLine())
+        return self._add(PtyLine(self.kind))
 
     def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve the bytes of the serial line over TCP and return the url, "socket://HOST:PORT".
@@ -108,6 +113,22 @@ class RobotEmulator:
         """Let a fault begin with the next cycle; see `LineFaults.inject`."""
         with self._lock:
             self._faults.inject(kind, for_s)
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """Names of the faults that `inject` takes."""
+        return tuple(self._faults.counts)
+
+    def press(self, button: str) -> None:
+        """Press one of `buttons`.
+
+        Raises:
+            ValueError: If there is no such button.
+        """
+        if button not in self.buttons:
+            raise ValueError(f"unknown button {button!r}; the {self.kind} has {', '.join(self.buttons) or 'none'}")
+        with self._lock:
+            self.robot.press(button)
 
     def wake(self) -> None:
         """Pulse the line that wakes a sleeping robot, where it has one."""

@@ -125,13 +125,16 @@ class PtyLine(Ends):
 
     The robot's side keeps the host's side open too, so that the line stays raw between two hosts.
 
+    Args:
+        robot: What its folder is named after.
+
     Raises:
         BackendUnavailable: Where there are no pseudo terminals.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, robot: str) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory(prefix="critterbot-")
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{robot}-")
         self.url = str(Path(self._folder.name) / "serial")
         self._robot = self._host = -1
         self.plug()

@@ -335,7 +335,7 @@ def test_a_body_that_obeys_nothing_ends_the_run_with_its_report_and_exit_code_1(
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(deaf))
     assert cli.main(["learn", "--steps", "1000", "--excursion-probability", "0", "--out", "a"]) == 1
     said = capsys.readouterr().err
-    assert "for 60 s the body has done nothing of what it was asked" in said
+    assert "60 s after the last learning: the body reports `obeyed` = 0" in said
     assert "What was lived until then is in a/report.html" in said
     assert json.loads((elsewhere / "a" / "summary.json").read_text())["learning_steps"] == 29
 

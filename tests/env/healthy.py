@@ -11,6 +11,7 @@ from horde_env.backend import Frame
 from horde_env.commands import verdicts
 from horde_env.commands.critterbot import LIVELY
 from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot.obedience import VoltageObedience
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()
@@ -24,6 +25,8 @@ class Robot(ToyBody):
         harm: Given the frame and the request, returns what the robot shows instead.
         obeys: Turns the request into what the body does.
     """
+
+    obedience = VoltageObedience
 
     def __init__(
         self,

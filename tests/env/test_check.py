@@ -280,7 +280,7 @@ def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
 def test_a_robot_that_drives_itself_is_not_driven() -> None:
     lines, _ = check(Robot(obeys=lambda _: np.array([0.0, 0.0, 1.0])))
     assert lines["safety"].verdict is Verdict.FAIL
-    assert "told to stand, it went on driving its motors" in lines["safety"].text
+    assert "at a request to stand it drove its motors" in lines["safety"].text
     assert lines["movement"].verdict is Verdict.SKIP
 
 

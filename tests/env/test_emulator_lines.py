@@ -132,7 +132,7 @@ def test_the_gaps_are_those_of_the_real_robots_log() -> None:
 
 
 def test_every_byte_passes_a_pseudo_terminal_both_ways() -> None:
-    line, everything = PtyLine(), bytes(range(256))
+    line, everything = PtyLine("robot"), bytes(range(256))
     host = os.open(line.url, os.O_RDWR | os.O_NOCTTY)
     os.write(host, everything)
     assert line.await_received(256, LIMIT_S)
@@ -147,7 +147,7 @@ def test_every_byte_passes_a_pseudo_terminal_both_ways() -> None:
 
 
 def test_a_pseudo_terminal_keeps_its_name_and_is_gone_in_between() -> None:
-    line = PtyLine()
+    line = PtyLine("robot")
     path = line.url
     host = os.open(path, os.O_RDWR | os.O_NOCTTY)
     line.unplug()
@@ -164,7 +164,7 @@ def test_a_pseudo_terminal_keeps_its_name_and_is_gone_in_between() -> None:
 
 
 def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
-    line = PtyLine()
+    line = PtyLine("robot")
     for _ in range(10_000):
         line.write(GOLDEN)
     assert line.n_sent < 10_000 * len(GOLDEN)
@@ -173,7 +173,7 @@ def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
 
 
 def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
-    line = PtyLine()
+    line = PtyLine("robot")
     with open_port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
         open_port(config(line.url), time.monotonic)
     line.close()

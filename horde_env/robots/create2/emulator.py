@@ -25,6 +25,7 @@ from horde_env.sim.physics import chosen
 REBOOT_S = 5.0  # of banner and silence
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
 SAG_V = 3.0
+BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ class CreateRobot:
         """Take bytes off the line; while it boots nobody does."""
         if not self.is_hung:
             self.firmware.receive(data)
+
+    def press(self, button: str) -> None:
+        """Press a button of `BUTTONS`."""
+        self.firmware.press(BUTTONS[button])
 
     def wake(self) -> None:
         """Pulse BRC."""
@@ -170,6 +175,9 @@ class CreateEmulator(RobotEmulator):
         BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
+
+    kind = "create2"
+    buttons = tuple(BUTTONS)
 
     def __init__(
         self,

@@ -54,6 +54,7 @@ DRIVING = (Op.DRIVE, Op.DRIVE_DIRECT, Op.DRIVE_PWM)
 IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.DIGITS_RAW, Op.DIGITS_ASCII, Op.PLAY)
 OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
 KNOWN = {int(op) for op in Op}
+DOCK_BUTTON = 4
 STRAIGHT = (-32768, 32767)
 
 
@@ -106,8 +107,17 @@ class Firmware:
         if not self.machine.is_docked:
             self.rouse()
 
+    def press(self, bits: int) -> None:
+        """Press buttons, bits as in packet 18: they wake it from sleep; in Passive they start or end its own drives."""
+        if self.is_asleep:
+            self.rouse()
+            return
+        self.machine.press(bits)
+        if self.mode == PASSIVE:
+            self._own = OwnDrive(to_dock=bits == DOCK_BUTTON) if self._own is None else None
+
     def rouse(self) -> None:
-        """Press a button: a sleeping robot wakes up, on its dock too, in Off."""
+        """Wake a sleeping robot up, on its dock too, in Off."""
         if self.is_asleep:
             self.is_asleep, self.mode = False, OFF
             self._clear()

@@ -101,6 +101,8 @@ class Emulator(RobotEmulator):
         ValueError: If `battery_scale` is not positive.
     """
 
+    kind = "critterbot"
+
     def __init__(
         self,
         *,

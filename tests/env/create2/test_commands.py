@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from horde_env.hardware import robot_file
 from horde_env.robots.create2.emulator import CreateEmulator
 from horde_env.robots.create2.wire import PASSIVE
 from horde_env.robots.create2.world import RADIUS_M
+from horde_env.robots.critterbot.emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -118,6 +122,45 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
     assert code == 2
     expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
     assert expected[state] in said
+
+
+@pytest.mark.hardware
+def test_another_robot_at_the_port_is_told_by_its_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """A Critterbot sends 100 packets a second, none of them a frame."""
+    with Emulator(seed=0, awake=True) as critterbot:
+        url = critterbot.open_pty()
+        critterbot.start()
+        assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2
+    assert "bytes came from" in (said := capsys.readouterr().err)
+    assert "or not this robot?" in said
+
+
+@pytest.mark.hardware
+def test_a_port_that_accepts_no_bytes_is_not_called_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pseudo terminal that is full, for nobody reads at its other end."""
+    theirs, ours = os.openpty()
+    tty.setraw(ours)
+    os.set_blocking(ours, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(ours, bytes(64))
+    url = os.ttyname(ours)
+    assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2
+    os.close(theirs)
+    os.close(ours)
+    assert "it accepts no bytes" in (said := capsys.readouterr().err)
+    assert "went away" not in said
+
+
+@pytest.mark.hardware
+def test_what_is_kept_of_a_robot_has_no_parity(
+    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, url = robot
+    assert main(["check", "--robot", "create2", "--backend", "serial", "--port", url, "--yes", "--save"]) in (0, 1)
+    kept = robot_file.default_path("create2").read_text()
+    assert f'port = "{url}"' in kept
+    assert "parity" not in kept
 
 
 def test_what_a_create_2_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

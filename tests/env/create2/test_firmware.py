@@ -147,6 +147,26 @@ def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
     assert len(ticks(firmware, 3)) == 3 * wire.FRAME_SIZE
 
 
+def test_its_buttons_wake_it_and_act_in_passive_alone() -> None:
+    """Clean begins to clean, and ends that; in Safe only packet 18 tells of it; a robot that sleeps wakes, in Off."""
+    firmware = robot()
+    firmware.receive(START)
+    places = [firmware.machine.pose]
+    for _ in range(2):
+        firmware.press(1)
+        for _ in range(2):
+            ticks(firmware, 64)
+            places.append(firmware.machine.pose)
+    assert places[0] != places[1] != places[2]
+    assert places[3] == places[4]  # it has rolled out
+    firmware.receive(SAFE_OP)
+    firmware.press(1)
+    assert (firmware.sensors().buttons, firmware.mode, firmware.is_driven) == (1, SAFE, False)
+    firmware.receive(bytes([Op.POWER]))
+    firmware.press(1)
+    assert (firmware.is_asleep, firmware.mode) == (False, OFF)
+
+
 def test_distance_and_angle_are_cleared_by_each_frame() -> None:
     """199 mm/s for two seconds, in 128 frames: about 0.37 m, whatever each of them says."""
     firmware = robot()

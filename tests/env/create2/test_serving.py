@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import serial
@@ -18,20 +21,35 @@ pytestmark = pytest.mark.hardware
 SAY_WITHIN_S = 30.0
 
 
+class Served(NamedTuple):
+    """An emulated robot: its pseudo terminal, its address, what it says, and where to type."""
+
+    path: str
+    url: str
+    said: queue.Queue[str]
+    typed: int
+
+
 @pytest.fixture
-def url() -> Iterator[str]:
-    """Where an emulated robot is served over TCP."""
+def served() -> Iterator[Served]:
     said: queue.Queue[str] = queue.Queue()
-    stop = threading.Event()
-    settings = {"kind": "create2", "tcp": "127.0.0.1:0", "seed": 1, "say": said.put, "stop": stop}
+    stop, (typed, keys) = threading.Event(), os.pipe()
+    settings = {"kind": "create2", "tcp": "127.0.0.1:0", "seed": 1, "say": said.put, "stop": stop, "typed": typed}
     server = threading.Thread(target=serve, kwargs=settings)
     server.start()
     try:
-        lines = [said.get(timeout=SAY_WITHIN_S) for _ in range(2)]
-        yield lines[1].split()[1]
+        lines = [said.get(timeout=SAY_WITHIN_S) for _ in range(3)]
+        yield Served(lines[0].split()[1], lines[1].split()[1], said, keys)
     finally:
         stop.set()
         server.join()
+        os.close(typed)
+        os.close(keys)
+
+
+@pytest.fixture
+def url(served: Served) -> str:
+    return served.url
 
 
 def test_frames_come_over_tcp_as_over_a_serial_line(url: str) -> None:
@@ -48,6 +66,43 @@ def test_frames_come_over_tcp_as_over_a_serial_line(url: str) -> None:
         port.write(bytes([131]))
         frames = [port.read(FRAME_SIZE) for _ in range(32)]
         assert decode(frames[-1][3:-1]).mode == SAFE
+
+
+def test_its_folder_bears_its_name(served: Served) -> None:
+    assert Path(served.path).parent.name.startswith("create2-")
+
+
+def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) -> None:
+    """Opcode 133: silent, START or not. Awake it is in Off and takes START; a stream must be asked for anew."""
+    with serial.serial_for_url(served.url, timeout=1.0) as port:
+        port.write(bytes([128, 148, 1, 100]))
+        port.read_until(HEADER)
+        port.write(bytes([133]))
+        while port.read(FRAME_SIZE):
+            pass
+        port.write(bytes([128, 148, 1, 100]))
+        assert port.read(1) == b""
+        os.write(served.typed, b"clean\n")
+        for _ in range(30):
+            port.write(bytes([128, 148, 1, 100]))
+            if port.read(FRAME_SIZE):
+                break
+        port.read_until(HEADER)
+        frame = HEADER + port.read(FRAME_SIZE - len(HEADER))
+    assert is_sound(frame)
+    assert decode(frame[3:-1]).mode == PASSIVE
+
+
+def test_faults_may_be_typed(served: Served) -> None:
+    """Packet 7 tells of the wheel drop while it lasts; what is neither fault nor button is named."""
+    with serial.serial_for_url(served.url, timeout=5.0) as port:
+        port.write(bytes([128, 148, 1, 7]))
+        os.write(served.typed, b"\nlift 600\nlift up\ndance\nclean up now\n")
+        drops = [port.read_until(bytes([19, 2, 7]))[-4:] and port.read(2)[0] & 12 for _ in range(200)]
+    assert drops[0] == 0
+    assert drops[-1] == 12
+    refused = [served.said.get(timeout=SAY_WITHIN_S) for _ in range(3)]
+    assert [line.split(" is no fault")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]
 
 
 @pytest.mark.usefixtures("own_folders")
