@@ -13,6 +13,7 @@ from horde_env.robot import create2
 from horde_env.robots.create2.commands import Wheels
 from horde_env.robots.create2.emulated import EmulatedCreate
 from horde_env.robots.create2.obedience import Compliance
+from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors
 
@@ -73,6 +74,27 @@ def test_a_mode_with_a_known_reason_is_not_complained_of_but_unread_speeds_are()
     """On its dock, or kept still for heat, it is waited for; if it drives on in spite of its stop, it is not."""
     assert judged(*[(STAND, state(mode=PASSIVE))] * 40, is_excused=True) == "." * 40
     assert judged(*[(STAND, state(AHEAD))] * 6, is_excused=True) == ".....d"
+
+
+def test_three_seconds_begin_again_after_a_known_reason() -> None:
+    rule = Compliance()
+    seen = [rule.judge(state(mode=PASSIVE), SAFE, STAND, 6, is_excused=k < 40) for k in range(70)]
+    assert [bool(refusal) for refusal in seen] == [False] * 69 + [True]
+
+
+@pytest.mark.parametrize(
+    ("packets", "is_charging", "is_found"),
+    [({}, False, True), (DOCKED, False, False), ({"cliff_left": 1}, False, False), ({}, True, False),
+     ({"cliff_left": 1, **LIFTED}, False, True)],
+    ids=["passive", "on its dock", "at a cliff", "on its way to the dock", "lifted, with no floor in sight"],
+)  # fmt: skip
+def test_passive_for_four_seconds_is_found_unless_there_is_a_reason(
+    packets: dict[str, int], is_charging: bool, is_found: bool
+) -> None:
+    pilot = Pilot(SPEC)
+    pilot.charge(is_charging)
+    seen = [pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False) for _ in range(40)]
+    assert bool(seen[-1].refusal) == is_found
 
 
 def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
