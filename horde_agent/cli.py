@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,7 +51,7 @@ from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.reliving import as_lived, relive
-from horde_agent.runs.report import NEARLY_CONSTANT_IS, NMSRE_IS, write_report
+from horde_agent.runs.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
@@ -339,7 +340,7 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
         except BadInput:
             folder.give_back()
             raise
-        _say(job.console, summary, _drawn(folder, signals))
+        _say(job.console, summary, folder, _drawn(folder, signals))
 
 
 def _relive(config: LearnConfig, lived: LearnConfig) -> None:
@@ -352,7 +353,7 @@ def _relive(config: LearnConfig, lived: LearnConfig) -> None:
         except BadInput:
             folder.give_back()
             raise
-        _say(console, summary, _drawn(folder))
+        _say(console, summary, folder, _drawn(folder))
 
 
 def _finished(job: Job) -> dict[str, Any]:
@@ -394,7 +395,8 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
             job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)
-        _say(job.console, _finished(job), _drawn(folder, signals))
+        summary = _finished(job)
+        _say(job.console, summary, folder, _drawn(folder, signals))
 
 
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
@@ -543,38 +545,28 @@ class Fault(Exception):
     """What ended a job before its time, in a sentence, and where what was lived until then is."""
 
 
-def _say(console: Console, summary: dict[str, Any], report: Path) -> None:
+def _say(console: Console, summary: dict[str, Any], folder: RunFolder, report: Path) -> None:
     """Print the outcome in a few lines."""
-    nmsre, meaning = "not scored", _why_not_scored(summary)
+    nmsre, lines = "not scored", []
     if summary["mean_nmsre"] is not None:
         median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
         nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
-        meaning = NMSRE_IS
+        lines = [NMSRE_IS]
         if flat := summary["n_nearly_constant"]:
             nmsre += f", {flat:,} nearly constant"
-            meaning += f" {NEARLY_CONSTANT_IS}"
-    lines = [
-        f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
-        f"{len(summary['diverged'])} diverged",
-        meaning,
-    ]
+            lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
+    with suppress(OSError, ValueError):
+        lines += unscored(json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", []))
     if lost_s := summary["s_without_link"]:
         share = lost_s / summary["robot_time_s"]
         lines.append(f"without a link to the robot for {lost_s:.1f} s ({share:.0%} of the life): nothing was learned")
-    for line in lines:
+    first = (
+        f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
+        f"{len(summary['diverged'])} diverged"
+    )
+    for line in (first, *lines):
         console.print(line, highlight=False, soft_wrap=True)
     print(report)
-
-
-def _why_not_scored(summary: dict[str, Any]) -> str:
-    """Return a sentence about questions that have no NMSRE."""
-    if summary["n_excursions"] is None:
-        return (
-            "not scored: these questions cannot be tested by excursions here; the MSPBE estimates are in questions.csv"
-        )
-    n = summary["n_excursions"]
-    done = "no test excursion was" if not n else "one test excursion was" if n == 1 else f"{n} test excursions were"
-    return f"not scored: an NMSRE takes two test excursions of a question's policy, and {done} completed; live longer"
 
 
 if __name__ == "__main__":

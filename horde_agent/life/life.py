@@ -30,6 +30,7 @@ from horde_agent.life.process_env import ProcessEnv
 from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
+from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
 from horde_agent.saving import (
@@ -159,7 +160,7 @@ class Life:
         _check_behaviour(behaviour, len(self.interface.actions))
         self.student = Student(horde, self.interface, excursions)
         self._can_drive = hasattr(env.unwrapped, "manoeuvre_frames")
-        self.excursions = Excursions(self.student.errors.policies if self._can_drive else [], excursions)
+        self.excursions = Excursions(self._excursion_policies(), excursions)
         can_dock = "dock" in env.unwrapped.metadata.get("manoeuvres", ())
         self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=can_dock)
         self.recorder, self.observers = recorder, list(observers)
@@ -182,6 +183,10 @@ class Life:
         self._is_left = False  # the current observation has its row, and no next one has come
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
+
+    def _excursion_policies(self) -> list[PolicyUnderTest]:
+        """Return the policies that excursions follow: none if the body cannot drive back to the centre."""
+        return [p for p in self.student.errors.policies if self._can_drive and not p.is_behaviour]
 
     @property
     def can_live_again(self) -> bool:
@@ -310,7 +315,7 @@ class Life:
         place = {name: i for i, name in enumerate(before)}
         stays = np.array([place.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64)
         self.student.rearrange(stays)
-        self.excursions.policies = self.student.errors.policies if self._can_drive else []
+        self.excursions.policies = self._excursion_policies()
         for observer in self.observers:
             rearrange = getattr(observer, "rearrange", None)
             if rearrange is not None:

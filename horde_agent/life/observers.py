@@ -258,7 +258,7 @@ class Progress:
         ]
         if errors is not None and errors.policies:
             facts.append(("NMSRE (online)", _nmsre(errors, horde, self.steps)))
-            facts.append(("excursions", f"{errors.n_excursions:,}"))
+            facts.append(("tests", f"{errors.n_excursions:,}"))
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))

@@ -22,7 +22,12 @@ from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations
 from horde_agent.measures.excursion_file import places
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
+from horde_agent.measures.returns import (
+    PolicyUnderTest,
+    TestExcursion,
+    behaviour_under_test,
+    policies_under_test,
+)
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
@@ -112,14 +117,15 @@ class Student:
         self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
+        self._on_policy_test: TestExcursion | None = None
         self._made: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
         self._know_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
-        """Return the policies that can be tested, under the names that they had before."""
+        """Return the policies that can be tested, under the names that they had before; the behaviour itself last."""
         policies = policies_under_test(self.horde.questions, self._policy_names)
         self._policy_names = {identity(policy.target): policy.name for policy in policies}
-        return policies
+        return [*policies, *behaviour_under_test(self.horde.questions)]
 
     def _know_demons(self) -> None:
         """Note which demons there are, and where."""
@@ -137,10 +143,11 @@ class Student:
         Raises:
             ValueError: If a question whose prediction is fed back is no more.
         """
-        if self._test is not None:
-            self._test.rearrange(places(stays, self.errors.n_demons))
-            if not len(self._test.demons):
-                self._test = None
+        for name in ("_test", "_on_policy_test"):
+            test: TestExcursion | None = getattr(self, name)
+            if test is not None:
+                test.rearrange(places(stays, self.errors.n_demons))
+                setattr(self, name, test if len(test.demons) else None)
         self._made = np.where(stays >= 0, self._made[stays], 0.0)
         self.errors.rearrange(stays, self._policies_under_test())
         self._know_demons()
@@ -152,20 +159,21 @@ class Student:
 
     def state(self) -> State:
         """Return everything that later learning and scores depend on, with the Horde's state."""
-        test = {} if self._test is None else self._test.state()
+        test, on_policy = ({} if t is None else t.state() for t in (self._test, self._on_policy_test))
         own = attributes(self, *_STATE)
         own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
-        return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, own=own)
+        return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, on_policy=on_policy, own=own)
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned, with a Horde that was made, and whose demons came and went, alike."""
-        own, test = inner(state, "own"), inner(state, "test")
+        own, test, on_policy = inner(state, "own"), inner(state, "test"), inner(state, "on_policy")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
         put_back(self, own, *_STATE)
         self._phase, self._n_updated = Phase(int(own["phase"])), int(own["n_updated"])
         asked = self.errors.policies, self.horde.questions, self.horizon
         self._test = TestExcursion.restored(test, *asked) if test else None
+        self._on_policy_test = TestExcursion.restored(on_policy, *asked) if on_policy else None
 
     @property
     def n_updated(self) -> int:
@@ -235,6 +243,7 @@ class Student:
             self._score(observation, tiles, flags)
             return
         if not is_learned(self._phase, flags):
+            self._on_policy_test = None
             self.catch_up()
             self.horde.begin(observation, tiles)
             return
@@ -245,9 +254,14 @@ class Student:
         self.learning_steps += 1
         if not isinstance(self.horde, ShardedHorde):
             self._n_updated += self.horde.n_updated
+        if self._on_policy_test is not None:
+            self._on_policy_test = self._continued(self._on_policy_test, observation, tiles, flags)
 
     def act(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
-        """Note what is done from the observation just seen; the first step of an excursion keeps the predictions.
+        """Record the phase and the action chosen at the observation just seen.
+
+        The first step of an excursion keeps the predictions; so does every `horizon`-th learning step of the behaviour,
+        for its on-policy test.
 
         Args:
             phase: What is done.
@@ -262,6 +276,10 @@ class Student:
             self._test = tested and TestExcursion(tested, self._made, step, self.horizon)
         elif phase is not Phase.EXCURSION:
             self._test = None
+        is_due = self._on_policy_test is None and self.learning_steps % self.horizon == 0
+        if is_due and phase is Phase.BEHAVE:  # any other phase is followed by a step that is not learned: see `see`
+            own = [policy for policy in self.errors.policies if policy.is_behaviour]
+            self._on_policy_test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
         self._phase, self._action, self._b = phase, action, b
 
     def _tested(self, tag: int, action: int) -> PolicyUnderTest | None:
@@ -283,12 +301,19 @@ class Student:
             self.errors.n_discarded += 1
             self._test = None
             return
+        self._test = self._continued(self._test, observation, tiles, flags)
+
+    def _continued(
+        self, test: TestExcursion, observation: Observation, tiles: Tiles, flags: int
+    ) -> TestExcursion | None:
+        """Add one term to a test, and score it if that was the last one; return the test if it continues."""
         # In float64, as a Horde shows observations to the functions of questions.
         seen = observation.astype(np.float64)
-        self._test.observe(seen, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
-        if self._test.is_complete:
-            self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
-            self._test = None
+        test.observe(seen, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
+        if not test.is_complete:
+            return test
+        self.errors.add(test, [self._position[name] for name in self.horde.diverged])
+        return None
 
 
 def relearn(

@@ -60,8 +60,9 @@ class ReturnErrors:
         n_demons: Number of demons of the Horde.
 
     Attributes:
-        n_excursions, n_discarded: Complete excursions, and those that a gap cut short.
-        n_tests: Complete excursions per demon, shape (n_demons,).
+        n_excursions: Complete tests: excursions, and stretches of the behaviour itself.
+        n_discarded: Excursions that a gap cut short.
+        n_tests: Complete tests per demon, shape (n_demons,).
         latest_mean: Mean online NMSRE after the last excursion; nan while nothing was tested twice.
     """
 
@@ -153,7 +154,8 @@ class ReturnErrors:
                 later.unlink()
             cut(path, int(piece.header["offset"]) + n_written * dtype.itemsize)
             self._dtype, self._n_in_part = dtype, n_written
-            if ONLINE not in (dtype.names or ()):
+            known = [policy["name"] for policy in piece.header["policies"] if "name" in policy]
+            if ONLINE not in (dtype.names or ()) or known != [policy.name for policy in self.policies]:
                 self._begin_part(np.arange(self.n_demons))
         self._done, self._unwritten = [], []
         for row in np.frombuffer(waiting, dtype=dtype):

@@ -6,6 +6,9 @@
 a recorded stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z is paid (1 - gamma) z
 beside c, and gamma may be a function of the state.
 
+Another policy than the behaviour is tested by excursions. The behaviour itself is tested while it acts and learns:
+every `horizon` learning steps the predictions are kept, and the return of the steps that follow is measured.
+
 Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of
 5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
 """
@@ -29,6 +32,8 @@ from horde_agent.types import Bools, Floats, Integers, Tiles
 PredictOne = Callable[[str, Tiles], float]
 
 NO_CHANNEL = -1
+BEHAVIOUR = "behaviour"
+"""Name of the behaviour itself among the tested policies."""
 
 _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
@@ -106,6 +111,11 @@ class PolicyUnderTest(NamedTuple):
     others: tuple[tuple[int, GVF], ...] = ()
 
     @property
+    def is_behaviour(self) -> bool:
+        """True for the behaviour itself: it is tested while the agent acts and learns, without excursions."""
+        return self.name == BEHAVIOUR
+
+    @property
     def tag(self) -> int:
         """The CRC-32 of the name, by which a recorded step tells which policy was followed."""
         return crc32(self.name.encode())
@@ -145,13 +155,32 @@ def policies_under_test(questions: Sequence[GVF], names: Mapping[Hashable, str] 
         if question.tested and not isinstance(question.target_policy, Behaviour):
             by_policy.setdefault(identity(question.target_policy), []).append(i)
     found: list[PolicyUnderTest] = []
-    taken = set((names or {}).values())
+    taken = {BEHAVIOUR, *(names or {}).values()}
     for key, demons in by_policy.items():
         asked = [questions[i] for i in demons]
         name = (names or {}).get(key) or _new_name(asked, taken)
         taken.add(name)
         found.append(_under_test(name, demons, asked))
     return found
+
+
+def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
+    """Return the behaviour itself with the demons that on-policy returns test; an empty list if there are none.
+
+    Left out are questions with `tested=False`, and those about another demon's prediction: that prediction would have
+    to be computed at each step, which ends batches of deferred steps.
+
+    Args:
+        questions: Of the Horde, in its order; channels by their places.
+    """
+    demons = [
+        i
+        for i, question in enumerate(questions)
+        if question.tested
+        and isinstance(question.target_policy, Behaviour)
+        and not isinstance(question.cumulant, Prediction)
+    ]
+    return [_under_test(BEHAVIOUR, demons, [questions[i] for i in demons])] if demons else []
 
 
 def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> PolicyUnderTest:

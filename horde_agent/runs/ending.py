@@ -29,7 +29,7 @@ class Cause(Enum):
     PAGE_STOP = "page_stop", "the stop button of its live page was pressed"
     BATTERY_LOW = "battery_low", "its battery was low, and docking did not help"
     EMERGENCY_STOP = "emergency_stop", "the robot's emergency stop is set"
-    DISOBEYED = "disobeyed", "the robot did not do what it was asked"
+    DISOBEYED = "disobeyed", "the robot did not follow its commands"
     LINK_LOST = "link_lost", "the link to the robot was lost"
     ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again"
     ROBOT_ERROR = "robot_error", "the robot's driver failed"
@@ -107,7 +107,7 @@ class End(NamedTuple):
 
     @property
     def is_early(self) -> bool:
-        """Whether the run ended before its steps or its log did."""
+        """True if the run ended before its last step or the end of its log."""
         return self.why is not None
 
 
@@ -133,7 +133,7 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """128 + the first signal; 0 where none came."""
+        """128 + the first signal; 0 if there was none."""
         return 128 + self.seen[0] if self.seen else 0
 
     def ask_first(self, ask: Callable[[], None]) -> None:
@@ -148,7 +148,7 @@ class Signals:
         """Handle a signal; once it has raised, further ones do not disturb the closing that follows.
 
         Raises:
-            Ended: At the first one, or at the second where there is somebody to ask.
+            Ended: At the first signal, or at the second one after `ask_first`.
         """
         self.seen.append(signum)
         self._n += 1

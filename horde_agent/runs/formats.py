@@ -8,6 +8,7 @@ time may be resumed. A part in a format that is newer than this program is refus
     0            snapshots that do not tell their formats: those of version 0.1.0 until November 2026
     world 1      the battery's gauge counted no steps at a charger: until 24 November 2026
     student 1    the mean online NMSRE after each excursion is here, and not in its record: until 23 November 2026
+    student 2    the behaviour itself was not tested: until 24 November 2026
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PARTS = {
 }
 """Of which part an array is, by the longest of these that its name begins with."""
 
-NOW = {"horde": 1, "student": 2, "world": 2, "life": 1, "observers": 1}
+NOW = {"horde": 1, "student": 3, "world": 2, "life": 1, "observers": 1}
 """The format in which this program writes each part."""
 
 
@@ -72,6 +73,7 @@ MIGRATIONS: dict[tuple[str, int], Migration] = {
     **{(part, 0): _unchanged for part in NOW},
     ("horde", 0): _signals_renamed,
     ("student", 1): _means_in_records,
+    ("student", 2): _unchanged,
     ("world", 1): _gauge_counts,
 }
 """By part and number: what makes its arrays, by their names in the whole state, those of the next number."""

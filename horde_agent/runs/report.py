@@ -61,8 +61,10 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     details = noted.read(folder.details, notes.table) or {}
     questions = noted.read(folder.questions, notes.lines)
     stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
-    tested = noted.read(folder.excursions, _tested) if summary.get("n_excursions") is not None else None
-    noted.compare(folder, summary, stream, tested and sum(len(course.step) for course in tested[1]), questions)
+    is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
+    tested = noted.read(folder.excursions, _tested) if is_tested else None
+    n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
+    noted.compare(folder, summary, stream, n_excursions, questions)
     if config and (cut := notes.missing_settings(folder.config)):
         noted.said.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
     results, asked = [folder.summary, folder.details], [folder.questions]
@@ -192,7 +194,7 @@ def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequenc
         "nmsre.png",
         "A thin line per question, a colour per tested policy; dashed is the median over all questions, bold their "
         "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
-        "at the start of an excursion and the return then measured, over the variance of that question's returns in "
+        "at the start of a test and the return then measured, over the variance of that question's returns in "
         "the whole life (two passes). Below 1 a prediction tells more than the mean return would.",
     )
 
@@ -289,7 +291,8 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
         "Online measure of learning",
         "mspbe.png",
         "The scalar estimate of the mean squared projected Bellman error, mean over all questions that are not set "
-        "aside. It starts at 0 and rises while the secondary weights learn; it may be negative. " + _validity(facts),
+        "aside. It starts at 0 and rises while the secondary weights w learn. The MSPBE itself is never negative; the "
+        "estimate is where w lags behind theta: read that as near 0. " + _validity(facts),
     )
 
 
@@ -330,6 +333,7 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ("robot time", _time(known("robot_time_s"))),
         ("learning steps", number(known("learning_steps"), ",")),
         ("test excursions", number(known("n_excursions"), ",")),
+        ("on-policy tests", number(details.get("n_on_policy_tests"), ",")),
         ("median NMSRE", nmsre_text(known("median_nmsre"))),
         ("mean NMSRE", nmsre_text(known("mean_nmsre"))),
         ("NMSRE below 1", number(known("share_nmsre_below_1"), ".1%")),
@@ -337,12 +341,18 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ("diverged", number(len(diverged), ",")),
     ]
     boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
-    said = "".join(f'<p class="note">{escape(note)}</p>' for note in details.get("notes", []))
+    told = [*details.get("notes", []), *unscored(details.get("not_scored", []))]
+    said = "".join(f'<p class="note">{escape(note)}</p>' for note in told)
     aside = ""
     if diverged:
         aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(diverged[:20]))}</p>"
     meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}" if known("n_nearly_constant") else NMSRE_IS
     return f'<section><div class="tiles">{boxes}</div><p>{meaning}</p>{said}{aside}</section>'
+
+
+def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each reason in details.json for which questions have no NMSRE."""
+    return [f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}." for r in reasons]
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:

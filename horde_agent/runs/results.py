@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from horde_agent.cluster import AnyHorde
+from horde_agent.gvf import GVF, Prediction
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import are_nearly_constant
 from horde_agent.measures.passes import Course, final_nmsre, nmsre_along
 from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.policies import Behaviour
 from horde_agent.runs.run_folder import own_version
 from horde_agent.types import Bools, Floats, Integers
 
@@ -60,6 +63,32 @@ def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Boo
     """
     known = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
     return int(are_nearly_constant(variance[known], steps[known]).sum()) if known.any() else None
+
+
+def not_scored(questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool) -> list[dict[str, Any]]:
+    """Return why questions have no NMSRE: a table with `reason`, `n` and `first` (a name) for each reason.
+
+    Args:
+        questions: Of the Horde, in its order.
+        nmsre: Final NMSRE of each, NaN if not scored, shape (n_demons,).
+        has_excursions: Whether the environment offers test excursions.
+    """
+    names: dict[str, list[str]] = {}
+    for question, value in zip(questions, nmsre.tolist(), strict=True):
+        if math.isnan(value):
+            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(question.name)
+    return [{"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()]
+
+
+def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
+    is_on_policy = isinstance(question.target_policy, Behaviour)
+    if not question.tested:
+        return "tested = false"
+    if is_on_policy and isinstance(question.cumulant, Prediction):
+        return "the cumulant is another question's prediction"
+    if not is_on_policy and not has_excursions:
+        return "about another policy than the behaviour, and this environment offers no test excursions"
+    return "fewer than 2 complete tests with finite returns: more steps are needed"
 
 
 def horde_summary(horde: AnyHorde, n_features: int, n_active: int) -> dict[str, Any]:

@@ -49,14 +49,21 @@ def write_life(
     write_csv(folder.learning_curve, results.CURVE_COLUMNS, curve)
     last = sample(facts["steps"], student.learning_steps, horde)
     write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
-    if errors.n_excursions:
-        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, tested, student.horizon)
+    followed = [course for course in tested if not course.policy.is_behaviour]
+    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
+    if followed:
+        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
-    scored = {"n_discarded": errors.n_discarded, "n_tested_less_than_twice": int((errors.n_tests < 2).sum())}
+    scored = {
+        "n_discarded": errors.n_discarded,
+        "n_on_policy_tests": n_on_policy,
+        "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
+        "not_scored": results.not_scored(horde.questions, nmsre, has_excursions=has_tests),
+    }
     write_json(folder.details, run.details(**scored, **counts))
     summed = {**facts, **run.learned(student), **results.nmsre_summary(nmsre, sound)}
     summed["n_nearly_constant"] = results.n_nearly_constant(nmsre, variance, steps, sound)
-    return _write_summary(folder, summed | {"n_excursions": errors.n_excursions if has_tests else None})
+    return _write_summary(folder, summed | {"n_excursions": errors.n_excursions - n_on_policy if has_tests else None})
 
 
 def write_reading(

@@ -1,4 +1,4 @@
-"""Every way a run can end has a cause of its own in events.jsonl and details.json."""
+"""Each end of a run is recorded with a distinct cause in events.jsonl and details.json."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask_on_page(age: int) -> None:
 
 
 def failing(error: BaseException) -> Callable[[], Env]:
-    """Return a body whose step 300 raises `error`."""
+    """Return a maker of bodies that raise `error` at step 300."""
 
     def on_step(age: int) -> None:
         if age == 300:
@@ -44,7 +44,7 @@ def failing(error: BaseException) -> Callable[[], Env]:
 
 
 class Lost(ToyBody):
-    """A robot that is gone at step 300, as `PenEnv` tells it: the episode is truncated, and the next reset raises."""
+    """A robot that is gone at step 300, as with `PenEnv`: the episode is truncated, and the next reset raises."""
 
     def __init__(self, error: HordeEnvError) -> None:
         super().__init__({300: {"truncated": 1}})
@@ -57,8 +57,17 @@ class Lost(ToyBody):
         return super().reset(**options)
 
 
+class Interrupted(ToyBody):
+    """A robot with a Ctrl-C at the end of its drive, just after the request of the live page."""
+
+    def end_manoeuvre(self) -> None:
+        """Press Ctrl-C, once."""
+        self.end_manoeuvre = lambda: None  # type: ignore[method-assign]
+        signal.raise_signal(signal.SIGINT)
+
+
 class Case(NamedTuple):
-    """A way to end: what is recorded, the body that does it, and further words of the command."""
+    """A way to end: the recorded cause and words, the body that ends so, further words of the command."""
 
     cause: Cause
     why: str | None
@@ -77,6 +86,7 @@ CASES = {
     ),
     "terminal closed": Case(Cause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))),
     "stop button": Case(Cause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)),
+    "stop button, then Ctrl-C": Case(Cause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)),
     "battery low": Case(Cause.BATTERY_LOW, "its battery was low", lambda: BatteryBody(helps=(False,))),
     "emergency stop": Case(
         Cause.EMERGENCY_STOP, "the emergency stop is set: smoke", lambda: Lost(EmergencyStop("smoke", Path("stop")))

@@ -253,11 +253,8 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
     ("words", "said"),
     [
         ("--steps 900 --horizon 5", "1 is what always predicting the mean return scores"),
-        ("--steps 60 --questions nexting", "not scored: these questions cannot be tested by excursions here"),
-        (
-            "--steps 60 --excursion-probability 0",
-            "takes two test excursions of a question's policy, and no test excurs",
-        ),
+        ("--steps 60 --questions nexting", "Not scored: 9 questions (fewer than 2 complete tests"),
+        ("--steps 60 --excursion-probability 0", "Not scored: 27 questions (fewer than 2 complete tests"),
     ],
 )
 def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
@@ -401,13 +398,21 @@ def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhe
     """CartPole ends often: each end is learned to and then begun anew."""
     Path("mine.toml").write_text(
         '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
+        '[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\nchannels = ["obs_1"]\ntested = false\n'
     )
     words = ["learn", "--env", "CartPole-v1", "--steps", "400", "--questions", "mine.toml", "--out", "here"]
     assert cli.main(words) == 0
     summary = json.loads((elsewhere / "here" / "summary.json").read_text())
     assert summary["backend"] == "gymnasium"
-    assert summary["n_questions"] == 4
+    assert summary["n_questions"] == 5
     assert summary["learning_steps"] > 350
+    details = json.loads((elsewhere / "here" / "details.json").read_text())
+    assert (summary["n_excursions"], details["n_on_policy_tests"]) == (None, summary["learning_steps"] // 50)
+    assert summary["mean_nmsre"] is not None
+    off_policy, untested = details["not_scored"]
+    assert (off_policy["n"], off_policy["first"]) == (2, "action_0/g0/obs_2")
+    assert "no test excursions" in off_policy["reason"]
+    assert (untested["first"], untested["reason"]) == ("behaviour/g0.5/obs_1", "tested = false")
     assert 'env = "CartPole-v1"' in (elsewhere / "here" / "config.toml").read_text()
 
 

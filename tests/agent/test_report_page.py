@@ -105,6 +105,7 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
         "robot time": "1 h 02 min",
         "learning steps": "6,789",
         "test excursions": "321",
+        "on-policy tests": "-",
         "median NMSRE": "0.252",
         "mean NMSRE": "1.29e9",
         "NMSRE below 1": "62.5%",

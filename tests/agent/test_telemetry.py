@@ -155,7 +155,7 @@ def test_progress_tells_speed_time_left_and_health() -> None:
         "robot time": "25 s",
         "speed": "500 steps/s, 50 x real time",
         "NMSRE (online)": "median 5.200, mean 1.33e10 (1: no better than the mean return), 1 nearly constant",
-        "excursions": "2",
+        "tests": "2",
         "max trace": "9.99",
         "diverged": "4 (a, b, c, ...)",
         "time left": "2 s",
