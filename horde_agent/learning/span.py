@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NOW, SpanArrays
+from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NO_TIME, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
@@ -707,7 +707,7 @@ class SpanEngine:
         for name in OF_LANES:
             getattr(span, name)[staying] = getattr(before, name)[came_from]
         span.alpha[fresh], span.alpha_w[fresh] = roster.alpha, roster.alpha_w
-        span.w_at[:] = self._clock[NOW]
+        span.w_at[:] = NO_TIME
         self._is_aside[staying] = was_aside[came_from]
         for told in (span.policy, span.trace_group, span.cumulant, span.outcome):
             told[self._is_aside] = -1

@@ -46,16 +46,6 @@ def test_the_span_engine_skips_what_the_oracle_skips(w_rule: Any, batch: int, is
     test_span.assert_equals_oracle(stream, config, period=7, widest=32, gaps=(200, 500), batch=batch, alpha=0.002)
 
 
-@pytest.mark.kernels
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
-@pytest.mark.parametrize("batch", [1, 2], ids=["eager", "deferred"])
-def test_gaps_in_a_short_stream_equal_the_oracle(batch: int) -> None:
-    """Small enough to run interpreted and bounds-checked."""
-    stream = with_holes(random_stream(6, 24, [0] * 3 + [1, 2], n_features=9, n_active=3), 1, 0.05)
-    config = LearnerConfig(dtype="float64", mspbe_tau=20.0)
-    test_span.assert_equals_oracle(stream, config, period=3, widest=16, look_every=5, batch=batch)
-
-
 @pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
 @pytest.mark.parametrize("trace_rule", ["plain", "capped", "clipped"])
 def test_the_plain_engine_skips_what_the_oracle_skips(trace_rule: Any, w_rule: Any) -> None:

@@ -104,38 +104,6 @@ class Cast:
         np.testing.assert_allclose(self.engine.latest, want, rtol=0, atol=1e-11 * (1 + np.abs(want).max()))
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "eager": {"period": 7, "widest": 32},
-    "wide": {"period": 16, "widest": 48},
-    "deferred": {"period": 16, "batch": 5},
-    "plain": {},
-}
-
-
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_demons_that_stay_and_newcomers_equal_the_oracle(kind: str, w_rule: Any) -> None:
-    """They come and go in the midst of traces, of what is pending, of a batch, after a gap; blocks merge and split.
-
-    Newcomers ask what others ask already, too: their trace must begin empty while those others' goes on.
-    """
-    engine: Any = "plain" if kind == "plain" else "span"
-    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0, engine=engine)
-    cast = Cast(config, 21, 700, [0, 0.3, 1, 1.6, 5], **KINDS[kind])
-    rng = np.random.default_rng(0)
-    cast.live(50)
-    for k in range(12):
-        stays = rng.permutation(cast.who.size)[: rng.integers(1, cast.who.size + 1)].tolist()
-        cast.change(stays if k % 3 else sorted(stays), rng.integers(0, 8, rng.integers(0, 30)).tolist())
-        cast.check(f"at change {k}")
-        cast.live(1)
-        cast.check(f"a step after change {k}")
-        cast.live(int(rng.integers(1, 50)))
-        cast.check(f"after change {k}")
-        if k == 5:
-            cast.begin()
-
-
 @pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
 def test_long_traces_go_along(trace_rule: Any) -> None:
     """On-policy traces that reach back to the first step and others, in one block; those of newcomers are empty."""

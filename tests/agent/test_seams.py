@@ -270,23 +270,6 @@ def test_a_newcomer_that_asks_the_same_begins_without_a_trace(engine: Any, mode:
 
 
 @IN_ALL
-def test_an_idle_demon_that_moves_among_busy_ones_brings_nothing_of_its_last_trace(engine: Any, mode: Any) -> None:
-    """48 demons of a policy fill blocks of their own: one policy's rest when a few of each move to a block together."""
-    policies = {"idle": ConstantAction(1, N_ACTIONS), "busy": Behaviour()}
-    questions = [GVF(f"{kind} {i}", p, Channel(0), 0.9) for kind, p in policies.items() for i in range(48)]
-    for rests in ([0], [0, 0]):
-        pair = Pair(questions, 0, engine, mode)
-        pair.begin()
-        for action in [1, 1, 1, *rests]:
-            pair.learn(action)
-        for each in (pair.horde, pair.oracle):
-            each.remove([q.name for q in questions if not q.name.endswith(" 0")])
-        for _ in range(2):
-            pair.learn(1)
-        pair.check("after the others went")
-
-
-@IN_ALL
 def test_the_largest_that_was_seen_stays_known_to_those_that_stay(engine: Any, mode: Any) -> None:
     """Cumulants of 5 and -7 and a gamma of .9, long ago: bounds are 1e3 x the largest / (1 - gamma)."""
     seen: list[Any] = [GVF("a", Behaviour(), Channel(0), 0.5), GVF("b", Uniform(N_ACTIONS), Channel(1), gamma_once)]

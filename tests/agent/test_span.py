@@ -117,43 +117,6 @@ def test_the_engine_equals_the_dense_oracle_for_3000_steps(w_rule: Any, batch: i
     assert_equals_oracle(stream, config, period=7, gaps=(40, 41, 300, 1777), resets=(2_000,), batch=batch)
 
 
-@pytest.mark.parametrize("period", [1, 5, 33, 64])
-def test_any_period_gives_the_same(period: int) -> None:
-    """K not dividing the length, demons no multiple of the lanes, the ring of times gone round."""
-    stream = slow_stream(2, 1_201, GROUPS, [0.3, 1, 1.6], [0.5, 0.9, 0.95], [0.4, 0.9])
-    config = LearnerConfig(dtype="float64", mspbe_tau=20.0)
-    engine = assert_equals_oracle(stream, config, period=period, look_every=400, largest_decay=0.855)
-    assert engine._n_times < 1_201
-
-
-@BATCHES
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_policies_that_are_seldom_followed_are_exact(w_rule: Any, batch: int) -> None:
-    """Constant-action targets: rho is 0 in long runs, and one policy is never followed again after step 500."""
-    stream = slow_stream(3, 3_000, [0] * 17 + [1] * 20 + [2] * 18, [0.0], [0.8], [0.9])
-    rng = np.random.default_rng(0)
-    action = np.repeat(rng.integers(0, 3, 3_000), rng.geometric(0.1, 3_000))[:3_000]
-    stream.rho[:] = (np.arange(3) == action[:, None]) * rng.choice([10.0, 1.667], (3_000, 1))
-    stream.rho[500:, 2] = 0  # its block then rests, where nobody asks for predictions
-    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
-    assert_equals_oracle(
-        stream, config, period=11, gaps=(700, 1_500), alpha=0.002, batch=batch, policy=np.arange(3), largest_decay=0.72
-    )
-
-
-@pytest.mark.kernels
-@BATCHES
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_blocks_of_a_flush_group_need_not_learn_at_once(w_rule: Any, batch: int) -> None:
-    """Two blocks write together and share a list of runs, though their policies are followed at different times."""
-    stream = slow_stream(18, 60, list(range(20)), [0.3, 1, 1.6], [0.5, 0.9], [0.9])
-    stream.rho[:, :16] *= (np.arange(60) % 3 == 0)[:, None]
-    stream.rho[:, 16:] *= (np.arange(60) % 4 > 0)[:, None]
-    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=50.0)
-    engine = assert_equals_oracle(stream, config, period=7, widest=16, batch=batch, look_every=7)
-    assert engine.layout.flush_group.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("trace_rule", ["plain", "clipped"])
 @BATCHES
 def test_long_traces_are_exact_as_far_as_they_may_reach(trace_rule: Any, batch: int) -> None:
@@ -190,16 +153,6 @@ def test_how_far_a_trace_reaches_follows_from_its_decay() -> None:
     assert 0.9**k / 0.1 <= 1e-8 < 0.9 ** (k - 1) / 0.1
     assert reach(0.0, 1e-8) == 0
     assert reach(1.0, 1e-8) > LARGEST_TAIL
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("batch", [1, 2], ids=["eager", "deferred"])
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-def test_a_short_stream_equals_the_oracle(w_rule: Any, batch: int) -> None:
-    """Small enough to run interpreted and bounds-checked; tiles in any order."""
-    stream = random_stream(6, 24, [0] * 3 + [1, 2], n_features=9, n_active=3)
-    config = LearnerConfig(w_rule=w_rule, dtype="float64", mspbe_tau=20.0)
-    assert_equals_oracle(stream, config, period=3, gaps=(9, 10), resets=(15,), look_every=5, batch=batch)
 
 
 @pytest.mark.kernels
@@ -304,26 +257,6 @@ def test_threads_do_not_change_a_bit(dtype: Any, batch: int) -> None:
         np.testing.assert_array_equal(one, two)
 
 
-def test_reading_changes_nothing() -> None:
-    """Weights, estimates and predictions elsewhere can be asked for at any time without a bit of the life changing."""
-    stream = slow_stream(11, 100, GROUPS, [0, 0.3, 1.6], [0.5, 0.9], [0.9])
-    found = []
-    for curious in (False, True):
-        engine = SpanEngine(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(), period=8)
-        engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
-        for t in range(100):
-            engine.learn(stream.tiles[t + 1], stream.signals(t))
-            if curious:
-                (
-                    engine.weights(),
-                    engine.mspbe_vector(),
-                    engine.predict(stream.tiles[0]),
-                    engine.predict_one(3, stream.tiles[9]),
-                )
-        found.append(engine.weights())
-    np.testing.assert_array_equal(found[0], found[1])
-
-
 def test_predictions_are_the_weights_at_the_active_tiles() -> None:
     stream = slow_stream(12, 61, GROUPS, [0.3, 1.6], [0.5, 0.9], [0.9])
     engine = SpanEngine(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"), period=8)
@@ -342,22 +275,6 @@ def test_what_is_asked_before_life_begins_is_zero() -> None:
     np.testing.assert_array_equal(engine.predict(np.arange(4)), 4.0)
     np.testing.assert_array_equal(engine.weights()[0], 1.0)
     np.testing.assert_array_equal(engine.mspbe_vector(), 0.0)
-
-
-def test_a_gap_clears_traces_and_nothing_else() -> None:
-    """After the gap the first trace is rho phi alone; the weights are those from before, what is pending included."""
-    stream = slow_stream(13, 40, GROUPS, [1.0], [0.9], [0.9])
-    engine = SpanEngine(stream.group, N_FEATURES, 0.01, 0.005, LearnerConfig(dtype="float64"), period=16)
-    engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
-    for t in range(25):
-        engine.learn(stream.tiles[t + 1], stream.signals(t))
-    before = engine.weights()
-    v = engine.begin(stream.tiles[30], stream.gamma[30], stream.lam[30])
-    np.testing.assert_allclose(engine.weights()[0], before[0], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(v, before[0][:, stream.tiles[30]].sum(axis=1), atol=1e-13)
-    engine.learn(stream.tiles[31], stream.signals(30))
-    moved = np.abs(engine.weights()[1] - before[1]).max(axis=0) > 1e-12
-    assert set(np.flatnonzero(moved)) <= set(stream.tiles[30])
 
 
 def test_a_demon_set_aside_stays_at_zero_and_its_siblings_go_on() -> None:

@@ -27,6 +27,8 @@ LEARNS = 2
 
 FLUSH, BATCH = 0, 1  # lists of runs
 
+NO_TIME = -2  # value of `w_at` that forces the next step to compute `base_w` from the rows of w
+
 CHUNK = 512  # rows of all blocks that lie together: memory is put behind so many at once
 
 

@@ -103,14 +103,13 @@ def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
 
 @inner_kernel
 def rest(span: SpanArrays, lane: int, zero: Any) -> None:
-    """Let lanes pass a step in which every ratio is 0, nobody asks and w stands still."""
+    """Skip a step with rho = 0: clear traces, decay the MSPBE estimate.
+
+    gamma_t and lam_t stay: until the next step that learns they multiply the trace, which is 0.
+    """
     end_trace(span, lane, zero)
     estimate = load(span.mspbe, lane, zero)
     store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
-    gamma, lam = load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
-    is_finite = absolute(gamma + lam) <= span.most
-    store(span.gamma_t, lane, choose(is_finite, gamma, zero))
-    store(span.lam_t, lane, choose(is_finite, lam, zero))
 
 
 @inner_kernel

@@ -83,8 +83,7 @@ def copy(numbers: Floats, out: Reals) -> None:
 def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
     """Decide what a flush group does in the coming steps, and say whether it is to be flushed before."""
     mask, is_idle = span.bits.shape[0] - 1, span.n_pending[g] == 0
-    if is_idle and now > span.flushed_at[g]:  # it rested since, and no trace is left
-        span.flushed_at[g], span.tail_from[g] = now, now
+    drop_idle_tail(span, g, now)
     for k in range(n_steps):
         policy, kind = span.only_policy[g], LEARNS
         if policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0:
@@ -92,6 +91,13 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
     return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
+
+
+@inner_kernel
+def drop_idle_tail(span: SpanArrays, g: int, now: int) -> None:
+    """Drop the tail of a flush group that has skipped every step since its last flush: its traces are zero."""
+    if span.n_pending[g] == 0 and now > span.flushed_at[g]:
+        span.flushed_at[g], span.tail_from[g] = now, now
 
 
 @inner_kernel
@@ -294,6 +300,7 @@ def flush(span: SpanArrays, entry: Any) -> int:
     """Write all that is pending, and return what was found."""
     longest = 0
     for g in range(span.flushed_at.shape[0]):
+        drop_idle_tail(span, g, span.clock[NOW])
         if span.n_pending[g] > 0:
             longest = max(longest, flush_group(span, entry, g, span.clock[NOW]))
     return int(findings(span, longest))
