@@ -11,12 +11,12 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +56,7 @@ from horde_agent.runs.resuming import Resumption, refuse_over, resumption, setti
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
-from horde_agent.watch.command import WatchConfig, need_extras, open_beside, watch
+from horde_agent.watch.command import LivePage, WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 SCALARS = "tensorboard"  # of `export`
@@ -329,14 +329,14 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
     if config.watch:
         need_extras()
     folder = RunFolder.create(config)
-    with folder.locked():
+    with ExitStack() as at_end, folder.locked():
         try:
             job = _prepared(replace(config, out=folder.path), folder, signals)
         except BaseException:
             folder.give_back()
             raise
         try:
-            summary = _finished(job)
+            summary = _finished(job, at_end)
         except BadInput:
             folder.give_back()
             raise
@@ -356,12 +356,12 @@ def _relive(config: LearnConfig, lived: LearnConfig) -> None:
         _say(console, summary, folder, _drawn(folder))
 
 
-def _finished(job: Job) -> dict[str, Any]:
-    """Do a job, stop its body whatever happens, and return its summary; its page, if any, goes with it."""
-    page: subprocess.Popen[str] | None = None
+def _finished(job: Job, at_end: ExitStack) -> dict[str, Any]:
+    """Do a job, stop its body whatever happens, and return its summary; its page, if any, ends with `at_end`."""
     try:
         if job.run.config.watch:
             page = open_beside(job.run.folder.path, lambda line: job.console.print(line, highlight=False))
+            at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
         return _done(job)
     finally:
         try:
@@ -369,8 +369,24 @@ def _finished(job: Job) -> dict[str, Any]:
             job.obey_second_ctrl_c()
         finally:
             job.run.close()
-            if page is not None:
-                page.terminate()
+
+
+def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
+    """End the live page: at Ctrl-C in a terminal, at once after an error or a signal or without a terminal."""
+    try:
+        if not is_error and not job.signals.seen and _is_at_terminal():
+            job.console.print(f"the page stays at {page.address} until Ctrl-C", highlight=False, soft_wrap=True)
+            job.signals.wait_after_end(page.wait)
+    finally:
+        page.close()
+
+
+def _is_at_terminal() -> bool:
+    """Return whether this process is in the foreground of a terminal, so that Ctrl-C reaches it."""
+    try:
+        return os.isatty(0) and os.isatty(2) and (os.name != "posix" or os.tcgetpgrp(0) == os.getpgrp())
+    except OSError:
+        return False
 
 
 def _resume(command: ResumeConfig, signals: Signals) -> None:
@@ -379,7 +395,7 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
     config = settings(folder, command.steps)
     if config.watch:
         need_extras()
-    with folder.locked():
+    with ExitStack() as at_end, folder.locked():
         resumed = resumption(folder)
         if command.steps is None and resumed.facts.get("steps") is not None:
             config = replace(config, steps=resumed.facts["steps"])
@@ -395,7 +411,7 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
             job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)
-        summary = _finished(job)
+        summary = _finished(job, at_end)
         _say(job.console, summary, folder, _drawn(folder, signals))
 
 

@@ -1,26 +1,27 @@
-"""Feed: an observer that leaves what a page shows of a life in files of a fixed size, in the run's folder `live/`.
+"""Feed: an observer that writes the state of a life to files in the run's folder `live/`, for the live page to read.
 
-facts.json          channels, actions, questions, what the body looks like; written once, and when demons come or go
-status.json         counts and times of the moment, and a line for each shard, replaced about twice a second
-ring.rec            the latest rows, a ring: record k lies in slot k % n_slots; `number` is written last
-predictions.f32     what all demons predicted at each of them, float32, shape (n_slots, n_demons)
-measures.f32        of each demon: NMSRE online, MSPBE (scalar), set aside (0, 1); float32, shape (3, n_demons)
-curve.csv           step, mean NMSRE online, mean MSPBE, set aside; a line in ten seconds
-stop-asked          made by the page: a person asks the body to stop
+facts.json      channels, actions, questions, picture of the robot; written once, and after demons are added or removed
+now.json        counts, times, measures and a line for each shard; replaced at most five times a second
+demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of the last minute; replaced every 2 s
+curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
+stop-asked      created by the page: asks the life to stop
 
-All is written to open files, not to mapped memory: a full disk is an OSError then, and ends the feed, not the life.
+Observations and actions are not repeated here: the page reads the end of the record. A file is replaced as a whole, so
+that a reader never sees half of it. If a file cannot be written, for example on a full disk, the feed ends.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,35 +31,33 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life, Moment
 from horde_agent.life.observers import sound_demons
-from horde_agent.record import row_dtype
-from horde_agent.record.segments import encode_header
 from horde_agent.types import Integers
 
 FOLDER = "live"
 FORMAT, VERSION = "horde-live", 1
-ROW_EVERY_S, STATUS_EVERY_S, MEASURES_EVERY_S, CURVE_EVERY_S = 0.05, 0.5, 5.0, 10.0
-MOST_SLOTS, MOST_BYTES = 600, 64 << 20  # of ring and predictions: a minute at 10 Hz, of fewer demons than 28,000
+NOW_EVERY_S, DEMONS_EVERY_S, MEASURES_EVERY_S, CURVE_EVERY_S = 0.2, 2.0, 5.0, 10.0
+CURVE_COLUMNS = ("step", "median_nmsre", "mean_nmsre", "mean_mspbe", "n_diverged")
+_MOST_SAMPLES, _MOST_BYTES = 300, 4 << 20  # of predictions: a minute, of up to 3,495 demons
+_LEAST_SAMPLES = 8  # of more demons
 
 _log = logging.getLogger(__name__)
 
 
-def slot_dtype(n_inputs: int) -> np.dtype[Any]:
-    """Return the type of a slot: its number from 1 on (0: empty, or being written), and a row."""
-    return np.dtype([("number", "<u8"), ("row", row_dtype(n_inputs))])
-
-
 class Feed:
-    """Writes what a page shows; an observer of a life. Where the disk takes no more, it ends, with one warning.
+    """Write what the live page shows; an observer of a life.
 
     Args:
-        folder: The run's folder; `live/` is made in it.
-        interface: What is known of the body.
+        folder: The run's folder; `live/` is created in it.
+        interface: Of the body.
         horde: The demons.
-        picture: Of the body from above ("walls", "outline", "rays"; metres), and what 0 and 1 of each channel stand for
-            ("ranges"); empty where unknown.
-        total: Steps to live, or None.
-        ask_to_stop: Called once when a person asked on the page.
+        picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and 1 of each channel
+            stand for ("ranges"); empty if unknown.
+        total: Steps of the life, or None.
+        ask_to_stop: Called after the page asked for a stop.
         clock: Seconds, of a monotonic clock.
+
+    Attributes:
+        is_off: Whether the feed has ended; after a file could not be written, with one warning.
     """
 
     def __init__(
@@ -75,10 +74,8 @@ class Feed:
         self.path = folder / FOLDER
         self._interface, self._picture, self._total = interface, dict(picture or {}), total
         self._ask_to_stop, self._clock = ask_to_stop, clock
-        self._slot = np.zeros(1, slot_dtype(len(interface.channels)))
         self._began = clock()
-        self._row_at = self._status_at = self._measures_at = self._curve_at = -math.inf
-        self._files: dict[str, BinaryIO] = {}
+        self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
         self.is_off = False
         try:
             self.path.mkdir(exist_ok=True)
@@ -88,116 +85,105 @@ class Feed:
             self._give_up(error)
 
     def __call__(self, moment: Moment) -> None:
-        """Observe a life: write what is due. A disk that takes no more ends the feed, with one warning.
+        """Observe a life: write the files that are due.
 
-        Steps that wait to be taken together are not taken for the sake of a look: that would change the rounding.
+        Deferred steps are not flushed for this: flushing at other steps would change the rounding.
         """
-        now = self._clock()
-        if now - self._row_at < ROW_EVERY_S or self.is_off or moment.life.horde.n_waiting:
+        now, life = self._clock(), moment.life
+        if now - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
             return
-        self._row_at = now
+        self._now_at = now
         try:
-            self._write_row(moment)
-            if now - self._status_at >= STATUS_EVERY_S:
-                self._status_at = now
-                self._write_status(moment.life, "living")
-                self._obey_stop()
+            if self._is_stale:
+                self._describe(life.horde)
+            row = moment.row
+            self._times.append((row.step, row.step * self._interface.period_s if math.isnan(row.t) else row.t))
+            self._predictions.append(np.array(life.student.predictions, dtype=np.float32))
             if now - self._measures_at >= MEASURES_EVERY_S:
                 self._measures_at = now
-                self._write_measures(moment.life, now)
+                self._measure(life, now)
+            self._write_now(life, "living")
+            if now - self._demons_at >= DEMONS_EVERY_S:
+                self._demons_at = now
+                self._write_demons()
+            self._obey_stop()
         except OSError as error:
             self._give_up(error)
 
     def rearrange(self, stays: Integers) -> None:  # noqa: ARG002  as every observer has it
-        """Go on after demons came or went: what was kept of them is not theirs any more.
+        """Continue after demons were added or removed.
 
         Args:
-            stays: Which demon each of now was, shape (n_demons,); not read here.
+            stays: The former position of each demon, shape (n_demons,); not read here.
         """
         self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:
-        """Say that the life is over and let go of the files. Closing twice does nothing."""
+        """Write the final state of the life, if one is given, and end the feed. Closing twice does nothing."""
         try:
             if life is not None and not self.is_off:
                 life.student.catch_up()
                 if isinstance(life.horde, ShardedHorde):
                     life.horde.wait()
-                self._write_status(life, "over")
+                self._write_now(life, "over")
+                if not self._is_stale:
+                    self._write_demons()
         except OSError as error:
             self._give_up(error)
         self.is_off = True
-        for file in self._files.values():
-            file.close()
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
     def _describe(self, horde: AnyHorde) -> None:
-        """Make all files anew for these demons."""
-        for file in self._files.values():
-            file.close()
-        questions = horde.questions
-        n_slots = max(16, min(MOST_SLOTS, MOST_BYTES // (4 * len(questions))))
-        header = {"format": FORMAT, "version": VERSION, "n_slots": n_slots, "dtype": self._slot.dtype["row"].descr}
-        line = encode_header(header)
-        self._offset, self._n_slots, self._number, self._n_demons = len(line), n_slots, 0, len(questions)
-        sizes = {
-            "ring.rec": len(line) + n_slots * self._slot.itemsize,
-            "predictions.f32": 4 * n_slots * len(questions),
-            "measures.f32": 12 * len(questions),
-        }
-        for name, size in sizes.items():
-            file = (self.path / name).open("w+b", buffering=0)
-            self._files[name] = file
-            file.truncate(size)
-        self._files["ring.rec"].write(line)
-        self._put("measures.f32", np.full(3 * len(questions), np.nan, np.float32).tobytes(), 0)
+        """Write facts.json for these demons, whose predictions and measures are unknown."""
+        names = [question.name for question in horde.questions]
+        n_samples = max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _MOST_BYTES // (4 * len(names))))
+        self._times: deque[tuple[int, float]] = deque(maxlen=n_samples)
+        self._predictions: deque[NDArray[np.float32]] = deque(maxlen=n_samples)
+        self._nmsre = self._mspbe = np.full(len(names), np.nan, np.float32)
+        self._is_sound = np.ones(len(names), np.bool_)
+        self._checksum, self._is_stale = checksum_of(names), False
+        self._measures_at = self._demons_at = -math.inf
         facts = {
             "format": FORMAT,
             "version": VERSION,
-            "n_slots": n_slots,
             "channels": [channel._asdict() for channel in self._interface.channels],
             "actions": list(self._interface.actions),
             "period_s": self._interface.period_s,
             "total_steps": self._total,
             "picture": self._picture,
-            "questions": [described(question) for question in questions],
+            "questions": [described(question) for question in horde.questions],
         }
-        replace_text(self.path / "facts.json", json.dumps(facts))
-        self._is_stale = False
+        _replace(self.path / "facts.json", json.dumps(facts).encode())
 
-    def _put(self, name: str, data: bytes, offset: int) -> None:
-        file = self._files[name]
-        file.seek(offset)
-        file.write(data)
+    def _measure(self, life: Life, now: float) -> None:
+        self._is_sound = sound_demons(life.horde)
+        self._mspbe = np.asarray(life.horde.mspbe_scalar, dtype=np.float32)
+        self._nmsre = life.student.errors.online().astype(np.float32)
+        if now - self._curve_at >= CURVE_EVERY_S:
+            self._curve_at = now
+            with (self.path / "curve.csv").open("a", encoding="utf-8") as file:
+                facts = {"step": life.steps} | self._summary()
+                file.write(",".join("" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS) + "\n")
 
-    def _write_row(self, moment: Moment) -> None:
-        life, row, slot = moment.life, moment.row, self._slot[0]
-        if self._is_stale:
-            self._describe(life.horde)
-        at = self._number % self._n_slots
-        place = self._offset + at * self._slot.itemsize
-        to = slot["row"]
-        to["t"], to["b"], to["observation"], to["pose"] = row.t, row.b, row.observation, row.pose
-        to["step"], to["policy"], to["action"] = row.step, row.policy, row.action
-        to["phase"], to["flags"] = row.phase, row.flags
-        slot["number"] = 0  # until all of it is there
-        self._put("ring.rec", self._slot.tobytes(), place)
-        predictions = np.asarray(life.student.predictions, dtype=np.float32)
-        self._put("predictions.f32", predictions.tobytes(), at * predictions.nbytes)
-        self._number += 1
-        self._put("ring.rec", self._number.to_bytes(8, "little"), place)
+    def _summary(self) -> dict[str, Any]:
+        """Return median and means over the demons that have not diverged; None if there is no value."""
+        nmsre, mspbe = (values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe))
+        return {
+            "median_nmsre": float(np.median(nmsre)) if len(nmsre) else None,
+            "mean_nmsre": float(nmsre.mean()) if len(nmsre) else None,
+            "mean_mspbe": float(mspbe.mean()) if len(mspbe) else None,
+            "n_diverged": int(np.count_nonzero(~self._is_sound)),
+        }
 
-    def _write_status(self, life: Life, state: str) -> None:
+    def _write_now(self, life: Life, state: str) -> None:
         cycles = 1e3 * life.cycle_s.latest(600)
         p50, p99, top = np.percentile(cycles, [50, 99, 100]).tolist() if len(cycles) else (None, None, None)
-        seconds = self._clock() - self._began
-        status = {
+        facts = {
             "state": state,
-            "pid": os.getpid(),
             "step": life.steps,
             "t": None if math.isnan(life.t) else life.t,
-            "wall_s": seconds,
+            "wall_s": self._clock() - self._began,
             "learning_steps": life.student.learning_steps,
             "cycle_ms": {"p50": p50, "p99": p99, "max": top},
             "deadlines_missed": life.deadlines_missed,
@@ -206,22 +192,25 @@ class Feed:
             "n_not_applied": life.n_not_applied,
             "link_losses": life.link_losses,
             "n_excursions": life.student.errors.n_excursions,
+            **self._summary(),
             "n_diverged": life.horde.n_diverged,
-            "number": self._number,
             "shards": [shard._asdict() for shard in shards_of(life.horde)],
         }
-        replace_text(self.path / "status.json", json.dumps(status))
+        _replace(self.path / "now.json", json.dumps(facts).encode())
 
-    def _write_measures(self, life: Life, now: float) -> None:
-        sound = sound_demons(life.horde)
-        mspbe = np.asarray(life.horde.mspbe_scalar, dtype=np.float32)
-        nmsre = life.student.errors.online().astype(np.float32)
-        self._put("measures.f32", np.concatenate([nmsre, mspbe, (~sound).astype(np.float32)]).tobytes(), 0)
-        if now - self._curve_at >= CURVE_EVERY_S:
-            self._curve_at = now
-            means = [_mean(nmsre[sound]), _mean(mspbe[sound]), int(np.count_nonzero(~sound))]
-            with (self.path / "curve.csv").open("a", encoding="utf-8") as file:
-                file.write(",".join(map(str, [life.steps, *means])) + "\n")
+    def _write_demons(self) -> None:
+        file = io.BytesIO()
+        np.savez(
+            file,
+            nmsre=self._nmsre,
+            mspbe=self._mspbe,
+            diverged=~self._is_sound,
+            steps=np.array([step for step, _ in self._times], dtype=np.int64),
+            t=np.array([t for _, t in self._times]),
+            predictions=np.array(self._predictions, dtype=np.float32).reshape(len(self._times), len(self._nmsre)),
+            checksum=np.uint32(self._checksum),
+        )
+        _replace(self.path / "demons.npz", file.getvalue())
 
     def _obey_stop(self) -> None:
         if (self.path / "stop-asked").exists():
@@ -230,18 +219,27 @@ class Feed:
 
     def _give_up(self, error: OSError) -> None:
         self.is_off = True
-        for file in self._files.values():
-            file.close()
-        _log.warning("the live page is told no more (%s); the life goes on", error.strerror or error)
+        _log.warning("live page updates stopped (%s); the run continues", error.strerror or error)
+
+
+def checksum_of(names: Sequence[str]) -> int:
+    """Return the CRC-32 of the questions' names, which tells whether two files are about the same questions."""
+    return crc32("\n".join(names).encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(data)
+    beside.replace(path)
 
 
 def shards_of(horde: AnyHorde) -> list[ShardStatus]:
-    """Return what is known of the shards; none where there is one Horde, in this process."""
+    """Return the state of each shard; empty if the Horde has none."""
     return horde.shards if isinstance(horde, ShardedHorde) else []
 
 
 def described(question: GVF) -> dict[str, Any]:
-    """Return what a page says of a question: its numbers, where they are constant."""
+    """Return a question's name, constant gamma, channel and action for facts.json; None for what is not constant."""
     policy, cumulant = question.target_policy, question.cumulant
     channel = cumulant.index if isinstance(cumulant, Channel) and isinstance(cumulant.index, int) else None
     return {
@@ -251,15 +249,3 @@ def described(question: GVF) -> dict[str, Any]:
         "action": getattr(policy, "action", None),
         "is_behaviour": type(policy).__name__ == "Behaviour",
     }
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Replace a file as a whole: whoever reads finds the old text or the new one."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
-
-
-def _mean(values: NDArray[np.float32]) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")

@@ -35,7 +35,7 @@ from horde_agent.record.segments import (
     sync_folder,
 )
 
-FLUSH_S, SYNC_S = 1.0, 10.0  # what a kill, and what a loss of power may cost, in seconds
+FLUSH_S, SYNC_S = 0.2, 10.0  # what a kill, and what a loss of power may cost, in seconds
 SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
 MOST_WAITING_BYTES = 64_000_000  # of rows that wait for room on the disk: six hours at 10 Hz
 

@@ -200,6 +200,25 @@ def read(
     return Stream(_joined(kept), header, tuple(faults))
 
 
+def read_end(path: Path, n: int) -> Stream:
+    """Read the last `n` rows of a recorded life, or all if there are fewer; the rest of the files is not read.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file is not a recorded life.
+    """
+    segments: list[Segment] = []
+    for file in reversed(begun(path)):
+        segments.insert(0, read_segment(file, FORMAT, newest=n - sum(len(segment.records) for segment in segments)))
+        if sum(len(segment.records) for segment in segments) >= n:
+            break
+    kept, is_broken = [], False
+    for segment in segments:
+        part, is_broken = _rows_of(segment, 0, is_broken, is_last=segment is segments[-1])
+        kept.append(part.rows)
+    return Stream(_joined(kept), segments[-1].header)
+
+
 def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
     """Yield a recorded life as `read` returns it, a file after another: a life of months does not fit in memory.
 

@@ -122,18 +122,20 @@ def _checksums(records: Records) -> NDArray[np.uint32]:
     return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
 
 
-def read_segment(path: Path, kind: str) -> Segment:
-    """Read one file of records.
+def read_segment(path: Path, kind: str, newest: int | None = None) -> Segment:
+    """Read one file of records, or its last `newest` records.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no records whose `format` is `kind`.
     """
-    (segment,) = read_pieces(path, kind, n_bytes=None)
+    (segment,) = read_pieces(path, kind, n_bytes=None, newest=newest)
     return segment
 
 
-def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES) -> Iterator[Segment]:
+def read_pieces(
+    path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, newest: int | None = None
+) -> Iterator[Segment]:
     """Yield one file of records in pieces, one after the other, each as a segment of its own; one at least.
 
     What an unfinished last record left, `n_torn`, is told with the last piece alone.
@@ -142,6 +144,7 @@ def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES) -> Ite
         path: The file.
         kind: The `format` that its header must name.
         n_bytes: Of a piece, about; all of the file when None.
+        newest: Read only the last so many records; all when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -150,7 +153,9 @@ def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES) -> Ite
     with path.open("rb") as file:
         header, dtype = _header_of(file, path, kind)
         n_records, n_torn = divmod(file.seek(0, 2) - header["offset"], dtype.itemsize)
-        file.seek(header["offset"])
+        n_skipped = 0 if newest is None else max(n_records - newest, 0)
+        n_records -= n_skipped
+        file.seek(header["offset"] + n_skipped * dtype.itemsize)
         at_once = n_records if n_bytes is None else max(n_bytes // dtype.itemsize, 1)
         for first in range(0, max(n_records, 1), max(at_once, 1)):
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))

@@ -140,6 +140,15 @@ class Signals:
         """From now on call `ask` at the next signal, and raise at the one after that."""
         self._ask, self._n = ask, 0
 
+    def wait_after_end(self, wait: Callable[[], object]) -> None:
+        """Call `wait` after the job is done, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
+        self._ask, self._n = None, 0
+        try:
+            wait()
+        except Ended as end:
+            if end.signum == signal.SIGINT:
+                self.seen.remove(signal.SIGINT)
+
     def only_note(self) -> None:
         """From now on do nothing at a signal but note it."""
         self._ask, self._n = None, 1

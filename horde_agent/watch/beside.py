@@ -1,29 +1,21 @@
-"""The page of a life, started by it: it ends with the life, which holds the other end of its standard input.
+"""The page of a life, as a child process of the life: it ends after the life has closed its standard input.
 
-A life that is killed can end nothing, but its end of the pipe is closed.
+The pipe is closed even if the life is killed.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from threading import Thread
 
 from horde_agent.runs.config import BadInput
 from horde_agent.watch.command import WatchConfig, watch
 
 
-def _end_with_life() -> None:
-    sys.stdin.read()
-    os._exit(0)
-
-
 def main(folder: Path) -> int:
     """Serve the page of a run at a free port, and return the exit code."""
-    Thread(target=_end_with_life, daemon=True).start()
     try:
-        watch(WatchConfig(run=folder, port=0))
+        watch(WatchConfig(run=folder, port=0), sys.stdin.read)
     except BadInput as error:
         print(f"horde: {error}", file=sys.stderr)
         return 2

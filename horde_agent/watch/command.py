@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +17,16 @@ from horde_agent.runs.config import BadInput
 from horde_agent.watch.server import _MISSING, serve
 
 PORT = 8420
+_CLOSE_S = 5.0
 
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """Show a run on a page in the browser: a life that goes on, or one that is over.
+    """Show a run on a page in the browser, while it is running or after it has ended.
 
     Attributes:
         run: The run's folder.
-        host: Address to listen on. Anything but the loopback is guarded by a token, which is printed.
+        host: Address to listen on. On any but the loopback a token is required, which is printed.
         port: Port to listen on; 0 takes a free one.
     """
 
@@ -33,21 +35,45 @@ class WatchConfig:
     port: Annotated[int, tyro.conf.arg(metavar="PORT")] = PORT
 
 
-def watch(config: WatchConfig) -> None:
-    """Serve the page until Ctrl-C.
+def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
+    """Serve the page until Ctrl-C, or until `wait_for_end`, called in a thread of its own, returns.
 
     Raises:
         BadInput: See `serve`.
     """
     if not 0 <= config.port <= 65535:
         raise BadInput(f"--port must be from 0 to 65535, got {config.port}")
-    serve(config.run, config.host, config.port, lambda address: print(f"watch at {address}", flush=True))
+    serve(config.run, config.host, config.port, lambda at: print(f"watch at {at}", flush=True), wait_for_end)
 
 
-def open_beside(folder: Path, say: Callable[[str], None]) -> subprocess.Popen[str]:
-    """Start the page of a run in a process of its own, and say where it is; the life goes on whatever becomes of it.
+class LivePage:
+    """The page of a run, served by a child process; it ends with this process at the latest.
 
-    The page ends with this process, however that ends: see `beside`.
+    Attributes:
+        address: Where it is, "http://...".
+    """
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self._process, self.address = process, address
+
+    def wait(self) -> None:
+        """Wait until the page's process ends by itself, or a signal is raised here."""
+        self._process.wait()
+
+    def close(self) -> None:
+        """Let open pages show their final state, then end the process. Closing twice does nothing."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended already
+            self._process.stdin.close()
+        try:
+            self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
+    """Start the page of a run in a child process, and say its address; the life does not depend on it.
 
     Raises:
         BadInput: If an extra is missing or the page cannot be opened.
@@ -70,11 +96,11 @@ def open_beside(folder: Path, say: Callable[[str], None]) -> subprocess.Popen[st
         page.wait()
         raise BadInput(page.stderr.read().strip().removeprefix("horde: ") or "the live page could not be opened")
     say(line)
-    return page
+    return LivePage(page, line.split()[-1])
 
 
 def need_extras() -> None:
-    """Check that what the page is made of is installed.
+    """Check that the extra `dash` is installed.
 
     Raises:
         BadInput: If not.

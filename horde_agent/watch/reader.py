@@ -1,35 +1,37 @@
-"""What a page shows, read from a run's folder: of a life that goes on (`live/`), and of one that is over."""
+"""The values that the live page shows, read from a run's folder: of a running life (`live/`) or a finished one."""
 
 from __future__ import annotations
 
-import csv
 import difflib
 import json
 import math
 import shutil
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.feed import FOLDER, FORMAT, VERSION, slot_dtype
-from horde_agent.record import Stream, read, snapshots
-from horde_agent.record.segments import parts
+from horde_agent.life.feed import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
+from horde_agent.life.flags import are_followed
+from horde_agent.measures.returns import returns_along
+from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.run_folder import read_curve
+from horde_agent.runs.run_folder import RunFolder, read_csv, read_curve
 
 MOST_POINTS = 2000  # of a curve
-FORGOTTEN = 0.02  # of a return: what lies further ahead than gamma^n = this is left out
-_NEWEST = 4096  # rows of the record that a page may look at
-SILENT_S = 10.0  # after which a life that said nothing is shown as silent
+SHOWN = 600  # rows: a minute at 10 Hz
+FORGOTTEN = 0.02  # a return is shown if at most this share of it is still missing
+_MOST_ROWS = 36_000  # read for the returns of one question
+SILENT_S = 10.0  # without a change of now.json, after which a life is shown as silent, or as dead
 
 Table = dict[str, Any]
 
 
 class RunReader:
-    """Reads a run; keeps nothing but what was read last.
+    """Read a run's folder; nothing is cached but the facts and the curves.
 
     Args:
         folder: The run's folder.
@@ -40,14 +42,13 @@ class RunReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.live = folder, folder / FOLDER
+        self._run = RunFolder(folder)
         if not folder.is_dir():
             raise BadInput(f"there is no folder {folder}; name the folder of a run, as runs/simulator-1")
-        if not (folder / "config.toml").is_file():
+        if not self._run.config.is_file():
             raise BadInput(f"{folder} holds no run (no config.toml); name the folder that `horde learn` made")
         self._facts: Table = {}
         self._facts_at = -1.0
-        self._record: Stream | None = None
-        self._sizes: tuple[int, ...] = ()  # of its files, when it was read
         self._curves: dict[
             tuple[str, str], tuple[int, list[list[float | None]]]
         ] = {}  # by file, with its time of change
@@ -57,7 +58,7 @@ class RunReader:
     # ---- what does not change ----------------------------------------------------------------------------------------
 
     def facts(self) -> Table:
-        """Return channels, actions, questions and the picture; read again when the life replaced them."""
+        """Return channels, actions, questions and the picture; read again after the life replaced them."""
         path = self.live / "facts.json"
         if path.is_file():
             changed = path.stat().st_mtime
@@ -66,16 +67,13 @@ class RunReader:
                 if (facts.get("format"), facts.get("version")) != (FORMAT, VERSION):
                     raise BadInput(f"{path} is of another version than this program ({FORMAT} {VERSION})")
                 self._facts, self._facts_at = facts, changed
-                self._dtype = slot_dtype(len(facts["channels"]))
         elif not self._facts:
             self._facts = self._from_record()
         return self._facts
 
     def _from_record(self) -> Table:
-        """Return the facts of a run that left no feed: its record's header, and the names in its table."""
-        header, names = {}, [row["name"] for row in self._csv("questions.csv")]
-        if (self.folder / "log" / "life.rec").is_file():
-            header = self.record().header
+        """Return the facts of a run without a feed: the header of its record, and the names in its table."""
+        names, header = [row["name"] for row in read_csv(self._run.questions)], self.record(0).header
         return {
             "channels": header.get("channels", []),
             "actions": header.get("actions", []),
@@ -85,87 +83,86 @@ class RunReader:
             "questions": [{"name": name} for name in names],
         }
 
-    def record(self) -> Stream:
-        """Return the end of the life's record, as far as it is on the disk: _NEWEST rows, if there are so many.
+    def record(self, n: int = SHOWN) -> Stream:
+        """Return the last `n` rows of the life's record on the disk; none if there is no record.
 
         Raises:
             BadInput: If it cannot be read.
         """
-        path = self.folder / "log" / "life.rec"
-        sizes = tuple(file.stat().st_size for file in parts(path))
-        if self._record is None or sizes != self._sizes:
-            try:
-                self._record, self._sizes = read(path, newest=_NEWEST), sizes
-            except (OSError, ValueError) as error:
-                raise BadInput(f"{path} cannot be read: {error}") from error
-        return self._record
+        try:
+            return read_end(self._run.life, n)
+        except FileNotFoundError:
+            return Stream(np.zeros(0, [("step", "<i8")]))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{self._run.life} cannot be read: {error}") from error
 
     # ---- the moment --------------------------------------------------------------------------------------------------
 
-    def status(self) -> Table:
-        """Return counts and times of the moment, and the disk; of a run that is over from its summary."""
-        status = self._json(self.live / "status.json")
-        summary = self._json(self.folder / "summary.json")
-        if summary:
+    def _is_over(self) -> bool:
+        """Return whether the tables are newer than `live/`: a resumed life has both."""
+        return self._run.summary.is_file() and self._json(self.live / "now.json").get("state") != "living"
+
+    def status(self, silent_s: float = SILENT_S) -> Table:
+        """Return state, counts and times; those of a finished run are read from its summary.
+
+        Args:
+            silent_s: Seconds without a change of now.json after which a life is "silent"; or "dead", if no process has
+                the run's folder.
+        """
+        status = self._json(self.live / "now.json")
+        if self._is_over():
+            summary = self._json(self._run.summary)
             keys = ("deadlines_missed", "gaps", "crc_errors", "cycle_ms", "learning_steps", "n_excursions")
-            status |= {key: summary.get(key) for key in keys}
+            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre")}
             status |= {"state": "over", "step": summary.get("steps"), "t": summary.get("robot_time_s")}
             status["n_diverged"] = len(summary.get("diverged") or [])
-        elif status and status.get("state") == "living":
-            silent_s = time.time() - (self.live / "status.json").stat().st_mtime
-            if silent_s > SILENT_S:
-                status |= {"state": "silent", "silent_s": silent_s}
+        elif status.get("state") == "living":
+            since_s = time.time() - (self.live / "now.json").stat().st_mtime
+            if since_s >= silent_s:
+                status |= {"state": "silent" if self._run.is_locked() else "dead", "silent_s": since_s}
         disk = shutil.disk_usage(self.folder)
         status["disk"] = {"free": disk.free, "total": disk.total, "run": _size(self.folder)}
-        status["snapshots"] = sum(1 for _ in snapshots.found(self.folder / "checkpoint"))
+        status["snapshots"] = sum(1 for _ in snapshots.found(self._run.checkpoint))
+        status["tables_at"] = self._run.summary.stat().st_mtime if self._run.summary.is_file() else None
         return {"state": "unknown", "step": 0, **status}
 
-    def rows(self, after: int = 0, most: int = 600) -> list[Table]:
-        """Return the newest rows with a number above `after`, oldest first: number, t, step, pose, action, values.
+    def rows(self, after: int = -1, most: int = SHOWN) -> list[Table]:
+        """Return the newest rows with a step above `after`, oldest first: step, t, pose, action, values.
 
-        Those of a life that is over come from its record, which has all of them: a fast life left few in the ring.
+        Args:
+            after: The newest step that the page has.
+            most: Rows; of more than these, every second, third, ... is returned, and the newest.
         """
-        slots, has_record = self._slots(), (self.folder / "log" / "life.rec").is_file()
-        if slots is None or (has_record and (self.folder / "summary.json").is_file()):
-            if not has_record:
-                return []
-            rows = self.record().rows[-most:]
-            numbers = 1 + np.arange(len(rows))
-        else:
-            slots = slots[slots["number"] > 0]
-            slots = slots[np.argsort(slots["number"])]
-            rows, numbers = slots["row"], slots["number"]
-        chosen = numbers > after
-        return [_row(n, row) for n, row in zip(numbers[chosen][-most:], rows[chosen][-most:], strict=True)]
-
-    def _slots(self) -> NDArray[Any] | None:
-        """Return the ring as it is, a slot that is being written left out; None where there is none."""
-        path = self.live / "ring.rec"
-        if not path.is_file():
-            return None
-        self.facts()
-        with path.open("rb") as file:
-            offset = json.loads(file.readline(1 << 20))["offset"]
-            file.seek(offset)
-            return np.frombuffer(file.read(), dtype=self._dtype)
+        rows = self.record().rows
+        rows = rows[rows["step"] > after]
+        return [_row(row) for row in rows[::-1][:: max(-(-len(rows) // most), 1)][::-1]]
 
     # ---- demons ------------------------------------------------------------------------------------------------------
 
     def measures(self) -> NDArray[np.float64]:
-        """Return NMSRE, MSPBE and whether set aside (0, 1) of each demon, shape (3, n_demons); nan where unknown."""
+        """Return NMSRE, MSPBE and divergence (0, 1) of each demon, shape (3, n_demons); NaN if unknown."""
         n = len(self.facts()["questions"])
-        table = self._csv("questions.csv")
+        table = read_csv(self._run.questions) if self._is_over() else []
         if len(table) == n and n:
             columns = [[_number(row.get(key)) for row in table] for key in ("nmsre", "mspbe_scalar", "diverged")]
             return np.array(columns)
-        path = self.live / "measures.f32"
-        values = np.fromfile(path, dtype=np.float32) if path.is_file() else np.zeros(0, np.float32)
-        if len(values) != 3 * n:
+        demons = self._demons()
+        if not demons:
             return np.full((3, n), np.nan)
-        return values.reshape(3, n).astype(np.float64)
+        return np.array([demons[key] for key in ("nmsre", "mspbe", "diverged")], dtype=np.float64)
+
+    def _demons(self) -> dict[str, NDArray[Any]]:
+        """Return what demons.npz holds about the questions of facts.json; an empty table if it holds none of it."""
+        try:
+            with np.load(self.live / "demons.npz") as file:
+                demons = dict(file)
+        except (OSError, ValueError, zipfile.BadZipFile):
+            return {}
+        names = [question["name"] for question in self.facts()["questions"]]
+        return demons if demons.get("checksum") == checksum_of(names) else {}
 
     def demons(self, find: str, sort: str, descending: bool, offset: int, limit: int) -> Table:
-        """Return a part of the table of demons: those whose names hold every word of `find`, sorted.
+        """Return a part of the table of demons: those with every word of `find` in their names, sorted; NaN last.
 
         Raises:
             BadInput: If `sort` is no column.
@@ -200,7 +197,7 @@ class RunReader:
         return {"n": len(names), "n_found": 1, "rows": [{"i": i, "name": names[i], **_measures(self.measures()[:, i])}]}
 
     def demon(self, name: str) -> Table:
-        """Return a demon's predictions over time, and the returns that then came, where they are known.
+        """Return a demon's predictions over time, and the measured returns (None if not known).
 
         Raises:
             BadInput: If there is no such demon.
@@ -212,80 +209,60 @@ class RunReader:
             raise BadInput(f"there is no question {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         i = names.index(name)
         told = {"name": name, **_measures(self.measures()[:, i]), "unit": self._unit(questions[i])}
-        slots, path = self._slots(), self.live / "predictions.f32"
-        if (self.folder / "summary.json").is_file() and (traced := self._traced(name))["t"]:
+        traced, demons = self._traced(name), self._demons()
+        if not demons or not len(demons["steps"]) or (traced["t"] and self._is_over()):
             return told | traced
-        if slots is None or not path.is_file():
-            return told | self._traced(name)
-        kept = np.memmap(path, dtype=np.float32, mode="r").reshape(-1, len(names))[:, i]
-        known = np.flatnonzero(slots["number"] > 0)
-        known = known[np.argsort(slots["number"][known])]
-        rows = slots["row"][known]
-        returns = self._returns(questions[i], rows["step"], slots["row"][slots["number"] > 0])
-        return told | {"t": _list(_times(rows, self.facts())), "prediction": _list(kept[known]), "return": returns}
+        columns = demons["t"], demons["predictions"][:, i], self._returns(questions[i], demons["steps"])
+        return told | dict(zip(("t", "prediction", "return"), map(_list, columns), strict=True))
 
     def _unit(self, question: Table) -> str:
         channel = question.get("channel")
         return "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))
 
     def _traced(self, name: str) -> Table:
-        """Return what the report kept of a demon, if it is one of those."""
-        rows = [row for row in self._csv("traces.csv") if row["question"] == name]
+        """Return the question's columns of traces.csv, if it is one of the questions there."""
+        rows = [row for row in read_csv(self._run.traces) if row["question"] == name]
         if not rows:
             return {"t": [], "prediction": [], "return": [], "why": "this run kept no predictions of this question"}
         columns = {"t": "t_s", "prediction": "prediction", "return": "actual"}
         return {key: [_or_none(_number(row[column])) for row in rows] for key, column in columns.items()}
 
-    def _returns(self, question: Table, steps: NDArray[Any], ring: NDArray[Any]) -> list[float | None]:
-        """Return sum gamma^k c_{t+1+k} from each of `steps`, where the body did what the policy does so long."""
-        gamma, channel, action = question.get("gamma"), question.get("channel"), question.get("action")
-        if gamma is None or channel is None or (action is None and not question.get("is_behaviour")):
-            return [None] * len(steps)
-        rows = self._neighbours(steps, ring)
-        n_ahead = 1 if gamma == 0.0 else math.ceil(math.log(FORGOTTEN) / math.log(gamma))
-        weights, place = gamma ** np.arange(n_ahead), {int(step): k for k, step in enumerate(rows["step"])}
-        broken = (rows["flags"] & 1).astype(bool)
-        followed = rows["action"] == action if action is not None else rows["phase"] == 0
-        returns: list[float | None] = []
-        for step in steps.tolist():
-            k = place.get(step, len(rows))
-            ahead = slice(k + 1, k + 1 + n_ahead)
-            is_known = (
-                k + n_ahead < len(rows)
-                and rows["step"][k + n_ahead] == step + n_ahead
-                and followed[k : k + n_ahead].all()
-                and not broken[ahead].any()
-            )
-            returns.append(float(weights @ rows["observation"][ahead, channel]) if is_known else None)
-        return returns
+    def _returns(self, question: Table, steps: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the return from each step, sum gamma^k c_{t+1+k}, shape (n_steps,).
 
-    def _neighbours(self, steps: NDArray[Any], ring: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows from the first of `steps` on, each step once: those on the disk, then those of the ring."""
-        ring = ring[np.argsort(ring["step"])]
-        path = self.folder / "log" / "life.rec"
-        if not path.is_file() or not len(steps):
-            return ring
-        rows = self.record().rows
-        first = np.searchsorted(rows["step"], steps.min()) if len(rows) else 0
-        rows = np.asarray(rows[first:])
-        last = rows["step"][-1] if len(rows) else -1
-        newer = ring[ring["step"].astype(np.int64) > int(last)]
-        both = np.concatenate([rows.astype(ring.dtype), newer]) if len(rows) else newer
-        return both[np.unique(both["step"], return_index=True)[1]]
+        It is NaN unless the robot took the actions of the question's policy, without a gap, for so long that at most
+        FORGOTTEN of it is missing.
+        """
+        newest = max(self._json(self.live / "now.json").get("step", 0), steps.max())
+        rows = self.record(int(min(newest - steps.min() + SHOWN, _MOST_ROWS))).rows
+        gamma, channel, action = question.get("gamma"), question.get("channel"), question.get("action")
+        returns = np.full(len(steps), np.nan)
+        if gamma is None or channel is None or not len(rows) or (action is None and not question.get("is_behaviour")):
+            return returns
+        rows = rows[np.unique(rows["step"], return_index=True)[1]]
+        followed = rows["action"] == action if action is not None else rows["phase"] == Phase.BEHAVE
+        followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
+        n_terms = returns_along(np.ones(len(rows)), 1.0, followed)
+        all_returns = returns_along(rows["observation"][:, channel].astype(np.float64), gamma, followed)
+        all_returns[gamma**n_terms > FORGOTTEN] = np.nan
+        is_there = np.isin(steps, rows["step"])
+        returns[is_there] = all_returns[np.searchsorted(rows["step"], steps[is_there])]
+        return returns
 
     # ---- curves ------------------------------------------------------------------------------------------------------
 
     def curves(self) -> Table:
-        """Return mean NMSRE and mean MSPBE over the steps, some MOST_POINTS of each."""
+        """Return median and mean NMSRE and mean MSPBE over the steps, about MOST_POINTS of each."""
+        head, live = list(CURVE_COLUMNS), f"{FOLDER}/curve.csv"
+        median = self._curve(live, "median_nmsre", head)
         nmsre = self._curve("learning_curve.csv", "mean_nmsre_online")
         mspbe = self._curve("mspbe_curve.csv", "mspbe_scalar_mean")
-        if nmsre[0] or mspbe[0]:
-            return {"nmsre": nmsre, "mspbe": mspbe}
-        live, head = f"{FOLDER}/curve.csv", ["step", "nmsre", "mspbe", "aside"]
-        return {name: self._curve(live, name, head) for name in ("nmsre", "mspbe")}
+        if not self._is_over() or not (nmsre[0] or mspbe[0]):
+            nmsre, mspbe = (self._curve(live, name, head) for name in ("mean_nmsre", "mean_mspbe"))
+        return {"median": median, "nmsre": nmsre, "mspbe": mspbe}
 
     def _curve(self, name: str, column: str, head: list[str] | None = None) -> list[list[float | None]]:
-        """Return steps and values of a curve's file; it is read again only where it has changed."""
+        """Return steps and values of a curve; its file is read again only after it has changed."""
         path = self.folder / name
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         if self._curves.get((name, column), (0, []))[0] != changed:
@@ -293,16 +270,9 @@ class RunReader:
             self._curves[name, column] = (changed, [[_or_none(value) for value in values] for values in points])
         return self._curves[name, column][1] if changed else [[], []]
 
-    def _csv(self, name: str) -> list[dict[str, str]]:
-        path = self.folder / name
-        if not path.is_file():
-            return []
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
     @staticmethod
     def _json(path: Path) -> Table:
-        """Return a JSON table; an empty one where there is none."""
+        """Return a JSON table; an empty one if there is none."""
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -310,20 +280,12 @@ class RunReader:
         return table if isinstance(table, dict) else {}
 
 
-def _times(rows: NDArray[Any], facts: Table) -> NDArray[np.float64]:
-    """Return the robot's time of each row, seconds; counted from the steps where the body has no clock."""
-    t = np.asarray(rows["t"], dtype=np.float64)
-    return np.where(np.isfinite(t), t, rows["step"] * float(facts["period_s"]))
-
-
-def _row(number: Any, row: Any) -> Table:
+def _row(row: Any) -> Table:
     pose = [_or_none(float(v)) for v in row["pose"]]
     values = [_or_none(round(float(v), 5)) for v in row["observation"]]
-    t = _or_none(float(row["t"]))
     return {
-        "number": int(number),
         "step": int(row["step"]),
-        "t": t,
+        "t": _or_none(float(row["t"])),
         "pose": None if None in pose else pose,
         "action": int(row["action"]),
         "phase": int(row["phase"]),
@@ -345,7 +307,7 @@ def _number(text: str | None) -> float:
 
 
 def _or_none(value: float) -> float | None:
-    """Return what JSON can hold: None for nan and the infinite."""
+    """Return None for NaN and infinities, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 
@@ -354,7 +316,7 @@ def _list(values: NDArray[Any]) -> list[float | None]:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the files in a run's folder, two levels deep."""
+    """Return the bytes of the files in a folder, two levels deep."""
     total = 0
     for pattern in ("*", "*/*"):
         for path in folder.glob(pattern):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,34 +116,20 @@ def export_scalars(
         while True:
             status = reader.status()
             sink.write([*_curves(reader), *_now(reader, status)])
-            if not follow or not _goes_on(status):
+            if not follow or status["state"] in ("over", "dead"):
                 return place
             wait(LOOK_EVERY_S)
     finally:
         sink.close()
 
 
-def _goes_on(status: dict[str, Any]) -> bool:
-    """Whether a life may yet leave more: it lives, or is silent while its process is there."""
-    if status["state"] == "living":
-        return True
-    if status["state"] != "silent" or not isinstance(pid := status.get("pid"), int):
-        return bool(status["state"] == "unknown")  # it has just begun
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _curves(reader: RunReader) -> Iterator[Scalar]:
-    """Yield the curves that a run keeps of itself."""
-    for tag, (steps, values) in {f"{name}/mean": curve for name, curve in reader.curves().items()}.items():
-        for step, value in zip(steps, values, strict=True):
+    """Yield the points of the run's curves."""
+    curves = reader.curves()
+    for name in ("nmsre", "mspbe"):
+        for step, value in zip(*curves[name], strict=True):
             if step is not None and value is not None:
-                yield Scalar(tag, int(step), value)
+                yield Scalar(f"{name}/mean", int(step), value)
 
 
 def _now(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:

@@ -1,7 +1,7 @@
-"""The page's server: a process of its own that reads a run's folder. It can do one thing to a life: ask it to stop.
+"""The page's server: a process of its own that reads a run's folder. Its only effect on a life is to ask it to stop.
 
-It listens on the loopback unless told otherwise; elsewhere every request must bring the token of its address. A browser
-that was led here by another site is refused: by the name it asks for, and since the stop wants a header of its own.
+It listens on the loopback by default; on other addresses every request needs the token. Requests from other sites are
+refused: by their Host header, and the stop by a header of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
+
+import numpy as np
 
 from horde_agent.runs.config import BadInput
 from horde_agent.watch.reader import RunReader
@@ -26,7 +29,7 @@ from horde_agent.watch.reader import RunReader
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
 CONFIRM_S = 10.0  # within which a stop must be asked a second time
-MOST_ROWS = 50  # in one message
+MOST_ROWS = 50  # in one message but the first
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".LICENSE": "text/plain"}
 _SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -38,7 +41,7 @@ _SAFE = {
 
 
 class Latest:
-    """What is new of a run, read once per tick however many look, and kept for them; nothing is queued for anybody."""
+    """The status and the newest rows of a run, read once per tick for all open pages."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -53,23 +56,32 @@ class Latest:
             self._read_at = time.monotonic()
 
     def message(self, after: int) -> tuple[str, int]:
-        """Return what a page that has seen row `after` is told, and the row it has seen then."""
-        newest = self.rows[-1]["number"] if self.rows else 0
-        if newest < after:  # the life began its ring anew
-            after = 0
-        rows = [row for row in self.rows if row["number"] > after]
-        if after:
-            rows = rows[-MOST_ROWS:]
+        """Return the message for a page whose newest step is `after` (-1: none), and the newest step in it.
+
+        Of more than MOST_ROWS new rows every second, third, ... is sent.
+        """
+        newest = self.rows[-1]["step"] if self.rows else -1
+        if newest < after:  # the life was resumed from an earlier step
+            after = -1
+        rows = [row for row in self.rows if row["step"] > after]
+        if after >= 0:
+            rows = rows[::-1][:: -(-len(rows) // MOST_ROWS) or 1][::-1]
         return json.dumps({"status": self.status, "rows": rows}), newest
 
 
-def make_app(folder: Path, token: str | None = None, stop: Callable[[], str] | None = None) -> Any:
+def make_app(
+    folder: Path,
+    token: str | None = None,
+    stop: Callable[[], str] | None = None,
+    is_ending: Callable[[], bool] = lambda: False,
+) -> Any:
     """Return the application.
 
     Args:
         folder: The run's folder.
-        token: What every request must bring, as ?token= or as the cookie that answers it; None where nothing is asked.
-        stop: Does what the emergency stop is to do, and says so; `request_stop` when None.
+        token: Required of every request, as ?token= or as a cookie; None if no token is required.
+        stop: Stops the life and returns a sentence about it; `request_stop` when None.
+        is_ending: Whether the server is about to end: each page then gets a last message.
 
     Raises:
         BadInput: If the folder holds no run, or the extra `dash` is not installed.
@@ -78,6 +90,7 @@ def make_app(folder: Path, token: str | None = None, stop: Callable[[], str] | N
     reader = RunReader(folder)
     latest = Latest(reader)
     nonces: dict[str, float] = {}
+    final = f"This page is no longer served: `horde watch {folder}` shows the run again."
 
     def answer(table: Any) -> Any:
         return starlette.Response(json.dumps(table), media_type="application/json", headers=_SAFE)
@@ -103,17 +116,19 @@ def make_app(folder: Path, token: str | None = None, stop: Callable[[], str] | N
 
     def heat(_: Any) -> Any:
         values = reader.measures()
-        return {"nmsre": [None if v != v else float(f"{v:.3g}") for v in values[0]], "diverged": values[2].tolist()}
+        nmsre = [float(f"{v:.3g}") if np.isfinite(v) else None for v in values[0]]
+        return {"nmsre": nmsre, "diverged": values[2].tolist()}
 
     def run(_: Any) -> Any:
         facts = dict(reader.facts())
         facts["n_questions"], facts["name"] = len(facts.pop("questions")), folder.resolve().name
+        facts["final"] = final
         return facts
 
     async def stream(request: Any) -> Any:
         async def events() -> AsyncIterator[str]:
-            after, said = 0, ""
-            while not await request.is_disconnected():
+            after, said = -1, ""
+            while not is_ending() and not await request.is_disconnected():
                 await asyncio.to_thread(latest.refresh)
                 text, newest = latest.message(after)
                 if text != said or newest != after:
@@ -123,6 +138,9 @@ def make_app(folder: Path, token: str | None = None, stop: Callable[[], str] | N
                     yield ": nothing new\n\n"
                 after = newest
                 await asyncio.sleep(TICK_S)
+            # The life that started this server is over or dead when the server ends; another one may go on.
+            status = await asyncio.to_thread(reader.status, silent_s=0.0)
+            yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
         return starlette.StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
 
@@ -232,14 +250,23 @@ def request_stop(folder: Path) -> str:
     return "; ".join(done) or "this run is over: nothing moves here"
 
 
-def serve(folder: Path, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve a run's page until somebody ends the process; `say` is told the address once it is open.
+def serve(
+    folder: Path, host: str, port: int, say: Callable[[str], None], wait_for_end: Callable[[], object] | None = None
+) -> None:
+    """Serve a run's page until SIGINT or SIGTERM, or until `wait_for_end` returns.
+
+    Args:
+        folder: The run's folder.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        say: Called with the page's address once it is open.
+        wait_for_end: Called in a thread of its own; None to serve until a signal.
 
     Raises:
         BadInput: If the folder holds no run, the port is taken, the host is not this machine's, or an extra is missing.
     """
     token = None if _is_loopback(host) else secrets.token_urlsafe(16)
-    app = make_app(folder, token)
+    app = make_app(folder, token, is_ending=lambda: page.should_exit)
     try:
         import uvicorn
     except ImportError as missing:
@@ -248,8 +275,15 @@ def serve(folder: Path, host: str, port: int, say: Callable[[str], None]) -> Non
         number = open_socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{number}/" + (f"?token={token}" if token else ""))
-        settings = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, lifespan="off")
-        uvicorn.Server(settings).run(sockets=[open_socket])
+        page = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=3, lifespan="off"))
+
+        def end() -> None:
+            if wait_for_end is not None:
+                wait_for_end()
+                page.should_exit = True
+
+        Thread(target=end, daemon=True).start()
+        page.run(sockets=[open_socket])
 
 
 def _bound(host: str, port: int) -> socket.socket:

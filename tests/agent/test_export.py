@@ -209,24 +209,26 @@ def test_a_life_that_goes_on_is_followed_to_its_end_without_its_knowing(run: Pat
     shutil.copytree(run, living)
     for name in ("summary.json", "learning_curve.csv", "mspbe_curve.csv", "questions.csv"):
         (living / name).unlink()
-    status = json.loads((living / "live" / "status.json").read_text()) | {"state": "living"}
+    now, curve = living / "live" / "now.json", living / "live" / "curve.csv"
+    status = json.loads(now.read_text()) | {"state": "living"}
     looks = []
 
     def lives_on(_seconds: float) -> None:
         looks.append(len(looks))
         if len(looks) == 2:
             shutil.copy(run / "summary.json", living)
+            now.write_text(json.dumps(status | {"state": "over"}))
             return
-        (living / "live" / "status.json").write_text(json.dumps(status | {"step": 200, "gaps": 3}))
-        with (living / "live" / "curve.csv").open("a") as file:
-            file.write("200,0.5,0.25,0\n")
+        now.write_text(json.dumps(status | {"step": 200, "gaps": 3}))
+        with curve.open("a") as file:
+            file.write("200,1.0,0.5,0.25,0\n")
 
-    (living / "live" / "status.json").write_text(json.dumps(status | {"step": 100, "gaps": 1}))
-    (living / "live" / "curve.csv").write_text("100,2.0,0.75,0\n")
-    measures = np.full((3, len(json.loads((living / "live" / "facts.json").read_text())["questions"])), np.nan, "f4")
-    measures[0, :4], measures[2] = (0.5, 2.0, 4.0, 100.0), 0.0
-    measures[2, 3] = 1.0  # set aside: not counted
-    (living / "live" / "measures.f32").write_bytes(measures.tobytes())
+    now.write_text(json.dumps(status | {"step": 100, "gaps": 1}))
+    curve.write_text("100,1.0,2.0,0.75,0\n")
+    with np.load(living / "live" / "demons.npz") as file:
+        demons = dict(file)
+    demons["nmsre"][:4], demons["diverged"][3] = (0.5, 2.0, 4.0, 100.0), True  # the last one is not counted
+    np.savez(living / "live" / "demons.npz", **demons)
     before = {path: path.read_bytes() for path in living.rglob("*.rec")}
     export_scalars(living, tmp_path / "out", follow=True, wait=lives_on)
     told = scalars_in(tmp_path / "out")
@@ -239,13 +241,12 @@ def test_a_life_that_goes_on_is_followed_to_its_end_without_its_knowing(run: Pat
 
 
 def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -> None:
-    """Its status is old, and there is no process of its number: a child that has ended and was waited for."""
+    """now.json is old, and no process has the folder."""
     killed = tmp_path / "killed"
     shutil.copytree(run, killed)
     (killed / "summary.json").unlink()
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    path = killed / "live" / "status.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "living", "pid": int(gone.stdout)}))
+    path = killed / "live" / "now.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "living"}))
     os.utime(path, (0.0, 0.0))
     export_scalars(killed, tmp_path / "out", follow=True, wait=lambda _: pytest.fail("it waits for a dead life"))
 

@@ -1,38 +1,47 @@
-"""The live page: what a life leaves for it, what it makes of that, who may see it, and the one thing it may do."""
+"""The live page: the files of a life in `live/`, what the page shows of them, who may see it, and its stop button."""
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
+import math
+import os
+import pty
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from horde_agent import cli
 from horde_agent.cluster import ShardedHorde, ShardStatus
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.feed import Feed
+from horde_agent.life.feed import Feed, checksum_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress
 from horde_agent.policies import ConstantAction, StickyRandom
-from horde_agent.record import Recorder, read
+from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.run_folder import RunFolder
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody
@@ -106,15 +115,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- what a life leaves, and what is made of it ----------------------------------------------------------------------
 
 
-def test_a_reader_finds_the_last_minute_in_order_whatever_came_before(run: Path) -> None:
-    """900 rows went through a ring of 600 slots."""
-    rows = RunReader(run).rows()
-    newest = rows[-1]["number"]
-    assert newest > 800  # drives, which nobody observes, are no rows
-    assert [row["number"] for row in rows] == list(range(newest - 599, newest + 1))
-    assert rows[-1]["values"][0] == pytest.approx(rows[-1]["step"] / 10_000, abs=1e-3)
-    assert rows[-1]["pose"] is None  # the toy tells no heading
-    assert [row["number"] for row in RunReader(run).rows(after=newest - 2)] == [newest - 1, newest]
+def test_the_newest_rows_of_the_record_are_shown_whatever_the_feed_has_missed(run: Path, tmp_path: Path) -> None:
+    """The clock of the second life is so fast that its feed sees every tenth step; its record has all of them."""
+    lived(tmp_path / "fast", 900, clock=Hand(0.02))
+    for folder in (run, tmp_path / "fast"):
+        rows, record = RunReader(folder).rows(), read(folder / "log" / "life.rec").rows[-600:]
+        assert [row["step"] for row in rows] == record["step"].tolist()
+        assert rows[-1]["values"] == pytest.approx(record["observation"][-1], abs=1e-4)
+        assert rows[-1]["pose"] is None  # the toy body has no heading
+        newest = rows[-1]["step"]
+        assert [row["step"] for row in RunReader(folder).rows(after=newest - 2)] == [newest - 1, newest]
+
+
+def test_a_page_gets_every_new_row_of_a_robot_and_a_thinned_part_of_a_fast_life() -> None:
+    """2 new rows in a tick: both. 120 new rows: every third, the newest among them."""
+    latest = server.Latest(SimpleNamespace(rows=list, status=dict))  # type: ignore[arg-type]
+    for n_new, steps in ((2, [1, 2]), (120, list(range(3, 121, 3)))):
+        latest.rows = [{"step": step} for step in range(n_new + 1)]
+        text, newest = latest.message(after=0)
+        assert [row["step"] for row in json.loads(text)["rows"]] == steps
+        assert newest == n_new
+    latest.rows = latest.rows[:60]  # resumed from an earlier step
+    assert len(json.loads(latest.message(after=120)[0])["rows"]) == 60
 
 
 def test_a_page_is_told_of_each_shard_and_of_none_where_there_are_none(tmp_path: Path) -> None:
@@ -150,25 +172,93 @@ def test_snapshots_are_counted_where_a_life_keeps_them(tmp_path: Path) -> None:
     assert RunReader(tmp_path).status()["snapshots"] == 2
 
 
-def test_a_return_is_shown_where_the_robot_did_what_the_policy_does_and_nowhere_else(run: Path) -> None:
-    """Gamma 0.5: six terms reach 0.02. Each is summed by hand from the record; rows with another action have none."""
-    told = RunReader(run).demon("left/saw-2")
-    record = read(run / "log" / "life.rec").rows
-    rows = {int(row["step"]): row for row in record}
-    n_known = 0
-    for seen, shown in zip(RunReader(run).rows(), told["return"], strict=True):
-        ahead: list[Any] = [rows.get(seen["step"] + j) for j in range(7)]
-        followed = all(row is not None for row in ahead) and all(row["action"] == 0 for row in ahead[:-1])
-        whole = followed and not any(row["flags"] & 1 for row in ahead[1:])
-        assert (shown is not None) == whole
-        if whole:
-            n_known += 1
-            assert shown == pytest.approx(
-                sum(GAMMA**j * row["observation"][1] for j, row in enumerate(ahead[1:])), abs=1e-4
-            )
-    assert n_known > 20
-    assert len(told["prediction"]) == 600
-    assert np.std(told["prediction"]) > 0.0
+def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], skip: Sequence[int] = ()) -> NDArray[Any]:
+    """Write a run of these rows with a feed that has seen each, and return cumulants of channel 1: c_t = t."""
+    horde = lived(folder, 20).horde
+    shutil.rmtree(folder / "log")
+    (folder / "log").mkdir()
+    cumulants = np.arange(len(flags), dtype=np.float64)
+    with Recorder(3, folder / "log" / "life.rec", {"period_s": 0.1}) as recorder:
+        for step in [step for step in range(len(flags)) if step not in skip]:
+            seen = np.array([0, cumulants[step], 0], np.float32)
+            pose = (math.nan, math.nan, math.nan)
+            recorder.write(Row(step, 0.1 * step, seen, actions[step], 1.0, Phase.BEHAVE, flags[step], pose))
+    steps = np.arange(len(flags))
+    np.savez(
+        folder / "live" / "demons.npz",
+        **dict.fromkeys(("nmsre", "mspbe", "diverged"), np.zeros(horde.n_demons)),
+        steps=steps,
+        t=0.1 * steps,
+        predictions=np.zeros((len(steps), horde.n_demons)),
+        checksum=checksum_of(horde.names),
+    )
+    return cumulants
+
+
+@pytest.mark.parametrize("broken", ["nothing", "action", "gap", "not applied", "stale", "missing row"])
+def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(broken: str, tmp_path: Path) -> None:
+    """Gamma 0.5: a return needs six terms, after which .5^6 < .02 is missing. Row 20 of 40 breaks the stream.
+
+    From row t the terms are c_{t+1}, c_{t+2}, ...; the break ends them before c_20, or after it if the robot took
+    another action *from* row 20. Those of an unbroken stream end with c_39.
+    """
+    flag = {"gap": Flag.GAP, "not applied": Flag.NOT_APPLIED, "stale": Flag.STALE}.get(broken, Flag.NONE)
+    flags = [flag if step == 20 else Flag.NONE for step in range(40)]
+    actions = [1 if broken == "action" and step == 20 else 0 for step in range(40)]
+    c = recorded(tmp_path / "run", flags, actions, skip=[20] if broken == "missing row" else [])
+    last = {"nothing": 39, "action": 20}.get(broken, 19)  # row of the last term before the break
+    begins_again = {"action": 21, "missing row": 21}.get(broken, 20)
+    shown = RunReader(tmp_path / "run").demon("left/saw-2")["return"]
+    for t in range(40):
+        end = last if t <= last else 39
+        if end - t < 6 or last < t < begins_again:
+            assert shown[t] is None, t
+        else:
+            assert shown[t] == pytest.approx(sum(GAMMA ** (j - t - 1) * c[j] for j in range(t + 1, end + 1))), t
+
+
+@pytest.mark.parametrize(("descending", "names"), [(True, "bcad"), (False, "acbd")])
+def test_a_table_ends_with_what_is_unknown_in_either_order(descending: bool, names: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+    table = "name,nmsre,mspbe_scalar,diverged\na,.5,,0\nb,9,,0\nc,2,,0\nd,,,0\n"
+    (tmp_path / "questions.csv").write_text(table, encoding="utf-8")
+    Recorder(1, tmp_path / "life.rec", {"channels": [{"name": "x"}], "actions": []}).close()
+    (tmp_path / "log").mkdir()
+    (tmp_path / "life.rec").rename(tmp_path / "log" / "life.rec")
+    rows = RunReader(tmp_path).demons("", "nmsre", descending, 0, 9)["rows"]
+    assert "".join(row["name"] for row in rows) == names
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "is_locked", "state"),
+    [(0, False, "living"), (5, False, "living"), (11, True, "silent"), (30, False, "dead"), (1e6, True, "silent")],
+)
+def test_a_life_that_writes_nothing_is_silent_or_dead(
+    silent_s: float, is_locked: bool, state: str, tmp_path: Path
+) -> None:
+    """Its process holds the lock of the folder, however it ends; a file system without locks cannot tell: silent."""
+    lived(tmp_path, 20)
+    now = tmp_path / "live" / "now.json"
+    now.write_text(json.dumps(json.loads(now.read_text()) | {"state": "living"}), encoding="utf-8")
+    changed = time.time() - silent_s
+    os.utime(now, (changed, changed))
+    with RunFolder(tmp_path).locked() if is_locked else nullcontext():
+        told = RunReader(tmp_path).status()
+    assert told["state"] == state
+    if state != "living":
+        assert told["silent_s"] == pytest.approx(silent_s, abs=5.0)
+
+
+def test_a_resumed_life_is_shown_as_living_though_it_has_tables(tmp_path: Path) -> None:
+    lived(tmp_path, 20)
+    (tmp_path / "summary.json").write_text('{"steps": 10}', encoding="utf-8")
+    (tmp_path / "questions.csv").write_text("name,nmsre\n" + "a,7\n" * 4, encoding="utf-8")
+    reader, now = RunReader(tmp_path), tmp_path / "live" / "now.json"
+    assert (reader.status()["state"], reader.status()["step"], reader.measures()[0, 0]) == ("over", 10, 7.0)
+    now.write_text(now.read_text().replace('"over"', '"living"'), encoding="utf-8")
+    assert (reader.status()["state"], reader.status()["step"]) == ("living", 20)
+    assert np.isnan(reader.measures()[0, 0])
 
 
 def test_what_is_learned_does_not_depend_on_who_looks(tmp_path: Path) -> None:
@@ -180,64 +270,57 @@ def test_what_is_learned_does_not_depend_on_who_looks(tmp_path: Path) -> None:
     assert weights[0] == weights[1]
 
 
-def test_files_stay_as_large_as_they_are_made(tmp_path: Path) -> None:
-    sizes = []
-    for n_steps in (50, 1500):
-        folder = tmp_path / str(n_steps)
-        lived(folder, n_steps)
-        names = ("ring.rec", "predictions.f32", "measures.f32")
-        sizes.append([(folder / "live" / name).stat().st_size for name in names])
-    assert sizes[0] == sizes[1]
+def test_files_do_not_grow_with_the_life(tmp_path: Path) -> None:
+    """A minute of predictions: 300 samples, five a second of the clock."""
+    for n_steps in (700, 1500):
+        lived(tmp_path / str(n_steps), n_steps)
+        with np.load(tmp_path / str(n_steps) / "live" / "demons.npz") as demons:
+            assert demons["predictions"].shape == (300, 4)
+            assert demons["steps"][-1] > n_steps - 20
+            assert np.std(demons["predictions"]) > 0.0
 
 
 def test_a_full_disk_ends_the_feed_and_not_the_life(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Full:
-        def seek(self, *_: int) -> None:
-            """Nowhere."""
-
-        def write(self, _: bytes) -> int:
-            raise OSError(28, "No space left on device")
-
-        def close(self) -> None:
-            """Nothing is open."""
-
-    original = Feed._describe
-
-    def described(self: Feed, horde: Horde) -> None:
-        original(self, horde)
-        self._files["ring.rec"].close()
-        self._files["ring.rec"] = Full()  # type: ignore[assignment]
+    def full(_path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Feed, "_describe", described)
+        patch.setattr("horde_agent.life.feed._replace", full)
         life = lived(tmp_path / "run", 100)
     assert life.steps == 100
     assert [r.message for r in caplog.records] == [
-        "the live page is told no more (No space left on device); the life goes on"
+        "live page updates stopped (No space left on device); the run continues"
     ]
 
 
 def test_demons_that_come_in_mid_life_are_on_the_page(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    folder.mkdir()
+    (folder / "log").mkdir(parents=True)
     (folder / "config.toml").write_text("", encoding="utf-8")
-    env = ToyBody()
+    env, recorder = ToyBody(), Recorder(3, folder / "log" / "life.rec")
     interface = Interface.of(env)
     horde = Horde(questions(2), n_features=interface.coder.n_features, n_active=interface.coder.n_active, mode="eager")
     feed = Feed(folder, interface, horde, clock=Hand(0.1))
-    with Life(env, horde, StickyRandom(3), np.random.default_rng(0), interface=interface, observers=[feed]) as life:
+    behaviour, rng = StickyRandom(3), np.random.default_rng(0)
+    with recorder, Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[feed]) as life:
         life.run(30)
+        facts = folder / "live" / "facts.json"
+        before = facts.read_bytes()
         life.add([GVF("new", ConstantAction(1, 3), Channel(0), 0.0)])
         life.run(30)
-    feed.close(life)
+        feed.close(life)
+    after = facts.read_bytes()
+    facts.write_bytes(before)  # a reader that has read it before and demons.npz after its replacement
+    assert np.isnan(RunReader(folder).measures()).all()
+    facts.write_bytes(after)
     told = RunReader(folder).demon("new")
-    assert 25 <= len(told["t"]) <= 31
+    assert 13 <= len(told["t"]) <= 16
     assert any(value is not None for value in told["return"])
 
 
 def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path) -> None:
-    """As those of earlier versions: its rows, its table of questions, its curves."""
     folder = tmp_path / "old"
+    (run / "summary.json").write_text("{}", encoding="utf-8")
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns("live"))
     (folder / "questions.csv").write_text(
         "name,nmsre,mspbe_scalar,diverged\na,0.5,1e-3,0\nb,2.5,,1\n", encoding="utf-8"
@@ -253,17 +336,6 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     assert len(reader.rows()) == 600
     assert [row["name"] for row in reader.demons("", "nmsre", True, 0, 9)["rows"]] == ["b", "a"]
     assert reader.demon("a")["why"] == "this run kept no predictions of this question"
-
-
-def test_of_a_life_that_is_over_its_last_minute_is_shown_whole(tmp_path: Path) -> None:
-    """A life of 10 steps a tick of its clock leaves every second row or less in the ring, and all in its record."""
-    folder = tmp_path / "fast"
-    lived(folder, 700, clock=Hand(0.02))
-    assert len(RunReader(folder).rows()) < 300
-    (folder / "summary.json").write_text("{}", encoding="utf-8")
-    steps = [row["step"] for row in RunReader(folder).rows()]
-    assert len(steps) == 600
-    assert np.diff(steps).tolist() == [1] * 599
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
@@ -357,6 +429,7 @@ def test_the_stream_tells_what_is_new_and_then_only_that(page: str) -> None:
         first = json.loads(stream.readline().removeprefix(b"data: "))
         assert len(first["rows"]) == 600
         assert first["status"]["state"] == "over"
+        assert "final" not in first
         stream.readline()
         line = stream.readline()
         assert line.startswith(b":") or not json.loads(line.removeprefix(b"data: "))["rows"]
@@ -405,16 +478,6 @@ def test_without_the_extra_both_commands_say_what_to_install(
     assert not list(tmp_path.iterdir())
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from horde_agent.watch.command import open_beside
-page = open_beside(Path(sys.argv[1]), lambda line: None)
-print(page.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 def test_a_page_that_cannot_be_opened_leaves_no_body_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """The robot has made its first observation by then."""
 
@@ -422,24 +485,81 @@ def test_a_page_that_cannot_be_opened_leaves_no_body_running(monkeypatch: pytest
         raise BadInput("no port is free")
 
     monkeypatch.setattr(cli, "open_beside", refuse)
-    done = list[str]()
+    done, at_end = list[str](), ExitStack()
     run = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None)
     job: Any = SimpleNamespace(
         run=run, stop_body=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
     )
     with pytest.raises(BadInput, match="no port is free"):
-        cli._finished(job)
+        cli._finished(job, at_end)
     assert done == ["stopped", "obeyed"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks in /proc for the page")
-def test_the_page_of_a_life_that_was_killed_ends_too(run: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(run)], stdout=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL
-    page, until = Path(f"/proc/{int(done.stdout)}/stat"), time.monotonic() + 20
-    while page.is_file() and page.read_text().rsplit(")", 1)[1].split()[0] != "Z":
-        assert time.monotonic() < until, "the page is still served"
-        time.sleep(0.05)
+@contextmanager
+def on_terminal() -> Iterator[tuple[dict[str, Any], Callable[[], bytes], Callable[[], object]]]:
+    """Return options of a process that has a terminal of its own, how to read from it, and how to press Ctrl-C."""
+    master, slave = pty.openpty()
+
+    def take() -> None:
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    def shown() -> bytes:
+        try:
+            return os.read(master, 1 << 16)
+        except OSError:  # the process has ended
+            return b""
+
+    with os.fdopen(master, "wb", buffering=0) as keys, os.fdopen(slave):
+        options = {"stdin": slave, "stdout": slave, "stderr": slave, "preexec_fn": take}
+        yield options, shown, lambda: keys.write(b"\x03")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills, and opens a terminal")
+@pytest.mark.parametrize("end", ["at a terminal", "without a terminal", "killed"])
+def test_the_page_of_a_life_ends_by_naming_the_command_that_shows_it_again(end: str, tmp_path: Path) -> None:
+    """At a terminal after Ctrl-C, with exit code 0; else with the life, after 600 steps or kill -9 at step 300."""
+    pytest.importorskip("uvicorn")
+    words = ["learn", "--watch", "--steps", "600", "--out", str(tmp_path / "a")]
+    command = [sys.executable, "-m", "tests.agent.toy_command", str(tmp_path), *words]
+    text = b""
+    with ExitStack() as stack:
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        if end == "at a terminal":
+            options, shown, press_ctrl_c = stack.enter_context(on_terminal())
+        life = stack.enter_context(subprocess.Popen(command, **options))
+        stack.callback(life.kill)
+        if life.stderr is not None:
+            shown = life.stderr.readline
+
+        def read_until(pattern: bytes) -> str:
+            nonlocal text
+            while not (found := re.search(pattern, text)):
+                more = shown()
+                assert more, text.decode()
+                text += more
+            return found[1].decode()
+
+        address = read_until(rb"watch at (http://\S+/)\s")
+        with urllib.request.urlopen(f"{address}api/stream", timeout=60) as stream:
+            while not (tmp_path / "reached").exists():
+                assert life.poll() is None
+                stream.readline()  # four a second
+            if end == "killed":
+                life.kill()
+            else:
+                (tmp_path / "go").touch()
+            if end == "at a terminal":
+                assert read_until(rb"the page stays at (http://\S+/) until Ctrl-C") == address
+                assert ask(f"{address}api/run")[0] == 200
+                press_ctrl_c()
+            *_, last = [json.loads(line[6:]) for line in stream if line.startswith(b"data: ")]
+        assert "final" in last
+        assert f"`horde watch {tmp_path / 'a'}`" in last["final"]
+        assert last["status"]["state"] == ("dead" if end == "killed" else "over")
+        assert life.wait(60) == (-signal.SIGKILL if end == "killed" else 0)
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(address, timeout=10)
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------
@@ -511,7 +631,7 @@ def test_the_page_in_a_browser(tmp_path: Path, scheme: Any) -> None:
             )
             # The stop is disabled in a life that is over; in one that goes on it wants two presses.
             assert page.evaluate("document.querySelector('#stop').disabled")
-            status = folder / "live" / "status.json"
+            status = folder / "live" / "now.json"
             status.write_text(status.read_text().replace('"over"', '"living"'))
             page.wait_for_function("() => !document.querySelector('#stop').disabled")
             page.focus("#stop")

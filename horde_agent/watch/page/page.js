@@ -1,20 +1,22 @@
 "use strict";
-// The page of a run. It keeps the last minute of rows and nothing else; a message that is missed is not asked for again.
-const KEEP = 600, NOT_CALLED = 5000;
+// The page of a run. It keeps the last minute of rows and nothing else; missed messages are not requested again.
+const KEEP = 600, EVERY_MS = 5000, GIVE_UP_MS = 30000;
 const $ = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const show = (v, digits = 3) => v === null || v === undefined ? "–" : Number(v).toPrecision(digits).replace(/\.?0+$/, "");
 const count = (v) => v === null || v === undefined ? "–" : Number(v).toLocaleString("en-GB");
 const bytes = (v) => v >= 1e9 ? (v / 1e9).toFixed(1) + " GB" : (v / 1e6).toFixed(1) + " MB";
-let facts = null, rows = [], status = {}, chosen = "", table = { sort: "nmsre", descending: true, offset: 0 };
+let facts = null, final = "", lostSince = 0, rows = [], status = {}, chosen = "", table = { sort: "nmsre", descending: true, offset: 0 };
 const plots = {};
 
 async function get(path) {
+  if (final) throw new Error(final);
   const answer = await fetch(path), told = await answer.json();
   if (!answer.ok) throw new Error(told.error || answer.statusText);
   return told;
 }
 
+function fail(error) { if (!lostSince) say("notice", error.message); }
 function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
 
 function canvas(id) {
@@ -69,11 +71,12 @@ function drawPen() {
 function drawHealth() {
   const s = status, cycle = s.cycle_ms || {}, disk = s.disk || {}, total = facts.total_steps;
   const facts_ = [
+    ["median NMSRE", show(s.median_nmsre)], ["mean NMSRE", show(s.mean_nmsre)],
     ["cycle p50", cycle.p50 == null ? "–" : show(cycle.p50) + " ms"], ["cycle p99", cycle.p99 == null ? "–" : show(cycle.p99) + " ms"],
     ["deadlines missed", count(s.deadlines_missed), s.deadlines_missed > 0], ["gaps", count(s.gaps), s.gaps > 0],
     ["CRC errors", count(s.crc_errors), s.crc_errors > 0], ["link losses", count(s.link_losses), s.link_losses > 0],
     ["learning steps", count(s.learning_steps)], ["test excursions", count(s.n_excursions)],
-    ["set aside", count(s.n_diverged) + " of " + count(facts.n_questions), s.n_diverged > 0],
+    ["diverged", count(s.n_diverged) + " of " + count(facts.n_questions), s.n_diverged > 0],
     ["run on disk", disk.run == null ? "–" : bytes(disk.run)], ["disk free", disk.free == null ? "–" : bytes(disk.free), disk.free < 1e9],
     ["snapshots", count(s.snapshots)],
   ];
@@ -87,11 +90,14 @@ function drawHealth() {
     if (dd.textContent !== value) dd.textContent = value;
     dd.classList.toggle("warn", Boolean(bad));
   });
-  const state = s.state === "silent" ? `silent for ${Math.round(s.silent_s)} s` : s.state;
-  say("state", state); $("state").className = "badge " + s.state;
+  if (!lostSince) {
+    say("state", s.state === "silent" ? `silent for ${Math.round(s.silent_s)} s` : s.state); $("state").className = "badge " + s.state;
+    say("notice", final || (s.state === "dead" ? "The life's process has ended without its summary: `horde resume` continues it." : ""));
+  }
   const t = s.t == null ? "" : ` · robot time ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
   say("headline", `step ${count(s.step)}${total ? " of " + count(total) : ""}${t} · ${count(facts.n_questions)} questions`);
-  $("stop").disabled = s.state === "over";
+  $("stop").disabled = Boolean(final) || s.state === "over" || s.state === "dead";
+  if ($("stop").disabled) unsure();
 }
 
 // ---- shards: where there are any -------------------------------------------------------------------------------------
@@ -176,7 +182,7 @@ async function drawDemon() {
     const told = await get("api/demon?name=" + encodeURIComponent(chosen));
     const n = told.return.filter((v) => v !== null).length;
     say("demon-said", told.why || `${told.name} · NMSRE ${show(told.nmsre)} · MSPBE ${show(told.mspbe)}` +
-      `${told.diverged ? " · set aside" : ""} · ${count(told.t.length)} predictions, ${count(n)} of the returns known`);
+      `${told.diverged ? " · diverged" : ""} · ${count(told.t.length)} predictions, ${count(n)} of the returns known`);
     chart("demon", "", ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "what then happened", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
       [told.t, told.prediction, told.return]);
@@ -185,11 +191,13 @@ async function drawDemon() {
 async function drawCurves() {
   const told = await get("api/curves");
   const positive = (v) => v.map((x) => x !== null && x > 0 ? x : null);
-  const tested = told.nmsre[1].some((v) => v > 0);
+  const tested = told.nmsre[1].some((v) => v > 0) || told.median[1].some((v) => v > 0);
   if (!tested) say("nmsre", "No question was tested twice yet, so there is no NMSRE.");
   else if (!plots.nmsre) say("nmsre", "");
-  if (tested) chart("nmsre", "mean NMSRE (1: no better than the mean)", ["step", { label: "NMSRE", stroke: css("--one"), width: 1.6 }], [told.nmsre[0], positive(told.nmsre[1])], true);
-  if (told.mspbe[0].length) chart("mspbe", "mean MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
+  if (tested) chart("nmsre", "NMSRE (1: no better than the mean)", ["step",
+    { label: "median", stroke: css("--one"), width: 1.6, spanGaps: true }, { label: "mean", stroke: css("--two"), width: 1.6, spanGaps: true }],
+    uPlot.join([told.median, told.nmsre].map(([steps, values]) => [steps, positive(values)])), true);
+  if (told.mspbe[0].length) chart("mspbe", "mean estimate of the MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
 }
 
 // ---- all questions ---------------------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ async function drawMap() {
     g.fillRect((k % across) * cell, Math.floor(k / across) * cell, cell - (cell > 5 ? 1 : 0), cell - (cell > 5 ? 1 : 0));
   });
   const known = told.nmsre.filter((v) => v !== null).sort((a, b) => a - b);
-  say("map-said", known.length ? `${count(known.length)} of ${count(n)} tested twice or more · median NMSRE ${show(known[Math.floor(known.length / 2)])} · ` +
+  say("map-said", known.length ? `${count(known.length)} of ${count(n)} tested twice or more · NMSRE: median ${show(known[Math.floor(known.length / 2)])}, mean ${show(known.reduce((a, b) => a + b) / known.length)} · ` +
     `${Math.round(100 * known.filter((v) => v < 1).length / known.length)} % below 1` : `${count(n)} questions, none tested twice yet`);
   grid = { cell, across, n };
 }
@@ -233,11 +241,11 @@ for (const button of document.querySelectorAll("th button")) {
     table = { sort, descending: table.sort === sort ? !table.descending : sort !== "name", offset: 0 };
     for (const th of document.querySelectorAll("th")) th.removeAttribute("aria-sort");
     button.parentElement.setAttribute("aria-sort", table.descending ? "descending" : "ascending");
-    drawTable();
+    drawTable().catch(fail);
   });
 }
-$("back").addEventListener("click", () => { table.offset = Math.max(0, table.offset - 50); drawTable(); });
-$("on").addEventListener("click", () => { table.offset += 50; drawTable(); });
+$("back").addEventListener("click", () => { table.offset = Math.max(0, table.offset - 50); drawTable().catch(fail); });
+$("on").addEventListener("click", () => { table.offset += 50; drawTable().catch(fail); });
 $("map").addEventListener("click", async (event) => {
   if (!grid) return;
   const k = Math.floor(event.offsetY / grid.cell) * grid.across + Math.floor(event.offsetX / grid.cell);
@@ -260,7 +268,7 @@ function mark(k) {
   [...$("found").children].forEach((li, i) => li.setAttribute("aria-selected", String(i === k)));
   if (k >= 0) { $("found").children[k].scrollIntoView({ block: "nearest" }); $("find").setAttribute("aria-activedescendant", "found-" + k); }
 }
-$("find").addEventListener("input", async () => {
+async function search() {
   const mine = ++asked, text = $("find").value;
   const told = await get("api/demons?sort=name&limit=30&find=" + encodeURIComponent(text));
   if (mine !== asked) return;
@@ -272,12 +280,18 @@ $("find").addEventListener("input", async () => {
   }));
   $("found").hidden = !options.length; $("find").setAttribute("aria-expanded", String(options.length > 0)); active = -1;
   say("demon-said", options.length ? `${count(told.n_found)} questions found` : `no question holds ${JSON.stringify(text)}`);
-});
+}
+async function pick() {  // the marked question, the one whose name was typed, or the first one found: never an unknown name
+  if (active < 0 || $("found").hidden) await search();
+  const typed = $("find").value.trim(), name = active >= 0 ? options[active] : options.includes(typed) ? typed : options[0];
+  if (name !== undefined) choose(name);
+}
+$("find").addEventListener("input", () => search().catch(fail));
 $("find").addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown" && options.length) { event.preventDefault(); mark(Math.min(active + 1, options.length - 1)); }
   else if (event.key === "ArrowUp" && options.length) { event.preventDefault(); mark(Math.max(active - 1, 0)); }
   else if (event.key === "Escape") hide();
-  else if (event.key === "Enter") { event.preventDefault(); choose(active >= 0 && !$("found").hidden ? options[active] : $("find").value.trim()); }
+  else if (event.key === "Enter") { event.preventDefault(); pick().catch(fail); }
 });
 $("find").addEventListener("blur", hide);
 
@@ -302,25 +316,37 @@ function soon() { if (!waiting) { waiting = true; requestAnimationFrame(() => { 
 function listen() {
   const source = new EventSource("api/stream");
   source.onmessage = (event) => {
-    const told = JSON.parse(event.data);
-    status = told.status;
-    if (told.rows.length && rows.length && told.rows[0].number <= rows[rows.length - 1].number) rows = [];
+    const told = JSON.parse(event.data), before = status;
+    status = told.status; lostSince = 0;
+    if (told.rows.length && rows.length && told.rows[0].step <= rows[rows.length - 1].step) rows = [];
     rows = rows.concat(told.rows).slice(-KEEP);
+    if (told.final) { final = told.final; source.close(); }
+    else if (before.state && (before.state !== status.state || before.tables_at !== status.tables_at)) refresh();
     soon();
   };
-  source.onerror = () => { say("state", "page lost"); $("state").className = "badge lost"; };
+  source.onerror = () => {  // the browser tries again, unless the server has refused
+    lostSince = lostSince || Date.now();
+    say("state", "page lost"); $("state").className = "badge lost";
+    if (source.readyState === EventSource.CLOSED || Date.now() - lostSince > GIVE_UP_MS) {
+      final = facts.final; source.close(); say("notice", final); $("stop").disabled = true; unsure();
+    }
+  };
+}
+function refresh() {
+  for (const drawn of [drawMap(), drawCurves(), drawTable(), drawDemon()]) drawn.catch(fail);
 }
 async function start() {
   facts = await get("api/run");
   document.title = facts.name + " · Horde"; say("name", facts.name);
   makeChannels(); listen();
-  const again = () => { if (!document.hidden) { drawMap(); drawCurves(); } };
-  again(); drawTable();
+  drawMap().catch(fail); drawCurves().catch(fail); drawTable().catch(fail);
   const first = await get("api/demons?sort=nmsre&limit=1");
   if (first.rows.length && !chosen) choose(first.rows[0].name);
-  setInterval(again, NOT_CALLED);
-  setInterval(() => { if (!document.hidden && status.state === "living") { drawDemon(); drawTable(); } }, 2000);
+  const every = (ms, draws) => setInterval(() => {
+    if (!document.hidden && !lostSince && !final && status.state === "living") for (const draw of draws) draw().catch(fail);
+  }, ms);
+  every(EVERY_MS, [drawMap, drawCurves]); every(2000, [drawDemon, drawTable]);
   addEventListener("scroll", soon, { passive: true });
-  addEventListener("resize", () => { for (const id in plots) plots[id].setSize({ width: $(id).clientWidth, height: 220 }); drawMap(); soon(); });
+  addEventListener("resize", () => { for (const id in plots) plots[id].setSize({ width: $(id).clientWidth, height: 220 }); drawMap().catch(fail); soon(); });
 }
 start().catch((error) => say("headline", error.message));
