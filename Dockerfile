@@ -12,4 +12,4 @@ WORKDIR /runs
 ENV NUMBA_CACHE_DIR=/runs/.numba
 EXPOSE 8420
 # Beyond the container's own loopback the page wants the token that is printed.
-CMD ["sh", "-c", "horde learn --steps 60000 --seed 0 --physics planar --out demo & until [ -e demo/live/status.json ]; do sleep 1; done; exec horde watch demo --host 0.0.0.0"]
+CMD ["sh", "-c", "horde learn --steps 60000 --seed 0 --physics planar --out demo & until [ -e demo/live/now.json ]; do sleep 1; done; exec horde watch demo --host 0.0.0.0"]

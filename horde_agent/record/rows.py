@@ -9,7 +9,7 @@ every field, its type and its place:
     (a field's shape is a list in JSON; `read` below turns it into a tuple)
 
 After an hour of the robot's time, or 64 MB, a life goes on in "life-2.rec" and so on. Each row ends with the CRC-32 of
-the bytes before it. A kill costs at most a second of rows, a loss of power ten.
+the bytes before it. A kill costs 0.2 s of rows, a loss of power ten.
 """
 
 from __future__ import annotations

@@ -184,16 +184,13 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Return whether a process has the folder (`locked`); True if that cannot be determined."""
-        try:
-            with self.lock.open("rb") as file:
-                if fcntl is not None:
+        if fcntl is not None and self.lock.is_file():
+            try:
+                with self.lock.open("rb") as file:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    return False
-        except FileNotFoundError:
-            return False
-        except OSError:  # another process has it, or the file system has no locks
-            return True
-        return True
+            except OSError:  # another process has it, or the file system has no locks
+                return True
+        return fcntl is None
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Append an event to a table of JSON lines; one that finds no room is left out.

@@ -253,13 +253,16 @@ class RunReader:
 
     def curves(self) -> Table:
         """Return median and mean NMSRE and mean MSPBE over the steps, about MOST_POINTS of each."""
-        head, live = list(CURVE_COLUMNS), f"{FOLDER}/curve.csv"
-        median = self._curve(live, "median_nmsre", head)
-        nmsre = self._curve("learning_curve.csv", "mean_nmsre_online")
-        mspbe = self._curve("mspbe_curve.csv", "mspbe_scalar_mean")
-        if not self._is_over() or not (nmsre[0] or mspbe[0]):
-            nmsre, mspbe = (self._curve(live, name, head) for name in ("mean_nmsre", "mean_mspbe"))
-        return {"median": median, "nmsre": nmsre, "mspbe": mspbe}
+        tables = (
+            ("learning_curve.csv", "median_nmsre"),
+            ("learning_curve.csv", "mean_nmsre"),
+            ("mspbe_curve.csv", "mspbe_scalar_mean"),
+        )
+        curves = [self._curve(*table) for table in tables]
+        if not self._is_over() or not any(steps for steps, _ in curves):
+            live, head = f"{FOLDER}/curve.csv", list(CURVE_COLUMNS)
+            curves = [self._curve(live, name, head) for name in ("median_nmsre", "mean_nmsre", "mean_mspbe")]
+        return dict(zip(("median", "nmsre", "mspbe"), curves, strict=True))
 
     def _curve(self, name: str, column: str, head: list[str] | None = None) -> list[list[float | None]]:
         """Return steps and values of a curve; its file is read again only after it has changed."""
