@@ -409,7 +409,7 @@ class Horde:
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
         there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
-        self._state = (there["observation"], there["tiles"]) if there else None
+        self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
         self._unasked = tuple(q for q in self.questions if q.name in unasked)
 
     # ---- demons that come and go ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Soundness:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names, self.n_steps, self.somebody_skips = names, 0, False
-        self.is_aside, self.is_skipping = np.zeros((2, len(names)), dtype=bool)
+        self.is_aside, self.is_skipping = (np.zeros(len(names), dtype=bool) for _ in range(2))
         self.n_skipped = np.zeros(len(names), dtype=np.int64)
         self.reasons: dict[str, str] = {}
         self._first_skips: dict[str, str] = {}

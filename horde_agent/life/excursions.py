@@ -68,7 +68,7 @@ class Excursions:
     """The state machine behave, excursion, centre.
 
     Args:
-        policies: The policies that are tested; none where there is nothing to test. May be changed at any time.
+        policies: The policies that are tested; none if there is nothing to test. See `rearrange`.
         config: When an excursion begins and how long it lasts.
 
     Attributes:
@@ -107,10 +107,10 @@ class Excursions:
         Returns:
             The choice; phase CENTRE asks for the drive back to the centre, after which `choose` is called again.
         """
+        if self.is_over(broken=broken):
+            self.phase, self._followed = Phase.CENTRE, None
+            return Choice(Phase.CENTRE, NO_ACTION, np.nan)
         if self._followed is not None:
-            if self.is_over(broken=broken):
-                self.phase, self._followed = Phase.CENTRE, None
-                return Choice(Phase.CENTRE, NO_ACTION, np.nan)
             return self._follow(self._followed, rng, observation, tiles)
         self.phase = Phase.BEHAVE
         if broken:
@@ -123,7 +123,16 @@ class Excursions:
 
     def is_over(self, *, broken: bool) -> bool:
         """Whether an excursion that is under way ends now, by a drive back to the centre."""
-        return self._followed is not None and (broken or self._n_taken == self.config.horizon)
+        is_at_end = broken or self._followed is None or self._n_taken == self.config.horizon
+        return self.phase is Phase.EXCURSION and is_at_end
+
+    def rearrange(self, policies: Sequence[PolicyUnderTest]) -> None:
+        """Test other policies from now on; an excursion ends at the next choice if its policy is not among them."""
+        self.policies = list(policies)
+        self._followed = self._named(self._followed.name) if self._followed else None
+
+    def _named(self, name: str) -> PolicyUnderTest | None:
+        return next((policy for policy in self.policies if policy.name == name), None)
 
     def _follow(self, policy: PolicyUnderTest, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> Choice:
         self._n_taken += 1
@@ -138,8 +147,7 @@ class Excursions:
         """Go on from what `state` returned, with the same policies."""
         put_back(self, state, "_n_taken")
         self.phase = Phase(int(state["phase"]))
-        by_name = {policy.name: policy for policy in self.policies}
-        self._followed = by_name[str(state["followed"])] if str(state["followed"]) else None
+        self._followed = self._named(str(state["followed"]))
 
     def cancel(self) -> None:
         """Go back to behaving: the environment was reset, so there is nowhere to drive back from."""

@@ -27,7 +27,7 @@ def flags_of(
         terminated: True where the stream truly ended with it, as `env.step` returned it.
         truncated: True where the environment stopped there for a reason of its own.
     """
-    flags: int = Flag.NONE
+    flags = int(Flag.NONE)
     if begins or info.get("gap", 0):
         flags |= Flag.GAP
     if not info.get("applied", 1):

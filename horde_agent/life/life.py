@@ -176,7 +176,7 @@ class Life:
         self._worker = None if self._process_env else worker or Worker()
         self._has_begun = self._is_closed = self._is_stopped = self.is_cut = self.is_out_of_battery = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
-        self._flags: int = Flag.NONE
+        self._flags = int(Flag.NONE)
         self._pose = _NOWHERE
         self._tiles: Tiles | None = None  # of the current observation, once it was looked at
         self._is_seen = False
@@ -233,8 +233,8 @@ class Life:
             self.excursions.cancel()
             self._has_begun = False
         now, world = inner(state, "now"), inner(state, "world")
-        self._observation, self._pose = now["observation"], tuple(now["pose"].tolist())
-        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"]
+        self._observation, self._pose = now["observation"].copy(), tuple(now["pose"].tolist())
+        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"].copy()
         if world:
             self.env.reset(seed=0)  # opens the body; where it then stands does not matter
             body: Any = self.env.unwrapped
@@ -315,7 +315,7 @@ class Life:
         place = {name: i for i, name in enumerate(before)}
         stays = np.array([place.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64)
         self.student.rearrange(stays)
-        self.excursions.policies = self._excursion_policies()
+        self.excursions.rearrange(self._excursion_policies())
         for observer in self.observers:
             rearrange = getattr(observer, "rearrange", None)
             if rearrange is not None:

@@ -271,7 +271,7 @@ class Student:
             policy: Tag of the policy that an excursion follows, or NO_POLICY: then its only action tells which it is.
         """
         if phase is Phase.EXCURSION and self._phase is not Phase.EXCURSION:
-            self._made = self.predictions
+            self._made = self.predictions.copy()
             tested = self._tested(policy, action)
             self._test = tested and TestExcursion(tested, self._made, step, self.horizon)
         elif phase is not Phase.EXCURSION:

@@ -72,7 +72,7 @@ class ReturnErrors:
         self.n_excursions = self.n_discarded = 0
         self.latest_mean = float("nan")
         self.n_tests = np.zeros(n_demons, dtype=np.int64)
-        self._mean, self._m2, self._trace = np.zeros((3, n_demons))
+        self._mean, self._m2, self._trace = (np.zeros(n_demons) for _ in range(3))
         self._done: list[Done] = []  # all of them, or those that are in no file yet
         self._path: Path | None = None
         self._beside: Path | None = None  # where those that come are recorded, and the file before stays as it is
@@ -132,7 +132,8 @@ class ReturnErrors:
             return
         done = inner(state, "done")
         ends = np.cumsum(done["n"])[:-1]
-        columns = (np.split(done[name], ends) for name in ("demons", "predictions", "returns"))
+        names = ("demons", "predictions", "returns")
+        columns = ([part.copy() for part in np.split(done[name], ends)] for name in names)
         names, steps, means = untext(done["policy"]), done["step"].tolist(), done["online"].tolist()
         self._done = [Done(*test) for test in zip(names, steps, means, *columns, strict=False)] if steps else []
 
@@ -207,7 +208,7 @@ class ReturnErrors:
         self._m2[i] += away * (g - self._mean[i])
         self.n_excursions += 1
         self.latest_mean = self.online_mean(diverged)
-        self._keep(Done(test.policy.name, test.step, self.latest_mean, i, predictions, g))
+        self._keep(Done(test.policy_name, test.step, self.latest_mean, i, predictions, g))
         if self._path is not None:
             self._write()
 

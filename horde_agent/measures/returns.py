@@ -237,6 +237,7 @@ class TestExcursion:
         horizon: Terms of the return.
 
     Attributes:
+        policy_name: Name of the policy followed.
         demons: Positions in the Horde of those tested, shape (n,).
         predictions: Of the tested demons, float64, shape (n,).
         n_terms: Terms so far.
@@ -245,12 +246,12 @@ class TestExcursion:
     __test__ = False
 
     def __init__(self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int) -> None:
-        self.policy, self.step, self.horizon = policy, step, horizon
-        self.demons = policy.demons
+        self.policy_name, self.step, self.horizon = policy.name, step, horizon
+        self.demons = policy.demons.copy()
         self.predictions = predictions[policy.demons].astype(np.float64)
         self.n_terms = 0
         self._return = TruncatedReturn(len(policy.demons))
-        self._channel, self._gamma, self._others = policy.channel, policy.gamma, policy.others
+        self._channel, self._gamma, self._others = policy.channel.copy(), policy.gamma.copy(), policy.others
 
     def observe(
         self,
@@ -280,7 +281,7 @@ class TestExcursion:
 
     def state(self) -> State:
         """Return what was predicted and what came in so far."""
-        own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy.name)}
+        own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
         return nested(own=own, sums=attributes(self._return, "value", "_discount"))
 
     @classmethod
