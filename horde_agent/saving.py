@@ -41,7 +41,12 @@ def nested(**parts: State) -> State:
 
 
 def inner(state: State, name: str) -> State:
-    """Return the state of one of the things that `nested` joined."""
+    """Return the state of one of the things that `nested` joined.
+
+    Example:
+        >>> sorted(inner(nested(rng={"a": np.zeros(1), "b/c": np.zeros(1)}, rng2={"d": np.zeros(1)}), "rng"))
+        ['a', 'b/c']
+    """
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
 
 

@@ -88,7 +88,7 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
                 found.append(f"{path}: one object with other paths here than there")
             parts, others = (dict(_parts(x, exceptions)) for x in (a, b))
             found += [f"{path}{part}: in one of them only" for part in parts.keys() ^ others.keys()]
-            left += [(path + part, parts[part], others[part]) for part in parts.keys() & others.keys()]
+            left += [(path + part, parts[part], others[part]) for part in parts if part in others]
     return sorted(found)
 
 

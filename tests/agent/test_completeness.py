@@ -7,7 +7,8 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom, Uniform
 from horde_agent.questions import excursions
-from horde_agent.record import Flag, Phase, snapshots
+from horde_agent.record import Flag, Phase, Recorder, snapshots
 from horde_agent.saving import State, inner, nested
 from tests.agent.doubles import N_ACTIONS, constant
 from tests.agent.object_graphs import differences
@@ -67,9 +68,9 @@ FAULTS = {
 class RestorableBody(BatteryBody):
     """A body with a dock, which helps at every third stay, and all of whose state can be saved."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_restorable: bool) -> None:
         super().__init__(capacity=150, helps=(False, False, True) * 9)
-        self.metadata["restorable"] = True
+        self.metadata["restorable"] = is_restorable
         self.faults = FAULTS
 
     def save_state(self) -> State:
@@ -122,12 +123,10 @@ def functions() -> list[GVF]:
     ]
 
 
-def plain_questions(interface: Interface, n_gibbs: int = 3) -> list[GVF]:
+def gibbs_questions(n_features: int, n_policies: int) -> list[GVF]:
     rng = np.random.default_rng(3)
-    n_features = interface.coder.n_features
-    gibbs = [Gibbs.random(rng, N_ACTIONS, n_features, 9) for _ in range(n_gibbs)]
-    more = [GVF(f"gibbs {i}/{g}", p, Channel(1), g) for i, p in enumerate(gibbs) for g in (0.0, 0.9)]
-    return [*excursions(interface, (0.0, 0.5, 0.9)), *more]
+    policies = [Gibbs.random(rng, N_ACTIONS, n_features, 9) for _ in range(n_policies)]
+    return [GVF(f"gibbs {i}/{g}", p, Channel(1), g) for i, p in enumerate(policies) for g in (0.0, 0.9)]
 
 
 def newcomers() -> list[GVF]:
@@ -137,19 +136,25 @@ def newcomers() -> list[GVF]:
 
 
 def make_life(
-    *, with_functions: bool = False, feedback: bool = False, n_gibbs: int = 3, mode: Mode = "deferred", **config: Any
+    *,
+    with_functions: bool = False,
+    feedback: bool = False,
+    n_gibbs: int = 3,
+    mode: Mode = "deferred",
+    is_restorable: bool = True,
+    **config: Any,
 ) -> Life:
     """Return a life that has not begun: most of what can happen to one does, within 700 steps."""
-    body = RestorableBody()
+    body = RestorableBody(is_restorable=is_restorable)
     interface = Interface.of(body)
     asked = excursions(interface, (0.0, 0.5, 0.9)) + (functions() if with_functions else [])
     if feedback:
         interface = interface.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
-    asked += plain_questions(interface, n_gibbs)[len(excursions(interface, (0.0, 0.5, 0.9))) :]
     coder = interface.coder
+    asked += gibbs_questions(coder.n_features, n_gibbs)
     rules = LearnerConfig(**config)
     horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode)
-    life = Life(
+    return Life(
         body,
         horde,
         StickyRandom(N_ACTIONS),
@@ -159,7 +164,6 @@ def make_life(
         docking=DockingConfig(pause_s=2.0, attempts=4),
         observers=[Sampler(every=50), MspbeWatch(horde)],
     )
-    return life
 
 
 KINDS: dict[str, Callable[[], Life]] = {
@@ -172,6 +176,7 @@ KINDS: dict[str, Callable[[], Life]] = {
     "plain, functions": partial(make_life, with_functions=True, engine="plain"),
     "plain, capped, feedback": partial(make_life, feedback=True, trace_rule="capped"),
 }
+DEFERRED = {"span", "span, deferred, functions", "span, many policies", "span, plain trace, vector", "span, feedback"}
 
 
 def add(life: Life) -> None:
@@ -203,76 +208,161 @@ def restored(life: Life, state: State, folder: Path) -> Life:
 
 
 class Whole:
-    """A life that is never stopped for good: at random steps another one is restored from its state, and compared.
+    """A life that is compared, at random steps, with one that was restored from its state at that step.
+
+    Args:
+        make: Makes a life that has not begun.
+        folder: For snapshots.
+        at: Steps before which they are compared; they are compared in each new situation, too.
+        n_followed: About how many restored lives are continued beside the life.
 
     Attributes:
-        seen: Phase, flags and whether steps wait and the observation was learned from, of each comparison.
+        seen: The situation of each comparison: phase, flags, whether steps wait, whether the observation was learned.
     """
 
-    def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], n_followed: int) -> None:
-        self.make, self.folder, self.at, self.every = make, folder, at, max(len(at) // n_followed, 1)
-        self.life, self.seen, self.followers = make(), list[Any](), list[Life]()
-        self.changes: list[Callable[[Life], None]] = []
-        self.life.keeper = self.keeper
-        self._end = 0
+    def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], n_followed: int = 3) -> None:
+        self._make, self._folder, self._at, self._every = make, folder, at, max(len(at) // n_followed, 1)
+        self.life, self.seen, self.followers = make(), list[tuple[Phase, int, bool, bool]](), list[Life]()
+        self._changes: list[Callable[[Life], None]] = []
+        self.life.keeper = self._keeper
 
-    def keeper(self, life: Life) -> None:
-        if life.steps in self.at or self.situation not in self.seen:
+    def _keeper(self, life: Life) -> None:
+        if life.steps in self._at or self._situation not in self.seen:
             self.compare()
 
     @property
-    def situation(self) -> Any:
+    def _situation(self) -> tuple[Phase, int, bool, bool]:
         life = self.life
         return life.student.phase, life._flags, life.horde.n_waiting > 0, life.is_seen
 
-    def run(self, end: int, *changes: Callable[[Life], None]) -> None:
-        """Live up to a step, with all who follow; then change something, and compare after it."""
-        self._end = end
+    def run(self, end: int) -> None:
+        """Run the life, and those that are continued beside it, up to a step."""
         self.life.run(end - self.life.steps)
         for follower in self.followers:
             follower.run(end - follower.steps)
         self.compare()
-        for change in changes:
-            for life in (self.life, *self.followers):
-                change(life)
-            self.changes += [change] if change is not reset else []
-            self.compare()
+
+    def change(self, change: Callable[[Life], None], *, is_made_anew: bool = True) -> None:
+        """Change the life and those beside it; `is_made_anew`: those that are restored from now on, too."""
+        for life in (self.life, *self.followers):
+            change(life)
+        self._changes += [change] if is_made_anew else []
+        self.compare()
 
     def compare(self) -> None:
-        again = self.make()
-        for change in self.changes:
+        """Compare the life with one that is restored from its state, which may be continued beside it."""
+        again = self._make()
+        for change in self._changes:
             change(again)
-        restored(again, saved(self.life), self.folder)
-        self.assert_same(again)
-        if len(self.seen) % self.every == 0:
+        self.assert_same(restored(again, saved(self.life), self._folder))
+        if len(self.seen) % self._every == self._every - 1:
             self.followers.append(again)
-        self.seen.append(self.situation)
+        self.seen.append(self._situation)
 
     def assert_same(self, again: Life) -> None:
         found = differences(self.life, again, "life", MAY_DIFFER.keys())
         if found:
-            pytest.fail("\n".join((f"step {self.life.steps}, {self.situation}:", *found)), pytrace=False)
+            pytest.fail("\n".join((f"step {self.life.steps}, {self._situation}:", *found)), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_life_is_the_life_that_was_saved(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Now, and after it was continued."""
-    monkeypatch.setattr(os, "fsync", lambda _file: None)
+def test_a_restored_life_is_the_life_that_was_saved(kind: str, tmp_path: Path) -> None:
+    """At once, and after both were continued, to the same bits."""
     rng = np.random.default_rng(list(KINDS).index(kind))
-    whole = Whole(KINDS[kind], tmp_path, set(rng.choice(N_STEPS, 20).tolist()), n_followed=4)
-    assert_state_before_it_begins(whole)
-    ends = np.sort(rng.choice(np.arange(20, N_STEPS), 9, replace=False)).tolist()
-    for end, changes in zip([*ends, N_STEPS], [(), (), (add,), (), (remove,), (), (reset,), (), (), ()], strict=True):
-        whole.run(end, *changes)
-    assert len(whole.followers) > 4
+    whole = Whole(KINDS[kind], tmp_path, set(rng.choice(N_STEPS, 15).tolist()))
+    whole.compare()  # before it begins
+    ends = np.sort(rng.choice(np.arange(20, N_STEPS), 7, replace=False)).tolist()
+    for k, end in enumerate([*ends, N_STEPS]):
+        whole.run(end)
+        if k in (1, 3):
+            whole.change(add if k == 1 else remove)
+        elif k == 5:
+            whole.change(reset, is_made_anew=False)
+    assert len(whole.followers) > 3
     for follower in whole.followers:
         whole.assert_same(follower)
-    phases = {phase for phase, *_ in whole.seen}
-    assert {Phase.BEHAVE, Phase.EXCURSION, Phase.CENTRE, Phase.DOCK} <= phases
-    flags = {flag for _, flag, *_ in whole.seen}
+    phases, flags, waits, are_learned = (set(values) for values in zip(*whole.seen, strict=True))
+    assert phases == {Phase.BEHAVE, Phase.EXCURSION, Phase.CENTRE, Phase.DOCK, Phase.END}
     assert {0, Flag.GAP, Flag.NOT_APPLIED} <= flags
+    assert waits == ({False, True} if kind in DEFERRED else {False})
+    assert are_learned == {False, True}
 
 
-def assert_state_before_it_begins(whole: Whole) -> None:
-    whole.compare()
+def remove_followed(life: Life) -> None:
+    life.remove([q.name for q in life.horde.questions if q.target_policy == constant(0) or q.name == "of another"])
+
+
+@pytest.mark.parametrize("change", [add, remove, remove_followed])
+def test_a_life_whose_questions_change_during_an_excursion_is_restored(
+    change: Callable[[Life], None], tmp_path: Path
+) -> None:
+    """The tested demons move, and newcomers are not tested by it; an excursion ends if its policy is gone."""
+    whole = Whole(partial(make_life, with_functions=True), tmp_path, set())
+    student = whole.life.student
+    while student._test is None or student._test.policy_name != "action 0" or student._test.n_terms != 3:
+        whole.life.run(1)
     whole.followers.clear()
+    whole.change(change)
+    whole.run(whole.life.steps + 1)
+    assert (whole.life.student.phase is Phase.EXCURSION) == (change is not remove_followed)
+    whole.run(whole.life.steps + 60)
+    for follower in whole.followers:
+        whole.assert_same(follower)
+
+
+def test_an_excursion_of_a_real_robot_is_not_continued_after_the_gap() -> None:
+    """The robot moved on: it follows the behaviour again, and the excursion is discarded."""
+    whole = make_life(is_restorable=False)
+    while not (whole.excursions.phase is Phase.EXCURSION and whole.excursions._n_taken == 3):
+        whole.run(1)
+    again = make_life(is_restorable=False)
+    again.restore(whole.state())
+    again.excursions.config = ExcursionConfig(probability=0.0)
+    again.recorder = Recorder(len(again.interface.channels))
+    n_before, n_discarded = again.student.errors.n_excursions, again.student.errors.n_discarded
+    again.run(30)
+    again.close()
+    assert set(again.recorder.stream().rows["phase"].tolist()) == {Phase.BEHAVE, Phase.END}
+    assert again.student.errors.n_excursions == n_before
+    assert again.student.errors.n_discarded == n_discarded + 1
+
+
+class Newer(NamedTuple):
+    """Something with a new attribute."""
+
+    number: int
+    array: Any
+
+
+def test_a_new_attribute_an_array_shared_or_apart_and_another_value_are_noticed() -> None:
+    """These are the ways in which a restored life can differ."""
+
+    def root(**changes: Any) -> Any:
+        a = np.arange(6.0)
+        made = SimpleNamespace(
+            whole=a, part=a[2:], rng=np.random.default_rng(0), names={"a"}, table={"k": [1, np.nan]}, newer=Newer(1, a)
+        )
+        made.again = made.names
+        vars(made).update(changes)
+        return made
+
+    def found(**changes: Any) -> list[str]:
+        return [path.split(":")[0] for path in differences(root(), root(**changes), "x", {"SimpleNamespace.free"})]
+
+    rng = np.random.default_rng(0)
+    rng.random()
+    assert found() == found(free=1) == []
+    assert found(new=1) == ["x.new"]
+    assert found(part=np.arange(2.0, 6.0)) == ["x.part"]  # equal, but apart
+    assert found(part=np.arange(6.0)[1:5] + 1) == ["x.part"]
+    assert found(again={"a"}) == ["x.names"]
+    assert found(table={"k": [1, 2.0]}) == ["x.table['k'][1]"]
+    assert found(table={"k": (1, np.nan)}) == ["x.table['k']"]
+    assert found(names={"b"}, again={"b"}) == ["x.again{0}", "x.names"]
+    assert "x.newer.array" in found(newer=Newer(1, np.arange(6)))
+    assert found(rng=rng) == ["x.rng.state['state']['state']"]

@@ -288,3 +288,25 @@ def test_who_was_set_aside_stays_so() -> None:
         live(horde, steps[250:], begins=False)
     assert answers(again) == answers(whole)
     assert "lost" in again.set_aside_because
+
+
+def test_a_demon_that_was_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
+    """What is pending is written for the newcomers; only then is a weight past its bound noticed."""
+    questions = [GVF("wild", Behaviour(), Channel(0), 0.9)]
+    steps = [(*step[:4], False) for step in stream(60)]
+
+    def new(n_steps: int) -> Horde:
+        config = LearnerConfig(step_size=12.0, trace_rule="plain")
+        horde = Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config)
+        live(horde, steps[:n_steps], begins=True)
+        horde.add([GVF("new", ConstantAction(0, N_ACTIONS), Channel(2), 0.5)])
+        return horde
+
+    whole = next(horde for horde in map(new, range(1, 60)) if horde._engine.flags)
+    again = new(0)
+    again.restore(whole.state())
+    assert again.n_diverged == 0
+    for horde in (whole, again):
+        live(horde, steps[:1], begins=False)
+    assert again.diverged == whole.diverged != []
+    assert again.set_aside_because == whole.set_aside_because
