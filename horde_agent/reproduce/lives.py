@@ -92,6 +92,9 @@ def live_all(study: Study, wanted: Sequence[Wanted]) -> list[Path]:
     return [Path(path) for batch in batches for path in study.in_parallel(batch)]
 
 
+_NO_SEGMENTS_S = 1e9
+
+
 def quiet(study: Study) -> Study:
     """Return the study as it can be sent to another process: progress goes another way there."""
     return replace(study, say=_say_nothing)
@@ -134,7 +137,8 @@ def _record(
         on_progress(moment.life.steps / steps)
 
     behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
-    recorder = Recorder(len(interface.channels), path, facts)
+    # One file: `Study.kept` renames that one alone, and further segments would be left behind.
+    recorder = Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
     with Life(
         env,
         horde,
