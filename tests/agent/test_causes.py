@@ -124,8 +124,7 @@ def test_what_ended_a_run_is_recorded(name: str, tmp_path: Path, monkeypatch: py
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
     case, is_log = CASES[name], "--log" in CASES[name].words
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(feed, "ROW_EVERY_S", 0.0)
-    monkeypatch.setattr(feed, "STATUS_EVERY_S", 0.0)
+    monkeypatch.setattr(feed, "NOW_EVERY_S", 0.0)
     if is_log:
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
         Path("columns.toml").write_text('period_s = 0.1\n[[channel]]\ncolumn = "x"\n')
