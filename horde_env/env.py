@@ -426,9 +426,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if self._painter is None and self._make_painter is not None:
             self._painter = self._make_painter()
         elif self._painter is None:
-            from horde_env.view.render import Painter
+            from horde_env.view.render import critterbot_painter
 
-            self._painter = Painter(self.robot, self.pen)
+            self._painter = critterbot_painter(self.robot, self.pen)
         assert self._painter is not None
         return self._painter.draw(self._frame, list(self._trail))
 

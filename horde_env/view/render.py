@@ -1,4 +1,4 @@
-"""A top view of the robot that any body can draw: the pen if its pose is known, its senses in any case.
+"""A top view of a robot: the pen if its pose is known, its senses in any case.
 
 Left: the pen with walls, dock and lamps, the path of the last minute, the comma-shaped body and its infrared beams,
 drawn as far as their reflections say. A body that does not know its pose is drawn large, forward up, with rings every
@@ -7,7 +7,8 @@ drawn as far as their reflections say. A body that does not know its pose is dra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +17,14 @@ from horde_env.backend import Floats, Frame
 from horde_env.drives.manoeuvre import HALF_SIGNAL_M
 from horde_env.robot import RobotSpec
 from horde_env.sim.pen import Pen
-from horde_env.view.raster import Canvas, Colour, Picture
+from horde_env.view.canvas import Canvas, Colour, Picture
 
 SIZE_PX, PANEL_PX = 480, 240
+_MIDDLE = (SIZE_PX / 2, SIZE_PX / 2)
 BARS_PX, PITCH_PX = (494, 234), 16  # left top of the channels' bars, and from one row to the next
 PEN_SHARE = 0.90  # of the view that the pen's inside fills
 SENSES_PX_PER_M = 390.0
-IR_REACH_M = 0.6
+IR_REACH_M, NEAR_REACH_M = 0.6, 0.085
 TRAIL_PITCH_M = 0.02
 
 PAPER: Colour = (0.965, 0.957, 0.937)
@@ -65,57 +67,85 @@ class View(NamedTuple):
         return np.column_stack([self.origin[0] + self.scale * x, self.origin[1] - self.scale * y])
 
 
+class Look(NamedTuple):
+    """How a robot is drawn.
+
+    Attributes:
+        draw_place: Draws the empty place in a view of the world; None if the place is unknown.
+        side_m: Longest side of the place.
+        draw_body: Draws the body and its senses: (canvas, view, values in SI units, reach of the beams in metres).
+        near: View of the body close up, in the panel.
+        pitch_px: Height of a row of bars.
+        names, colours: Labels and colours of the groups of channels, if not their names and the default.
+    """
+
+    draw_place: Callable[[Canvas, View], None] | None
+    side_m: float
+    draw_body: Callable[[Canvas, View, Floats, float], None]
+    near: View
+    pitch_px: int
+    names: Mapping[str, str]
+    colours: Mapping[str, Colour]
+
+
 class Painter:
-    """Draws frames; what does not change is drawn once.
+    """Draws the frames of a robot; what does not change is drawn once.
 
     Args:
         spec: The robot.
-        pen: Where it lives.
+        look: How it and its place are drawn.
     """
 
-    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
-        self._spec = spec
-        self._pen = pen
-        self._world = View((SIZE_PX / 2, SIZE_PX / 2), PEN_SHARE * SIZE_PX / pen.side_m)
-        self._place: Canvas | None = None
-        self._void: Canvas | None = None
+    def __init__(self, spec: RobotSpec, look: Look) -> None:
+        self._spec, self._look = spec, look
+        self._world = View(_MIDDLE, PEN_SHARE * SIZE_PX / look.side_m)
+        self._backgrounds: dict[bool, Canvas] = {}
 
     def draw(self, frame: Frame, trail: Sequence[tuple[float, float]] = ()) -> Picture:
         """Return the picture of a frame, uint8 (480, 720, 3).
 
         Args:
-            frame: What the body sensed; `x_m`, `y_m`, `heading_rad` of its extras place it in the pen.
+            frame: What the body sensed; `x_m`, `y_m`, `heading_rad` of its extras place it in its place.
             trail: Earlier positions in metres, oldest first.
         """
-        pose = frame.extras
-        middle = (SIZE_PX / 2, SIZE_PX / 2)
-        if "x_m" in pose:
-            if self._place is None:
-                self._place = draw_pen(self._pen, self._world)
-                draw_labels(self._place, self._spec)
-            canvas = self._place.copy()
+        pose, look = frame.extras, self._look
+        is_placed = "x_m" in pose and look.draw_place is not None
+        canvas = self._background(is_placed).copy()
+        view = View(_MIDDLE, SENSES_PX_PER_M, heading=np.pi / 2)
+        if is_placed:
             draw_trail(canvas, self._world, trail)
             view = self._world._replace(x=pose["x_m"], y=pose["y_m"], heading=pose["heading_rad"])
-        else:
-            if self._void is None:
-                self._void = draw_rings()
-                draw_labels(self._void, self._spec)
-            canvas = self._void.copy()
-            view = View(middle, SENSES_PX_PER_M, heading=np.pi / 2)
-        draw_body(canvas, view, self._spec, frame.values)
-        self._draw_panel(canvas, frame)
+        look.draw_body(canvas, view, frame.values, IR_REACH_M)
+        look.draw_body(canvas, look.near, frame.values, NEAR_REACH_M)
+        canvas.text(BARS_PX[0], 14, f"{frame.t:.1f} s", INK, size=2)
+        draw_bars(canvas, self._spec, frame.values, look.pitch_px, look.colours)
         return canvas.picture()
 
-    def _draw_panel(self, canvas: Canvas, frame: Frame) -> None:
-        near = View((SIZE_PX + PANEL_PX / 2, 104.0), 360.0, heading=np.pi / 2)
-        draw_body(canvas, near, self._spec, frame.values, reach_m=0.085)
-        canvas.text(BARS_PX[0], 14, f"{frame.t:.1f} s", INK, size=2)
-        draw_bars(canvas, self._spec, frame.values)
+    def _background(self, is_placed: bool) -> Canvas:
+        if is_placed not in self._backgrounds:
+            canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER if is_placed else FLOOR)
+            if is_placed and self._look.draw_place is not None:
+                self._look.draw_place(canvas, self._world)
+            else:
+                draw_rings(canvas)
+            draw_labels(canvas, self._spec, self._look.pitch_px, self._look.names)
+            self._backgrounds[is_placed] = canvas
+        return self._backgrounds[is_placed]
 
 
-def draw_pen(pen: Pen, view: View) -> Canvas:
-    """Return a canvas with the empty pen: floor, lamplight, dock, walls, lamps."""
-    canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
+def critterbot_painter(spec: RobotSpec, pen: Pen) -> Painter:
+    """Return the painter of a robot with the Critterbot's senses in a pen."""
+    near = View((SIZE_PX + PANEL_PX / 2, 104.0), 360.0, heading=np.pi / 2)
+
+    def draw(canvas: Canvas, view: View, values: Floats, reach_m: float) -> None:
+        draw_body(canvas, view, spec, values, reach_m)
+
+    look = Look(partial(draw_pen, pen), pen.side_m, draw, near, PITCH_PX, BAR_NAMES, BAR_COLOURS)
+    return Painter(spec, look)
+
+
+def draw_pen(pen: Pen, canvas: Canvas, view: View) -> None:
+    """Draw the empty pen: floor, lamplight, dock, walls, lamps."""
     half, thick = 0.5 * pen.side_m, pen.wall_thickness_m
     (x0, y0), (x1, y1) = view.px(np.array([[-half, half], [half, -half]]))
     edge = thick * view.scale
@@ -143,16 +173,13 @@ def draw_pen(pen: Pen, view: View) -> Canvas:
     for (x, y), _ in lamps:
         canvas.disc(x, y, 7.0, INK)
         canvas.disc(x, y, 5.5, LIGHT)
-    return canvas
 
 
-def draw_rings() -> Canvas:
-    """Return a canvas for a body without a pose: rings every 0.2 m around it."""
-    canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, FLOOR)
+def draw_rings(canvas: Canvas) -> None:
+    """Draw rings every 0.2 m, for a body without a pose."""
     for metres in (0.2, 0.4, 0.6):
         canvas.circle(SIZE_PX / 2, SIZE_PX / 2, metres * SENSES_PX_PER_M, 1.0, FAINT)
         canvas.text(SIZE_PX / 2 + 4, SIZE_PX / 2 - metres * SENSES_PX_PER_M + 4, f"{metres:.1f} m", INK)
-    return canvas
 
 
 def draw_trail(canvas: Canvas, view: View, trail: Sequence[tuple[float, float]]) -> None:
@@ -168,7 +195,7 @@ def draw_trail(canvas: Canvas, view: View, trail: Sequence[tuple[float, float]])
     canvas.path(view.px(places[kept]), fade, 2.2, PATH)
 
 
-def draw_body(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, reach_m: float = IR_REACH_M) -> None:
+def draw_body(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, reach_m: float) -> None:
     """Draw the body and what it senses around it; `values` are all channels in SI units, (n_channels,)."""
     _draw_beams(canvas, view, spec, values, reach_m)
     outline = view.px(np.array(spec.body["outline_m"]))
@@ -214,9 +241,7 @@ def _draw_wheels(canvas: Canvas, view: View, spec: RobotSpec, values: Floats) ->
             canvas.line(hub[i, 0], hub[i, 1], tip[i, 0], tip[i, 1], max(0.009 * view.scale, 1.5), SPEED)
 
 
-def draw_labels(
-    canvas: Canvas, spec: RobotSpec, pitch_px: int = PITCH_PX, names: Mapping[str, str] = BAR_NAMES
-) -> None:
+def draw_labels(canvas: Canvas, spec: RobotSpec, pitch_px: int, names: Mapping[str, str]) -> None:
     """Draw the panel's paper and the name of every group of channels, one in `pitch_px`."""
     canvas.rectangle(SIZE_PX, 0, SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
     left, top = BARS_PX
@@ -229,8 +254,8 @@ def draw_bars(
     canvas: Canvas,
     spec: RobotSpec,
     values: Floats,
-    pitch_px: int = PITCH_PX,
-    colours: Mapping[str, Colour] = BAR_COLOURS,
+    pitch_px: int,
+    colours: Mapping[str, Colour],
 ) -> None:
     """Draw every channel as a bar over its specified range, a row per group; signed ones grow from the middle."""
     observation, _ = spec.scale(values)

@@ -1,15 +1,15 @@
-"""A window for the pictures of `render.py`, by the standard library alone."""
+"""A window for the pictures of `render.py`, by pygame."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horde_env.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from horde_env.view.raster import Picture
+    from horde_env.view.canvas import Picture
 
 
 def has_display() -> bool:
@@ -18,44 +18,34 @@ def has_display() -> bool:
 
 
 class Window:
-    """A window that shows one picture after another, by tkinter.
+    """A window that shows one picture after another.
 
     Raises:
-        BackendUnavailable: If there is no display, or no tkinter to reach it.
+        BackendUnavailable: If pygame is missing or no window can be opened.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, size: tuple[int, int] = (720, 480)) -> None:
+        from horde_env.view.canvas import pygame
+
+        self._pygame = pygame
         try:
-            import tkinter
-        except ImportError as error:
-            raise BackendUnavailable(
-                'render_mode "human" needs tkinter, which this Python lacks (on Debian: apt install python3-tk); '
-                'use render_mode="rgb_array" here'
-            ) from error
-        try:
-            self._root = tkinter.Tk()
-        except tkinter.TclError as error:
-            raise BackendUnavailable(f"no window can be opened here: {error}") from error
-        self._tkinter = tkinter
-        self._root.title(title)
-        self._root.resizable(False, False)
-        self._root.protocol("WM_DELETE_WINDOW", self.close)
-        self._label = tkinter.Label(self._root, borderwidth=0)
-        self._label.pack()
-        self._image: Any = None
+            pygame.display.init()
+            self._screen = pygame.display.set_mode(size)
+        except pygame.error as error:
+            raise BackendUnavailable(f'no window can be opened ({error}); use render_mode="rgb_array"') from error
+        pygame.display.set_caption(title)
         self.is_open = True
 
     def show(self, picture: Picture) -> None:
-        """Show a picture, uint8 (height, width, 3); nothing happens once the user has closed the window."""
-        if not self.is_open:
-            return
-        height, width = picture.shape[:2]
-        self._image = self._tkinter.PhotoImage(data=b"P6 %d %d 255 " % (width, height) + picture.tobytes())
-        self._label.configure(image=self._image)
-        self._root.update()
+        """Show a picture, uint8 (height, width, 3); do nothing once the user has closed the window."""
+        if self.is_open and self._pygame.event.get(self._pygame.QUIT):
+            self.close()
+        if self.is_open:
+            self._pygame.surfarray.blit_array(self._screen, picture.transpose(1, 0, 2))
+            self._pygame.display.flip()
 
     def close(self) -> None:
         """Close the window. Closing twice does nothing."""
         if self.is_open:
             self.is_open = False
-            self._root.destroy()
+            self._pygame.display.quit()

@@ -333,7 +333,7 @@ def test_importing_the_package_stays_light() -> None:
     """No engine, compiler or learner is loaded until a body is asked for; nor by looking at the robot."""
     code = (
         "import sys, horde_env; horde_env.critterbot(); horde_env.PenEnv; "
-        "print(sorted({'pybullet', 'numba', 'torch', 'tkinter', 'matplotlib', 'serial'} & set(sys.modules)))"
+        "print(sorted({'pybullet', 'numba', 'torch', 'pygame', 'matplotlib', 'serial'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

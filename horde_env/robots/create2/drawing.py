@@ -7,16 +7,16 @@ dock's beams they hear: the field violet, the buoys green and red.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from horde_env.backend import Floats, Frame
+from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.machine import RECEIVERS
 from horde_env.robots.create2.room import Room
-from horde_env.view.raster import Canvas, Colour, Picture
+from horde_env.view.canvas import Canvas, Colour
 from horde_env.view.render import (
     BEAM,
     DOCK,
@@ -26,16 +26,12 @@ from horde_env.view.render import (
     IR_LIGHT,
     PANEL_PX,
     PAPER,
-    PEN_SHARE,
-    SENSES_PX_PER_M,
     SHELL,
     SIZE_PX,
     SPEED,
+    Look,
+    Painter,
     View,
-    draw_bars,
-    draw_labels,
-    draw_rings,
-    draw_trail,
 )
 
 PITCH_PX, CORNERS = 10, 48
@@ -52,46 +48,19 @@ WHEEL_M = 0.036  # half of its diameter
 TOUCHED, STANDING_M_S = 0.5, 0.005
 
 
-class CreatePainter:
-    """Draws frames of the Create 2; what does not change is drawn once.
+def create_painter(spec: RobotSpec, room: Room | None) -> Painter:
+    """Return the painter of a Create 2 in its room, or in an unknown place."""
+    near = View((SIZE_PX + PANEL_PX / 2, 126.0), 360.0, heading=np.pi / 2)
 
-    Args:
-        spec: The robot.
-        room: Where it lives; None where that is not known.
-    """
+    def draw(canvas: Canvas, view: View, values: Floats, _reach_m: float) -> None:
+        draw_create(canvas, view, spec, values)
 
-    def __init__(self, spec: RobotSpec, room: Room | None) -> None:
-        self._spec, self._room = spec, room
-        self._place: Canvas | None = None
-        self._void: Canvas | None = None
-
-    def draw(self, frame: Frame, trail: Sequence[tuple[float, float]] = ()) -> Picture:
-        """Return the picture of a frame, uint8 (480, 720, 3); see `view.render.Painter.draw`."""
-        pose, middle = frame.extras, (SIZE_PX / 2, SIZE_PX / 2)
-        if "x_m" in pose and self._room is not None:
-            world = View(middle, PEN_SHARE * SIZE_PX / max(self._room.side_m))
-            if self._place is None:
-                self._place = draw_room(self._room, world)
-                draw_labels(self._place, self._spec, PITCH_PX, BAR_NAMES)
-            canvas = self._place.copy()
-            draw_trail(canvas, world, trail)
-            view = world._replace(x=pose["x_m"], y=pose["y_m"], heading=pose["heading_rad"])
-        else:
-            if self._void is None:
-                self._void = draw_rings()
-                draw_labels(self._void, self._spec, PITCH_PX, BAR_NAMES)
-            canvas, view = self._void.copy(), View(middle, SENSES_PX_PER_M, heading=np.pi / 2)
-        draw_create(canvas, view, self._spec, frame.values)
-        near = View((SIZE_PX + PANEL_PX / 2, 126.0), 360.0, heading=np.pi / 2)
-        draw_create(canvas, near, self._spec, frame.values)
-        canvas.text(SIZE_PX + 14, 14, f"{frame.t:.1f} s", INK, size=2)
-        draw_bars(canvas, self._spec, frame.values, PITCH_PX, BAR_COLOURS)
-        return canvas.picture()
+    place, side_m = (None, 1.0) if room is None else (partial(draw_room, room), max(room.side_m))
+    return Painter(spec, Look(place, side_m, draw, near, PITCH_PX, BAR_NAMES, BAR_COLOURS))
 
 
-def draw_room(room: Room, view: View) -> Canvas:
-    """Return a canvas with the empty room: floor of its several kinds, furniture, dock, walls."""
-    canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
+def draw_room(room: Room, canvas: Canvas, view: View) -> None:
+    """Draw the empty room: floor of its several kinds, furniture, dock, walls."""
     wide, deep = 0.5 * room.side_m[0], 0.5 * room.side_m[1]
     x0, y0, x1, y1 = _corners(view, -wide, -deep, wide, deep)
     canvas.rectangle(x0 - 5, y0 - 5, x1 + 5, y1 + 5, INK)
@@ -113,7 +82,6 @@ def draw_room(room: Room, view: View) -> Canvas:
         canvas.polygon(at_dock.px(lobe), colour, 0.10)
     face = np.array([[0.0, along / 2], [0.0, -along / 2], [-behind, -along / 2], [-behind, along / 2]])
     canvas.polygon(at_dock.px(face), DOCK, edge=INK)
-    return canvas
 
 
 def draw_create(canvas: Canvas, view: View, spec: RobotSpec, values: Floats) -> None:
@@ -172,9 +140,9 @@ class Drawn:
     spec: RobotSpec
     room: Room | None = None
 
-    def painter(self) -> CreatePainter:
-        """Return who draws its frames."""
-        return CreatePainter(self.spec, self.room)
+    def painter(self) -> Painter:
+        """Return the painter of its frames."""
+        return create_painter(self.spec, self.room)
 
     def plan(self) -> dict[str, Any]:
         """Return "walls" (x0, y0, x1, y1) and the body's "outline", metres, as `spaces.picture` has them."""

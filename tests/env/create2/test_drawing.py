@@ -8,7 +8,7 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.robot import create2
-from horde_env.robots.create2.drawing import BUMPER, CreatePainter
+from horde_env.robots.create2.drawing import BUMPER, create_painter
 from horde_env.robots.create2.room import load_room
 from horde_env.view.render import BEAM, SHELL
 
@@ -33,7 +33,7 @@ def frame(pose: tuple[float, float, float] | None = None, **values: float) -> Fr
 
 def test_the_body_is_drawn_where_it_stands_and_its_bumper_is_ahead() -> None:
     """The world's x is right, its y up, 144 pixels to the metre; facing north, the bumper lies above the middle."""
-    picture = CreatePainter(SPEC, ROOM).draw(frame((0.2, 0.3, np.pi / 2)))
+    picture = create_painter(SPEC, ROOM).draw(frame((0.2, 0.3, np.pi / 2)))
     assert (picture.shape, picture.dtype) == ((480, 720, 3), np.uint8)
     (x, y), _ = places(picture, SHELL)
     assert x == pytest.approx(240 + 0.2 * PX_PER_M, abs=2)
@@ -44,7 +44,7 @@ def test_the_body_is_drawn_where_it_stands_and_its_bumper_is_ahead() -> None:
 
 
 def test_a_pressed_bumper_is_red_on_its_side() -> None:
-    painter = CreatePainter(SPEC, ROOM)
+    painter = create_painter(SPEC, ROOM)
     for name, side in (("bump_left", -1.0), ("bump_right", 1.0)):
         (x, _), n = places(painter.draw(frame((0.0, 0.0, np.pi / 2), **{name: 1.0})), BEAM)
         assert n > 20
@@ -54,12 +54,12 @@ def test_a_pressed_bumper_is_red_on_its_side() -> None:
 
 def test_a_body_that_does_not_know_its_pose_is_drawn_large() -> None:
     large, small = (
-        places(CreatePainter(SPEC, room).draw(frame(pose)), SHELL)[1]
+        places(create_painter(SPEC, room).draw(frame(pose)), SHELL)[1]
         for room, pose in ((None, None), (ROOM, (0.0, 0.0, 0.0)))
     )
     assert large > 4 * small
     values = np.full(SPEC.n_channels, np.nan)
-    assert CreatePainter(SPEC, None).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
+    assert create_painter(SPEC, None).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
 
 
 def test_the_environment_draws_it_and_tells_a_page_of_its_own_room() -> None:
