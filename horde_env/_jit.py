@@ -49,18 +49,18 @@ def _digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Function, counting: dict[str, Any] = _COUNTING) -> Function:
     """Compile a function when it is first called; a cache survives the process, so a second start compiles nothing.
 
     NaN stays visible: neither nnan nor ninf.
     """
-    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **_COUNTING)(function)
+    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **counting)(function)
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
         save, folder = cache.save_overload, cache.cache_path
         # By content, not by time: a fresh clone finds what another has compiled. The options are part of it.
         own = function.__code__.co_filename
-        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *_COUNTING)
+        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *counting)
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:
@@ -71,6 +71,11 @@ def kernel(function: Function) -> Function:
 
         cache.save_overload = save_if_possible
     return compiled  # type: ignore[no-any-return]
+
+
+def drawing_kernel(function: Function) -> Function:
+    """Compile a function that draws from a NumPy Generator: numba must count the references to it."""
+    return kernel(function, {})
 
 
 def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:

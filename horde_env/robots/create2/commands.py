@@ -9,6 +9,7 @@ Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (20
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -132,7 +133,7 @@ def drive(request: Floats, spec: RobotSpec) -> Wheels:
         ValueError: If the request is not three finite numbers.
     """
     request = np.asarray(request, dtype=np.float64)
-    if request.shape != (3,) or not np.all(np.isfinite(request)):
+    if request.shape != (3,) or not all(map(math.isfinite, request.tolist())):
         raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {request!r}")
     forward, _, yaw = request.tolist()
     half = 0.5 * float(spec.drive["wheel_base_m"]) * yaw

@@ -14,8 +14,8 @@ import numpy as np
 
 from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
-from horde_env.robots.create2.machine import RECEIVERS
 from horde_env.robots.create2.room import Room
+from horde_env.robots.create2.tick import RECEIVERS
 from horde_env.view.canvas import Canvas, Colour
 from horde_env.view.render import (
     BEAM,

@@ -18,6 +18,8 @@ from collections import deque
 
 from numpy.random import Generator
 
+from horde_env.backend import Floats
+from horde_env.robots.create2 import tick
 from horde_env.robots.create2.commands import FASTEST, OPERANDS, Op
 from horde_env.robots.create2.machine import Machine
 from horde_env.robots.create2.seeking import OwnDrive, is_bumped
@@ -33,7 +35,7 @@ from horde_env.robots.create2.wire import (
     encode_packet,
     frame_of,
 )
-from horde_env.robots.create2.world import BASE_M, RADIUS_M
+from horde_env.robots.create2.world import BASE_M
 
 SLEEP_S = 300.0
 LINE_BYTES = 180  # what the line carries in a tick
@@ -55,6 +57,7 @@ IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.
 OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
 KNOWN = {int(op) for op in Op}
 DOCK_BUTTON = 4
+DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
 STRAIGHT = (-32768, 32767)
 
 
@@ -253,27 +256,58 @@ class Firmware:
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
                 self._sleep()
 
+    def run(self, n: int, raw: Floats) -> None:
+        """Let ticks pass, as `advance` and `sensors` do, of a robot that nobody pauses the stream of.
+
+        Args:
+            n: How many.
+            raw: Receives the channels of each tick, shape (n, 55) or more rows.
+        """
+        machine = self.machine
+        if not machine.is_planar or self._own is not None or self.is_asleep:
+            for k in range(n):
+                self.advance()
+                self._sense()
+                tick.follow(machine.packets, machine.marks, self.mode, raw[k])
+        else:
+            share = 1e-3 if self.mode in (SAFE, FULL) else 0.0
+            right, left = self.requested
+            mode = machine.run(n, (share * left, share * right, self.mode, self._was_docked), raw)
+            self.n_ticks += n
+            if mode != self.mode:
+                self._enter(mode)
+            self._was_docked = machine.is_docked
+
     def sensors(self) -> Sensors:
         """Return what the robot would send now, its rules obeyed: a trigger leaves Safe before it is told."""
-        sensors = self.machine.sensors()
-        if self.mode == SAFE and self._is_triggered(sensors):
+        self._sense()
+        return self.report()
+
+    def _sense(self) -> None:
+        packets = self.machine.read()
+        if self.mode == SAFE and tick.is_triggered(packets, self._was_docked, *map(float, self.requested)):
             self._enter(PASSIVE)
         self._was_docked = self.machine.is_docked
+
+    def report(self) -> Sensors:
+        """Return what the sensors read last, with what the program knows."""
         left, right = self._travel
         per_count = 1000.0 * 0.000444565
-        return sensors._replace(
-            distance=_clipped(0.5 * (left + right) * per_count),
-            angle=_clipped((right - left) * per_count / (1000.0 * BASE_M) * 57.29578),
-            charging_state=self._charging_state(),
-            mode=self.mode + self.mode_offset,
-            song=self._song,
-            song_playing=int(self._song_s > 0.0),
-            n_stream_packets=min(len(self._stream), 108),
-            requested_velocity=self.velocity_radius[0],
-            requested_radius=self.velocity_radius[1],
-            requested_right=self.requested[0],
-            requested_left=self.requested[1],
+        packets = self.machine.packets.tolist()
+        packets[DISTANCE : DISTANCE + 3] = (
+            _clipped(0.5 * (left + right) * per_count),
+            _clipped((right - left) * per_count / (1000.0 * BASE_M) * 57.29578),
+            self._charging_state(),
         )
+        packets[MODE : MODE + 8] = (
+            self.mode + self.mode_offset,
+            self._song,
+            int(self._song_s > 0.0),
+            min(len(self._stream), 108),
+            *self.velocity_radius,
+            *self.requested,
+        )
+        return Sensors(*packets)
 
     def say(self) -> bytes:
         """Return what goes out in this tick: answers, a frame of the stream, text."""
@@ -309,16 +343,6 @@ class Firmware:
             line = f"bat:   min {minutes}  sec {seconds}  mV {volts}  mA {amps}  deg-C {celsius:.0f}\r\n"
             said += line.encode()
         return said
-
-    def _is_triggered(self, sensors: Sensors) -> bool:
-        """Tell whether Safe ends: a wheel drop, a charger that was plugged in, a cliff on the way."""
-        if sensors.bumps & 12 or (self.machine.is_docked and not self._was_docked):
-            return True
-        is_cliff = sensors.cliff_left or sensors.cliff_front_left or sensors.cliff_front_right or sensors.cliff_right
-        right, left = self.requested
-        forward, turning = 0.5 * (right + left), abs(right - left)
-        is_tight = turning > 0 and abs(forward) * 1000.0 * BASE_M / turning < 1000.0 * RADIUS_M
-        return bool(is_cliff) and (forward > 0 or (forward < 0 and is_tight))
 
     def _charging_state(self) -> int:
         if not self.machine.is_charging:

@@ -7,34 +7,22 @@ import math
 import numpy as np
 from numpy.random import Generator
 
+from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2 import world
-from horde_env.robots.create2.physics import open_mover
+from horde_env.robots.create2 import tick, world
+from horde_env.robots.create2.physics import PlanarMover, open_mover
 from horde_env.robots.create2.room import Room, load_room
-from horde_env.robots.create2.wire import TICK_S, Sensors
+from horde_env.robots.create2.tick import Rules
+from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, TICK_S
 from horde_env.sim.physics import Physics
+from horde_env.sim.saving import number_of
 
-CAPACITY_AH, RESISTANCE_OHM, CHARGE_A = 2.7, 0.25, 1.2
-REST_A, AWAKE_A, DRIVE_A = -0.05, -0.22, -0.10  # asleep; awake; awake and driving, beside the wheels' own
-# Twelve cells at rest by their share of charge; NiMH stays flat for long.
-CHARGED, AT_REST_V = np.array([0.0, 0.05, 0.2, 0.5, 0.9, 1.0]), np.array([12.0, 13.0, 14.1, 14.7, 15.3, 15.9])
-CHARGING_V = 1.1  # above rest
-
-NEAR_SIGNALS = (125, 125, 125, 125, 125, 286)
-NEAR_HYSTERESIS = 4
-CLIFF_BELOW = 300
-OVERCURRENT_A, OVERCURRENT_S = 1.0, 0.25
-OFFSETS, LIGHT_SD, CLIPPED_SD, CLIFF_SD = (0.0, 32.0), 1.6, 0.2, 9.0
-
-EMITTER_M = 0.06  # before the dock's face
-FIELD_M, BEAM_M, OMNI_BEAM_M = 0.61, 1.5, 1.2
-BEAMS_DEG = {"green": (-25.0, 5.0), "red": (-5.0, 25.0)}  # seen from the dock, counter-clockwise; 10 degrees overlap
-FIELD_BIT, GREEN_BIT, RED_BIT = 1, 4, 8
-RECEIVERS = ((0.15, 0.0, 0.0, math.pi), (0.15, 0.03, 0.35, 0.9), (0.15, -0.03, -0.35, 0.9))  # x, y, looks, half width
-DROPOUT = 0.04  # share of ticks in which a character is missed
-CONTACT_M, CONTACT_RAD = 0.03, math.radians(8.0)
-
-SILL_S, LIFT_S, BUTTON_S = 0.12, (0.8, 2.0), 1 / 6
+CAPACITY_AH = 2.7
+OFFSETS = (0.0, 32.0)  # of the light signals
+LIFT_S, BUTTON_S = (0.8, 2.0), 1 / 6
+REACH_M = 0.1  # more than the robot moves in MOST_TICKS
+DRIVEN, CHARGEABLE = (SAFE, FULL), (OFF, PASSIVE)  # modes
+MOST_TICKS = 10  # in one `run`
 START_M = 0.45  # of clear floor around the place where a life begins
 
 
@@ -52,14 +40,30 @@ class Machine:
 
     Attributes:
         state: Pose, wheels, currents: see `world`.
+        amounts, marks: Battery, timers and contacts: see `tick`, whose constants are their places.
+        packets: What the sensors read last: packets 7 to 58, shape (52,).
         charge_ah, volts, amps, temperature_k: Of the battery.
         is_docked: Whether it touches the dock's contacts, and the dock has power.
+        is_charging: Whether the dock charges the battery.
         dock_has_power: The dock's plug.
-        stuck: 1 where something holds the left wheel, 2 the right one, 0 neither.
+        stuck: 1 if something holds the left wheel, 2 the right one, 0 neither.
         lifted_s, cliff_s: For how much longer somebody holds it up, or it stands at an edge.
         sag_v: What a bad battery lacks, V.
         n_ticks: Since it was placed.
     """
+
+    charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
+    capacity_ah: float = number_of("amounts", tick.CAPACITY_AH, float)
+    volts: float = number_of("amounts", tick.VOLTS, float)
+    amps: float = number_of("amounts", tick.AMPS, float)
+    temperature_k: float = number_of("amounts", tick.KELVIN, float)
+    sag_v: float = number_of("amounts", tick.SAG_V, float)
+    lifted_s: float = number_of("amounts", tick.LIFTED_S, float)
+    cliff_s: float = number_of("amounts", tick.CLIFF_S, float)
+    is_docked: bool = number_of("marks", tick.IS_DOCKED, bool)
+    dock_has_power: bool = number_of("marks", tick.HAS_POWER, bool)
+    is_charging: bool = number_of("marks", tick.IS_CHARGING, bool)
+    stuck: int = number_of("marks", tick.STUCK, int)
 
     def __init__(
         self,
@@ -73,14 +77,22 @@ class Machine:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
         spec = create2() if spec is None else spec
         self.room = load_room() if room is None else room
+        self.amounts, self.marks = np.zeros(tick.N_AMOUNTS), np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
         self._segments = self.room.segments()
         self._mover = open_mover(physics, spec, self.room)
-        self._angles = spec.angles("light_bump")
-        self._cliffs = spec.positions("cliff_signal")
+        dock = np.array(self.room.dock[:3])
+        eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
+        self._scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
         self.state, self._found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
-        self._light = np.zeros(6)
-        self._look_at: tuple[float, float, float] | None = None
+        self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
+        normal, uniform = np.zeros((MOST_TICKS, 14)), np.zeros((MOST_TICKS, 6))
+        self._normal, self._uniform = normal, uniform
+        # Of each tick: the wheels' noise, what happens, the sensors' noise, the receivers' dropouts.
+        self._draws = [(normal[k, :2], uniform[k, :3], normal[k, 2:], uniform[k, 3:]) for k in range(MOST_TICKS)]
+        self._lift_chance = self.room.lifts_per_h / 3600.0 * TICK_S
+        self._button_chance = self.room.buttons_per_h / 3600.0 * TICK_S
+        self._dirty = [(*row[:4], row[7]) for row in self.room.patches.tolist() if row[7] > 0.0]
         self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
 
     def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
@@ -92,18 +104,21 @@ class Machine:
         self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
         self._found[:] = 0.0
-        self._look_at = None
-        self.charge_ah, self.temperature_k = 0.98 * self.capacity_ah, self.room.temperature_k + 8.0
-        self.volts, self.amps, self.sag_v = 15.5, AWAKE_A, 0.0
-        self.is_docked, self.dock_has_power, self.is_charging = False, True, False
-        self.stuck, self.lifted_s, self.cliff_s, self._sill_s = 0, 0.0, 0.0, 0.0
-        self._on_sill = False
-        self._over_s = [0.0, 0.0]
-        self._button, self._button_s, self.dirt = 0, 0.0, 0
-        self.n_ticks, self._near = 0, 0
-        self._lights = [0] * 6
-        self._offsets = rng.uniform(*OFFSETS, 6)
-        self._floor = self.room.spread * rng.standard_normal(4)
+        capacity_ah = self.capacity_ah
+        self.amounts[:], self.marks[:] = 0.0, 0
+        self.packets[:] = 0
+        self.amounts[tick.SEEN_AT] = math.nan
+        self.amounts[tick.ROOM_KELVIN], self.amounts[tick.BRIGHTNESS] = self.room.temperature_k, self.room.brightness
+        self.capacity_ah, self.charge_ah, self.temperature_k = (
+            capacity_ah,
+            0.98 * capacity_ah,
+            self.room.temperature_k + 8.0,
+        )
+        self.volts, self.amps = 15.5, tick.AWAKE_A
+        self.dock_has_power = True
+        self.n_ticks = 0
+        self.amounts[tick.OFFSET : tick.OFFSET + 6] = rng.uniform(*OFFSETS, 6)
+        self.amounts[tick.FLOOR : tick.FLOOR + 4] = self.room.spread * rng.standard_normal(4)
 
     def place_freely(self, rng: Generator) -> None:
         """Put the robot at a random pose with room around it."""
@@ -134,193 +149,99 @@ class Machine:
             may_charge: Whether the rules let the dock charge the battery.
             is_awake: Whether the robot is on.
         """
+        wheels, chances, _, _ = self._draws[0]
+        self._rng.standard_normal(out=wheels)
+        self._rng.random(out=chances)
+        self._pass(0, left, right, may_charge, is_awake)
+
+    def read(self) -> Ints:
+        """Return packets 7 to 58 as the sensors read them now, shape (52,); the robot's program fills in the others.
+
+        The array is `packets`.
+        """
+        return self._read(0)
+
+    @property
+    def is_planar(self) -> bool:
+        """Whether `run` can be called: the body is moved by a kernel."""
+        return isinstance(self._mover, PlanarMover)
+
+    def run(self, n: int, rules: Rules, raw: Floats) -> int:
+        """Let ticks of 1/64 s pass as `tick` and `read` do, drawing the same numbers, in as few calls as possible.
+
+        Args:
+            n: How many, at most MOST_TICKS.
+            rules: What the robot's program does; see `tick.Rules`.
+            raw: Receives the channels of each tick, shape (n, 55) or more rows.
+
+        Returns:
+            The mode after the last tick: Passive if something ended Safe.
+        """
+        left, right, mode, was_docked = rules
+        chances = self._lift_chance, self._button_chance, self._dirt_chance()
+        n_done = 0
+        while n_done < n:
+            n_quiet = tick.draw(self._rng, n - n_done, chances, self.dock_has_power, self._normal, self._uniform)
+            if n_quiet:
+                before = left, right, mode, was_docked
+                mode = tick.live(
+                    n_quiet, self.state, self._found, self._scene, self.amounts, self.marks, before,
+                    self._normal, self._uniform, self.packets, raw[n_done:],
+                )  # fmt: skip
+                self.n_ticks += n_quiet
+                n_done += n_quiet
+            if n_done < n:  # something happens in the next tick
+                left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
+                was_docked = self.marks[tick.IS_DOCKED] == 1
+                self._pass(n_quiet, left, right, mode in CHARGEABLE, True)
+                self._read(n_quiet)
+                mode = tick.conclude(self.packets, self.marks, (left, right, mode, was_docked), raw[n_done])
+                n_done += 1
+            left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
+            was_docked = self.marks[tick.IS_DOCKED] == 1
+        return int(mode)
+
+    # ---- parts of it -------------------------------------------------------------------------------------------------
+
+    def _read(self, k: int) -> Ints:
+        _, _, noise, dropouts = self._draws[k]
+        self._rng.standard_normal(out=noise)
+        if self.dock_has_power:
+            self._rng.random(out=dropouts)
+        body = self.state, self._found, self._scene, self.amounts, self.marks
+        tick.sense(*body, noise, dropouts, self.packets)
+        return self.packets
+
+    def _pass(self, k: int, left: float, right: float, may_charge: bool, is_awake: bool) -> None:
+        """Let a tick pass under the draws of row `k`; arguments as of `tick`."""
         self.n_ticks += 1
-        noise = self._rng.standard_normal(2)
-        drag, dirt_per_s = self._floor_under()
-        if self.lifted_s > 0.0:
-            self.lifted_s -= TICK_S
+        noise, chances, _, _ = self._draws[k]
+        drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
         self._mover.move(self.state, left, right, noise, drag, self.stuck, self._found)
-        self._happen(dirt_per_s)
-        self._touch_dock()
-        self._let_current_flow(may_charge, is_awake)
-
-    def sensors(self, **rules: int) -> Sensors:
-        """Return what all sensors say now; `rules` are the packets that the robot's program fills in."""
-        rng = self._rng
-        x, y, heading = self.state[:3].tolist()
-        if self._look_at != (x, y, heading):  # a robot that stands sees the same
-            self._look_at = x, y, heading
-            world.look(x, y, heading, self._angles, self._segments, self._light)
-        draws = rng.standard_normal(12)
-        lights = self._see(draws[:6])
-        cliffs = self._floor_signals(x, y, heading, draws[6:10])
-        omni, ir_left, ir_right, in_field = self._hear(x, y, heading)
-        amps = self.state[world.AMP_L : world.AMP_R + 1]
-        brush = (2.0 * draws[10:]).tolist()
-        milliamps = 1000.0 * amps * np.copysign(1.0, self.state[world.LEFT : world.RIGHT + 1]) + 2.0 * draws[4:6]
-        dropped = self.lifted_s > 0.0
-        bump_l, bump_r = bool(self._found[world.BUMP_L]), bool(self._found[world.BUMP_R])
-        over_l, over_r = (bool(s > OVERCURRENT_S) for s in self._over_s)
-        is_cliff = [int(signal < CLIFF_BELOW) for signal in cliffs]
-        volts = self.volts - self.sag_v
-        return Sensors(
-            bumps=bump_r | bump_l << 1 | dropped << 2 | (dropped or self._sill_s > 0.0) << 3,
-            wall=int(lights[5] > NEAR_SIGNALS[5]),
-            cliff_left=is_cliff[0],
-            cliff_front_left=is_cliff[1],
-            cliff_front_right=is_cliff[2],
-            cliff_right=is_cliff[3],
-            virtual_wall=int(in_field),
-            overcurrents=over_r << 3 | over_l << 4,
-            dirt=self.dirt,
-            ir_omni=omni,
-            buttons=self._button if self._button_s > 0.0 else 0,
-            voltage=round(1000.0 * volts),
-            current=round(1000.0 * self.amps + 4.0 * draws[0]),
-            temperature=round(self.temperature_k - 273.15),
-            charge=round(1000.0 * self.charge_ah),
-            capacity=round(1000.0 * self.capacity_ah),
-            wall_signal=min(lights[5] // 4, 1023),
-            cliff_signal_left=cliffs[0],
-            cliff_signal_front_left=cliffs[1],
-            cliff_signal_front_right=cliffs[2],
-            cliff_signal_right=cliffs[3],
-            charging_sources=2 * self.is_docked,
-            encoder_left=_wrapped(self.state[world.COUNT_L]),
-            encoder_right=_wrapped(self.state[world.COUNT_R]),
-            light_bumper=self._near,
-            light_left=lights[0],
-            light_front_left=lights[1],
-            light_centre_left=lights[2],
-            light_centre_right=lights[3],
-            light_front_right=lights[4],
-            light_right=lights[5],
-            ir_left=ir_left,
-            ir_right=ir_right,
-            current_left=round(milliamps[0]),
-            current_right=round(milliamps[1]),
-            current_main_brush=round(brush[0]),
-            current_side_brush=round(brush[1]),
-            stasis=int(self._found[world.AHEAD] > 5e-4),
-        )._replace(**rules)
-
-    # ---- parts of a tick ---------------------------------------------------------------------------------------------
-
-    def _floor_under(self) -> tuple[float, float]:
-        x, y = float(self.state[0]), float(self.state[1])
-        for x0, y0, x1, y1, _, _, drag, dirt in self.room.patches.tolist():
-            if x0 <= x <= x1 and y0 <= y <= y1:
-                return drag, dirt
-        return 0.0, 0.0
-
-    def _happen(self, dirt_per_s: float) -> None:
-        """Let people and the floor do what they do."""
-        lift, button, dirt = self._rng.random(3)
-        moved = abs(float(self._found[world.AHEAD])) > 1e-4
-        if lift < self.room.lifts_per_h / 3600.0 * TICK_S:
+        tick.pass_time(self.state, self._scene, self.amounts, self.marks, may_charge, is_awake)
+        lift, button, dirt = chances.tolist()
+        if lift < self._lift_chance:
             self.lifted_s = float(self._rng.uniform(*LIFT_S))
-        self._button_s = max(self._button_s - TICK_S, 0.0)
-        if button < self.room.buttons_per_h / 3600.0 * TICK_S:
-            self._button, self._button_s = 1 << int(self._rng.integers(8)), BUTTON_S
-        self.dirt = max(self.dirt - 8, 0)
-        if moved and dirt < dirt_per_s * TICK_S:
-            self.dirt = int(self._rng.integers(20, 200))
-        self.cliff_s = max(self.cliff_s - TICK_S, 0.0)
-        self._sill_s = max(self._sill_s - TICK_S, 0.0)
-        x, y, heading = self.state[:3].tolist()
-        wheel = x - 0.5 * world.BASE_M * math.sin(heading), y + 0.5 * world.BASE_M * math.cos(heading)
-        on_sill = any(x0 <= wheel[0] <= x1 and y0 <= wheel[1] <= y1 for x0, y0, x1, y1 in self.room.sills.tolist())
-        if on_sill and not self._on_sill:
-            self._sill_s = SILL_S
-        self._on_sill = on_sill
-        for i in range(2):
-            self._over_s[i] = self._over_s[i] + TICK_S if self.state[world.AMP_L + i] > OVERCURRENT_A else 0.0
+        if button < self._button_chance:
+            self.press(1 << int(self._rng.integers(8)))
+        if abs(float(self._found[world.AHEAD])) > 1e-4 and dirt < dirt_per_s * TICK_S:
+            self.marks[tick.DIRT] = int(self._rng.integers(20, 200))
+
+    def _dirt_chance(self) -> float:
+        """Return the most dirt in a tick that the body's coming MOST_TICKS can meet."""
+        x, y = self.state[:2].tolist()
+        near = [
+            dirt_per_s * TICK_S
+            for x0, y0, x1, y1, dirt_per_s in self._dirty
+            if x0 - REACH_M < x < x1 + REACH_M and y0 - REACH_M < y < y1 + REACH_M
+        ]
+        return max(near, default=0.0)
 
     def press(self, bits: int) -> None:
         """Press buttons, bits as in packet 18, for 1/6 s."""
-        self._button, self._button_s = bits, BUTTON_S
-
-    def _touch_dock(self) -> None:
-        dock = self.room.dock
-        x, y, heading = self.state[:3].tolist()
-        ahead = (x - dock.x) * math.cos(dock.direction) + (y - dock.y) * math.sin(dock.direction)
-        aside = -(x - dock.x) * math.sin(dock.direction) + (y - dock.y) * math.cos(dock.direction)
-        off = math.remainder(heading - dock.direction - math.pi, 2.0 * math.pi)
-        touches = abs(ahead - world.RADIUS_M) < CONTACT_M and abs(aside) < CONTACT_M and abs(off) < CONTACT_RAD
-        self.is_docked = self.dock_has_power and touches
-
-    def _let_current_flow(self, may_charge: bool, is_awake: bool) -> None:
-        self.is_charging = self.is_docked and may_charge
-        share = min(max(self.charge_ah / self.capacity_ah, 0.0), 1.0)
-        if self.is_charging:
-            self.amps = CHARGE_A if share < 0.995 else 0.06
-        else:
-            wheels = float(self.state[world.AMP_L] + self.state[world.AMP_R])
-            self.amps = (AWAKE_A + DRIVE_A * (wheels > 0.02) - wheels) if is_awake else REST_A
-        self.charge_ah = min(max(self.charge_ah + self.amps * TICK_S / 3600.0, 0.0), self.capacity_ah)
-        rest_v = world.between(share, CHARGED, AT_REST_V)
-        self.volts = rest_v + (CHARGING_V * share if self.is_charging else RESISTANCE_OHM * self.amps)
-        goal_k = self.room.temperature_k + 8.0 + 12.0 * abs(self.amps)
-        self.temperature_k += TICK_S / 600.0 * (goal_k - self.temperature_k)
+        self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, BUTTON_S
 
     @property
     def is_full(self) -> bool:
         """Whether no more goes into the battery."""
-        return self.charge_ah >= 0.995 * self.capacity_ah
-
-    # ---- the senses --------------------------------------------------------------------------------------------------
-
-    def _see(self, draws: np.ndarray) -> list[int]:
-        """Return the light signals, and keep the robot's own judgement of them."""
-        signals = []
-        for i, light in enumerate(self._light.tolist()):
-            level = light + self._offsets[i] - 16.0
-            level += (LIGHT_SD if level > 0.0 else CLIPPED_SD) * draws[i]
-            signals.append(min(max(round(level), 0), 4095))
-            limit = NEAR_SIGNALS[i] - NEAR_HYSTERESIS * (self._near >> i & 1)
-            self._near = self._near & ~(1 << i) | (signals[i] >= limit) << i
-        self._lights = signals
-        return signals
-
-    def _floor_signals(self, x: float, y: float, heading: float, draws: np.ndarray) -> list[int]:
-        c, s = math.cos(heading), math.sin(heading)
-        signals = []
-        for i, (ahead, aside) in enumerate(self._cliffs.tolist()):
-            at_x, at_y = x + c * ahead - s * aside, y + s * ahead + c * aside
-            level = self.room.brightness + self._floor[i]
-            for x0, y0, x1, y1, brightness, roughness, _, _ in self.room.patches.tolist():
-                if x0 <= at_x <= x1 and y0 <= at_y <= y1:
-                    level = brightness + roughness * math.sin(70.0 * at_x) * math.sin(70.0 * at_y)
-            if self.cliff_s > 0.0 or self.lifted_s > 0.0:
-                level = 20.0
-            signals.append(min(max(round(level + CLIFF_SD * draws[i]), 0), 4095))
-        return signals
-
-    def _hear(self, x: float, y: float, heading: float) -> tuple[int, int, int, bool]:
-        """Return the infrared characters that the receivers hear, and whether the robot is in the force field."""
-        dock = self.room.dock
-        if not self.dock_has_power:
-            return 0, 0, 0, False
-        from_x, from_y = dock.x + EMITTER_M * math.cos(dock.direction), dock.y + EMITTER_M * math.sin(dock.direction)
-        c, s = math.cos(heading), math.sin(heading)
-        missed = self._rng.random(3) < DROPOUT
-        heard = []
-        for i, (ahead, aside, looks, width) in enumerate(RECEIVERS):
-            at_x, at_y = x + c * ahead - s * aside, y + s * ahead + c * aside
-            dx, dy = at_x - from_x, at_y - from_y
-            distance = math.hypot(dx, dy)
-            bits = FIELD_BIT if distance < FIELD_M else 0
-            off = math.remainder(math.atan2(-dy, -dx) - heading - looks, 2.0 * math.pi)
-            if distance < (OMNI_BEAM_M if i == 0 else BEAM_M) and abs(off) <= width:
-                bearing = math.degrees(math.remainder(math.atan2(dy, dx) - dock.direction, 2.0 * math.pi))
-                for bit, (low, high) in ((GREEN_BIT, BEAMS_DEG["green"]), (RED_BIT, BEAMS_DEG["red"])):
-                    bits |= bit * (low <= bearing <= high)
-            if missed[i] or not bits or world.is_hidden(from_x, from_y, at_x, at_y, self._segments):
-                bits = 0
-            heard.append(0xA0 | bits if bits else 0)
-        in_field = math.hypot(x - from_x, y - from_y) < FIELD_M
-        return heard[0], heard[1], heard[2], in_field
-
-
-def _wrapped(counts: float) -> int:
-    return (math.floor(counts) + 32768) % 65536 - 32768
+        return self.charge_ah >= tick.FULL_SHARE * self.capacity_ah

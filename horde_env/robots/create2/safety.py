@@ -41,7 +41,7 @@ class CreateSupervisor:
             t: Time of the frame in seconds.
         """
         self._judge_battery(values)
-        self._judge_stall(bool(values[self._stall].any()), t)
+        self._judge_stall(any(values[self._stall].tolist()), t)
         fault = f"the charger reports a fault (charging state {charge_state})" if charge_state == CHARGING_FAULT else ""
         return self._hot or self._low or fault or self._stalled
 

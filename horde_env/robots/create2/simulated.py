@@ -12,15 +12,16 @@ from horde_env.backend import Backend, Floats, Frame
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2 import tick
 from horde_env.robots.create2.commands import HALT, STREAM_ALL, Op, drive, drive_direct
 from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.firmware import Firmware
-from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.machine import MOST_TICKS, Machine
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.room import Room, load_room
 from horde_env.robots.create2.safety import CreateSupervisor
-from horde_env.robots.create2.stream import CreateState, FrameParser
+from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import SAFE, TICK_S
 from horde_env.sim.physics import chosen
 
@@ -64,6 +65,7 @@ class SimulatedCreate(Drawn, Backend):
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
         self._state: CreateState | None = None
+        self._raw = np.zeros((MOST_TICKS, self.spec.n_channels))
 
     def _make_machine(self) -> Machine:
         return Machine(self.spec, self.room, battery_scale=self._battery_scale, physics=self.physics)
@@ -92,13 +94,13 @@ class SimulatedCreate(Drawn, Backend):
             self._machine = self._make_machine()
         self.machine.place_freely(rng)
         firmware = self._firmware = Firmware(self.machine, rng)
-        self._parser, self._supervisor, self._objection = FrameParser(), CreateSupervisor(self.spec), ""
+        self._supervisor, self._objection = CreateSupervisor(self.spec), ""
         self.pilot.reset()
         self._n_steps = 0
         firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
-        states = [self._tick(firmware) for _ in range(SETTLING_TICKS)]
+        self._live(firmware, SETTLING_TICKS)
         self._begin_tick = firmware.n_ticks
-        return self._frame(states[-1:], np.zeros(self.spec.axes.size), applied=True, gap=True)
+        return self._frame(SETTLING_TICKS, np.zeros(self.spec.axes.size), applied=True, gap=True)
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end.
@@ -116,13 +118,14 @@ class SimulatedCreate(Drawn, Backend):
         self._n_steps += 1
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
-        states = [self._tick(firmware) for _ in range(due - firmware.n_ticks)]
+        n = due - firmware.n_ticks
+        state = self._live(firmware, n)
         is_kept_still = bool(self._objection)
-        verdict = self.pilot.judge(states[-1], asked, len(states), is_kept_still=is_kept_still)
+        verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
         applied = verdict.obeys and before.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
-        frame = self._frame(states, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
-        self._objection = self._supervisor.judge(frame.values, states[-1].sensors.charging_state, frame.t)
+        frame = self._frame(n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
+        self._objection = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
         return frame
 
     def enable_charging(self, enabled: bool) -> None:
@@ -140,16 +143,16 @@ class SimulatedCreate(Drawn, Backend):
     def _t(self) -> float:
         return self.firmware.n_ticks * TICK_S
 
-    def _tick(self, firmware: Firmware) -> CreateState:
-        firmware.advance()
-        state = self._state = self._parser.follow(firmware.sensors())
+    def _live(self, firmware: Firmware, n: int) -> CreateState:
+        """Let ticks pass and return the state after the last one; `_raw` has the channels of each."""
+        firmware.run(n, self._raw)
         firmware.forget_way()
+        state = self._state = CreateState(self._raw[n - 1], firmware.report(), firmware.mode, 0)
         return state
 
-    def _frame(self, states: list[CreateState], share: Floats, *, applied: bool, gap: bool, refusal: str = "") -> Frame:
-        raw = states[-1].raw.copy()
-        raw[self.spec.is_any] = np.max([state.raw[self.spec.is_any] for state in states], axis=0)
-        values = self.spec.to_si(raw)
+    def _frame(self, n: int, share: Floats, *, applied: bool, gap: bool, refusal: str = "") -> Frame:
+        values = np.empty(self.spec.n_channels)
+        tick.gather(n, self._raw, self.spec.is_any, self.spec.lsb, self.spec.offset, values)
         values[self._request] = share
         x, y, heading = self.machine.pose
         extras = {"x_m": x, "y_m": y, "heading_rad": heading}

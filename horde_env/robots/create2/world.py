@@ -43,6 +43,7 @@ FAR_M = 0.8
 DISTANCES = np.array([0.0, 0.0125, 0.025, 0.035, 0.045, 0.07, 0.09, 0.11, 0.13, 0.15, 0.19, 0.35, FAR_M])
 SIGNALS = np.log1p(np.array([540.0, 1770.0, 1850.0, 1490.0, 1140.0, 560.0, 328.0, 200.0, 132.0, 92.0, 51.0, 10.0, 0.0]))
 LOBE_RAD = np.radians(np.array([-20.0, -10.0, 0.0, 10.0, 20.0]))
+LOBE_TAN, MARGIN_M = math.tan(math.radians(20.0)), 1e-9
 LOBE = np.array([0.45, 0.85, 1.0, 0.85, 0.45]) / 3.6
 
 
@@ -64,6 +65,13 @@ def nearest(x: float, y: float, row: Floats) -> tuple[float, float]:
     share = ((x - row[0]) * ax + (y - row[1]) * ay) / (ax * ax + ay * ay)
     share = min(max(share, 0.0), 1.0)
     return row[0] + share * ax, row[1] + share * ay
+
+
+@kernel
+def is_beyond(x: float, y: float, reach: float, row: Floats) -> bool:
+    """Return whether a segment's bounding box is farther than `reach` from (x, y) along x or y: quick to compute."""
+    is_aside = x + reach < min(row[0], row[2]) or x - reach > max(row[0], row[2])
+    return bool(is_aside or y + reach < min(row[1], row[3]) or y - reach > max(row[1], row[3]))
 
 
 @kernel
@@ -177,31 +185,57 @@ def press(state: Floats, x: float, y: float, found: Floats) -> None:
 def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
     """Keep the round body out of all that stands there; note where on the bumper it is touched."""
     for _ in range(3):
+        is_free = True
         for k in range(segments.shape[0]):
+            if is_beyond(state[X], state[Y], RADIUS_M + MARGIN_M, segments[k]):
+                continue
             px, py = nearest(state[X], state[Y], segments[k])
             dx, dy = state[X] - px, state[Y] - py
             distance = math.hypot(dx, dy)
             if distance >= RADIUS_M or distance == 0.0:
                 continue
+            is_free = False
             state[X] = px + dx / distance * RADIUS_M
             state[Y] = py + dy / distance * RADIUS_M
             if segments[k, 5] > 0.0:
                 found[AT_DOCK] = 1.0
             else:
                 press(state, px, py, found)
+        if is_free:
+            return
+
+
+@kernel
+def may_be_hit(from_x: float, from_y: float, c: float, s: float, row: Floats) -> bool:
+    """Return False for a segment outside the lobe of a sensor that looks along (c, s): FAR_M deep, 20 degrees wide."""
+    ahead_0, aside_0 = c * (row[0] - from_x) + s * (row[1] - from_y), c * (row[1] - from_y) - s * (row[0] - from_x)
+    ahead_1, aside_1 = c * (row[2] - from_x) + s * (row[3] - from_y), c * (row[3] - from_y) - s * (row[2] - from_x)
+    if min(ahead_0, ahead_1) > FAR_M + MARGIN_M or max(ahead_0, ahead_1) < -MARGIN_M:
+        return False
+    left_0, left_1 = aside_0 - LOBE_TAN * ahead_0, aside_1 - LOBE_TAN * ahead_1
+    right_0, right_1 = -aside_0 - LOBE_TAN * ahead_0, -aside_1 - LOBE_TAN * ahead_1
+    return bool(min(left_0, left_1) <= MARGIN_M and min(right_0, right_1) <= MARGIN_M)
 
 
 @kernel
 def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, out: Floats) -> None:
     """Write the light bumpers' signals, without offset and noise, into `out`; `angles` (n,) in the body frame."""
+    near = 0  # bits of the segments that a ray can reach; one with a number above 61 is taken for near
+    for j in range(min(segments.shape[0], 62)):
+        near |= 0 if is_beyond(x, y, RADIUS_M + FAR_M + MARGIN_M, segments[j]) else 1 << j
     for i in range(angles.shape[0]):
         at = heading + angles[i]
-        from_x, from_y = x + RADIUS_M * math.cos(at), y + RADIUS_M * math.sin(at)
+        c, s = math.cos(at), math.sin(at)
+        from_x, from_y = x + RADIUS_M * c, y + RADIUS_M * s
         total = 0.0
-        for k in range(LOBE.shape[0]):
+        first, end = segments.shape[0], 0  # of those that a ray can hit
+        for j in range(segments.shape[0]):
+            if (j > 61 or near >> j & 1 == 1) and may_be_hit(from_x, from_y, c, s, segments[j]):
+                first, end = min(first, j), j + 1
+        for k in range(LOBE.shape[0] if end > 0 else 0):
             dx, dy = math.cos(at + LOBE_RAD[k]), math.sin(at + LOBE_RAD[k])
             reach, met = FAR_M, -1
-            for j in range(segments.shape[0]):
+            for j in range(first, end):
                 t = hit(from_x, from_y, dx, dy, segments[j])
                 if t < reach:
                     reach, met = t, j
