@@ -49,11 +49,11 @@ def test_swapped_encoders_are_found_kept_and_put_right(capsys: pytest.CaptureFix
     from horde_env.robots.create2.stream import FrameParser
 
     class Swapped(SimulatedCreate):
-        def _tick(self, firmware):
-            firmware.advance()
-            s = firmware.sensors()
-            self._state = self._parser.follow(s._replace(encoder_left=s.encoder_right, encoder_right=s.encoder_left))
-            return self._state
+        def exchange(self, command):
+            frame, speeds = super().exchange(command), self.spec.group("wheel_velocity")
+            frame.values[speeds] = frame.values[speeds][::-1].copy()
+            frame.values[self.spec.index("rotational_velocity")] *= -1.0
+            return frame
 
     env = PenEnv(Swapped(), spec=create2())
     env.reset(seed=1, options={"manoeuvre": "stay"})

@@ -19,7 +19,7 @@ from horde_env.robot import asset, critterbot
 from horde_env.sim import physics as engines
 from horde_env.sim import rigid
 from horde_env.sim.backend import SimulatedBody
-from horde_env.sim.hull import load_hull
+from horde_env.sim.hull import Hull, load_hull
 from horde_env.sim.machine import Machine
 from horde_env.sim.pen import load_pen
 from horde_env.sim.planar import PlanarBody
@@ -176,6 +176,31 @@ def test_a_hit_takes_the_momentum_that_its_impulses_tell_and_gives_little_back()
     of_centroid = motion.vx - motion.yaw_rate * across
     assert total == pytest.approx(hull.mass_kg * (0.5 - of_centroid), rel=1e-4)
     assert -0.05 <= of_centroid < 0.02
+
+
+@pytest.mark.parametrize("restitution", [0.0, 0.1, 0.8])
+def test_a_disc_that_touches_a_wall_leaves_it_with_its_restitution_times_the_walls(restitution: float) -> None:
+    """Head-on at 0.5 m/s without a gap or spin: v' = -e v; the wall's factor is 1. A mean of both: e from .5 to .9."""
+    hull = Hull(
+        mass_kg=2.0, inertia_kg_m2=0.01, centroid_m=(0.0, 0.0), friction=0.3, restitution=restitution,
+        corners_m=np.zeros((1, 2)), pieces=np.array([[0, 1]]), radii_m=np.array([0.1]), reach_m=0.1,
+    )  # fmt: skip
+    body = PlanarBody([(0.25, 0.0, 0.1, 4.0, 0.25)], tick_s=TICK_S, hull=hull)
+    body.place(0.1, 0.0, 0.0)
+    motion = body.step((2.0 * 0.5 / TICK_S, 0.0, 0.0))
+    assert motion.vx == pytest.approx(-0.5 * restitution, abs=1e-9)
+    assert body.contact_impulse() == pytest.approx(2.0 * 0.5 * (1.0 + restitution))
+
+
+def test_a_saved_motion_stays_while_the_body_moves_on() -> None:
+    body = body_among()
+    body.place(0.1, 0.2, 0.3)
+    body.step((1.0, 0.0, 0.0))
+    saved, before = body.save(), body.motion
+    body.step((0.0, 5.0, 1.0))
+    assert body.motion != before
+    body.restore(saved)
+    assert body.motion == before
 
 
 def test_a_post_stops_the_body_at_the_sum_of_the_radii() -> None:

@@ -1,0 +1,164 @@
+"""The kernels of a tick against their slow twin, against the parser of the robot's own frames, and known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from horde_env.robot import create2
+from horde_env.robots.create2 import tick, world
+from horde_env.robots.create2.commands import STREAM_ALL, Op, Wheels, drive_direct
+from horde_env.robots.create2.firmware import Firmware
+from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.room import load_room
+from horde_env.robots.create2.stream import FrameParser
+from horde_env.robots.create2.wire import PASSIVE, SAFE, Sensors
+from tests.oracles import create2 as slow
+
+SPEC, ROOM = create2(), load_room()
+LIVELY = dataclasses.replace(ROOM, lifts_per_h=900.0, buttons_per_h=2_000.0)
+pytestmark = pytest.mark.kernels
+
+
+def packets(machine: Machine) -> Sensors:
+    return Sensors(*machine.read().tolist())
+
+
+def quiet(machine: Machine) -> Sensors:
+    """Return what the sensors read without noise."""
+    body = machine.state, machine._found, machine._scene, machine.amounts, machine.marks
+    tick.sense(*body, np.zeros(12), np.ones(3), machine.packets)
+    return Sensors(*machine.packets.tolist())
+
+
+def robot(room=ROOM, seed: int = 0) -> Firmware:
+    """Return a robot in Safe that streams, at a free place of its own."""
+    machine, rng = Machine(SPEC, room), np.random.default_rng(seed)
+    machine.place_freely(rng)
+    firmware = Firmware(machine, rng)
+    firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
+    return firmware
+
+
+@pytest.mark.parametrize("place", [None, (0.0, -1.0, -0.5 * math.pi), (0.7, -0.2, 0.3), (-1.1, 0.65, 3.1)])
+def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_parser(
+    place: tuple[float, float, float] | None,
+) -> None:
+    """Steps of 6 and 7 ticks among walls, onto the dock, the rug and the mat; lifts, buttons and dirt by the dozen."""
+    one, other = robot(LIVELY), robot(LIVELY)
+    for firmware in (one, other):
+        if place is not None:
+            firmware.machine.place(*place, np.random.default_rng(7))
+    parser, raw, rng = FrameParser(), np.zeros((10, 55)), np.random.default_rng(1)
+    modes, n_happened, n_docked = set(), 0, 0
+    right = left = 0
+    for k in range(600):
+        right, left = rng.integers(-199, 200, 2).tolist() if k % 8 == 0 else (right, left)
+        right, left = (199, 199) if k < 40 and place is not None else (right, left)
+        words = drive_direct(Wheels(right, left)) + (bytes([Op.SAFE]) if one.mode == PASSIVE and k % 20 == 0 else b"")
+        for firmware in (one, other):
+            firmware.receive(words)
+        n = 6 + k % 5 // 3
+        one.run(n, raw)
+        for row in raw[:n]:
+            other.advance()
+            state = parser.follow(other.sensors())
+            other.forget_way()
+            np.testing.assert_array_equal(row, state.raw)
+            n_happened += state.sensors.dirt > 0 or state.sensors.buttons > 0 or state.sensors.bumps > 3
+        one.forget_way()
+        assert one.report() == state.sensors._replace(distance=0, angle=0)
+        assert (one.mode, one.n_ticks, one.machine.n_ticks) == (other.mode, other.n_ticks, other.machine.n_ticks)
+        modes.add(one.mode)
+        n_docked += one.machine.is_docked
+    np.testing.assert_array_equal(one.machine.state, other.machine.state)
+    assert one.machine._rng.bit_generator.state == other.machine._rng.bit_generator.state
+    assert modes == {PASSIVE, SAFE}
+    assert n_happened > 100
+    assert n_docked > 0 or place is None or place[0] != 0.0
+
+
+def test_sensors_agree_with_their_slow_twin() -> None:
+    """2,000 poses all over the room, half of them within a metre of the dock."""
+    machine, rng = Machine(SPEC, ROOM), np.random.default_rng(2)
+    characters = set()
+    for k in range(2_000):
+        x, y = rng.uniform(-1.4, 1.4, 2) if k % 2 else rng.uniform((-0.7, -1.3), (0.7, -0.3))
+        pose = float(x), float(y), float(rng.uniform(-4.0, 4.0))
+        near = int(machine.marks[tick.NEAR])
+        machine.state[:3] = pose
+        seen = packets(machine)
+        noise, uniform = machine._normal[0, 2:], machine._uniform[0, 3:]
+        signals = np.zeros(6)
+        world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)
+        offsets = machine.amounts[tick.OFFSET : tick.OFFSET + 6]
+        own = machine.amounts[tick.FLOOR : tick.FLOOR + 4]
+        readings, bits = slow.lights(signals, offsets, noise[:6], near)
+        assert (list(seen[39:45]), seen.light_bumper, seen.wall) == (readings, bits, int(readings[5] > 286))
+        assert list(seen[21:25]) == slow.floor(ROOM, pose, SPEC.positions("cliff_signal"), own, noise[6:10])
+        assert list(seen[2:6]) == [int(signal < 300) for signal in seen[21:25]]
+        heard = [seen.ir_omni, seen.ir_left, seen.ir_right]
+        assert heard == slow.infrared(ROOM, pose, uniform)
+        characters |= set(heard)
+        docked = slow.touches_dock(ROOM, *pose)
+        assert tick.touches_dock(*pose, machine._scene[3]) == docked
+    assert {0, 161, 164, 165, 168, 169, 172, 173} <= characters
+
+
+@pytest.mark.parametrize("may_charge", [False, True])
+@pytest.mark.parametrize("is_awake", [False, True])
+def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool) -> None:
+    """On the dock with power and without, from empty to full, wheels at rest and turning."""
+    machine, rng = Machine(SPEC, ROOM), np.random.default_rng(3)
+    dock = ROOM.dock
+    machine.place(dock.x, dock.y + world.RADIUS_M, -0.5 * math.pi, rng)
+    for share in rng.uniform(-0.05, 1.05, 300):
+        machine.dock_has_power = bool(rng.random() < 0.5)
+        machine.charge_ah = min(max(share, 0.0), 1.0) * machine.capacity_ah
+        machine.state[world.AMP_L : world.AMP_R + 1] = rng.choice([0.0, 0.2], 2)
+        names = "charge_ah", "capacity_ah", "volts", "amps", "temperature_k"
+        before = slow.Battery(*(getattr(machine, name) for name in names))
+        tick.pass_time(machine.state, machine._scene, machine.amounts, machine.marks, may_charge, is_awake)
+        assert machine.is_docked == machine.dock_has_power
+        assert machine.is_charging == (machine.dock_has_power and may_charge)
+        amps = float(machine.state[world.AMP_L] + machine.state[world.AMP_R])
+        after = slow.flow(before, ROOM.temperature_k, amps, is_charging=machine.is_charging, is_awake=is_awake)
+        assert tuple(getattr(machine, name) for name in names) == pytest.approx(after, rel=1e-12)
+
+
+def test_a_dock_without_power_neither_charges_nor_sends() -> None:
+    machine = Machine(SPEC, ROOM)
+    machine.place(ROOM.dock.x, ROOM.dock.y + world.RADIUS_M, -0.5 * math.pi, np.random.default_rng(0))
+    for has_power in (True, False):
+        machine.dock_has_power = has_power
+        machine.tick(0.0, 0.0, may_charge=True)
+        seen = quiet(machine)
+        assert (machine.is_docked, machine.is_charging, machine.amps > 0.0) == (has_power,) * 3
+        assert (seen.charging_sources, seen.virtual_wall, seen.ir_omni > 0) == (2 * has_power, has_power, has_power)
+
+
+def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None:
+    """The limit of all but the rightmost is 125; the judgement of one reading depends on the one before."""
+    machine = Machine(SPEC, ROOM)
+    machine.place(0.0, 0.0, 0.0, np.random.default_rng(0))
+    machine.amounts[tick.SEEN_AT : tick.SEEN_AT + 3] = machine.state[:3]
+    machine.amounts[tick.OFFSET : tick.OFFSET + 6] = 16.0
+    told = []
+    for signal in (124, 125, 121, 120, 124, 130, 123):
+        machine.amounts[tick.LIGHT : tick.LIGHT + 6] = signal
+        told.append(quiet(machine).light_bumper)
+    assert told == [0, 31, 31, 0, 0, 31, 31]
+
+
+@pytest.mark.parametrize(("aside_m", "character"), [(-0.25, 168), (0.0, 172), (0.25, 164)])
+def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(aside_m: float, character: int) -> None:
+    """0.9 m before the dock, `aside_m` to the robot's own left; both beams in the middle (figure of the OI, 2016)."""
+    machine, dock = Machine(SPEC, ROOM), ROOM.dock
+    ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
+    left = np.array([ahead[1], -ahead[0]])  # of one who looks at the dock
+    x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left
+    machine.place(float(x), float(y), dock.direction + math.pi, np.random.default_rng(0))
+    assert quiet(machine).ir_omni == character
