@@ -58,6 +58,23 @@ def flow(b: Battery, room_k: float, wheel_amps: float, *, is_charging: bool, is_
     return Battery(charge, b.capacity, volts, amps, kelvin)
 
 
+def light(pose: tuple[float, float, float], angle: float, segments: np.ndarray) -> float:
+    """Return a light signal without noise: five rays from the rim, each against all segments."""
+    x, y, heading = pose
+    at, total = heading + angle, 0.0
+    from_x, from_y = x + 0.174 * math.cos(at), y + 0.174 * math.sin(at)
+    for off, weight in ((-20, 0.45), (-10, 0.85), (0, 1.0), (10, 0.85), (20, 0.45)):
+        dx, dy = math.cos(at + math.radians(off)), math.sin(at + math.radians(off))
+        reaches = [world.hit(from_x, from_y, dx, dy, row) for row in segments]
+        first = int(np.argmin(reaches))
+        if reaches[first] < 0.8:
+            along = segments[first, 2:4] - segments[first, :2]
+            facing = abs(dx * along[1] - dy * along[0]) / math.hypot(*along)
+            signal = math.exp(np.interp(reaches[first], world.DISTANCES, world.SIGNALS)) - 1.0
+            total += weight / 3.6 * signal * segments[first, 4] * (0.3 + 0.7 * facing)
+    return total
+
+
 def lights(signals: np.ndarray, offsets: np.ndarray, draws: np.ndarray, near: int) -> tuple[list[int], int]:
     """Return the six readings, and the robot's judgement: on from its limit, off below the limit less 4."""
     readings, limits = [], (125, 125, 125, 125, 125, 286)
