@@ -95,7 +95,6 @@ class GibbsTable:
         if self._held is None or out is not self._arrays.ratios or n_threads != self._arrays.n_threads:
             self._arrays, self._held = self._arrays._replace(ratios=out, n_threads=n_threads), None
         if tiles.size != self._arrays.tiles.size:
-            self._arrays.logits[:] = 0
             self._arrays, self._held = self._arrays._replace(**self._tiles(tiles.size)), None
         if self._held is None:
             self._held = hold(self._arrays)

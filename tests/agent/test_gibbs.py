@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
+from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.values import PolicyTable
@@ -60,11 +61,14 @@ def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: fl
 @pytest.mark.parametrize("n_changed", [0, 2, 12])
 @pytest.mark.parametrize("n", [1, 7, 300])
 def test_ratios_are_those_of_softmaxes_in_full(n: int, n_changed: int) -> None:
-    """Pi is within 1e-6 at every step: none, few and all of the tiles change; 300 policies are more than one sweep."""
+    """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number.
+
+    300 policies are more than one sweep.
+    """
     asked, path = policies(n), walk(40, n_changed)
     table = GibbsTable(asked, np.arange(n))
     for t, tiles in enumerate(path[:: 1 if n < 300 else 10]):
-        action = t % N_ACTIONS
+        action, tiles = t % N_ACTIONS, tiles[: N_ACTIVE - t // 3 % 5]
         want = gibbs_ratios(asked, binary(tiles, N_FEATURES), action, 0.1)
         np.testing.assert_allclose(ratios(table, tiles, action, n), want, atol=1e-5)  # rho = pi / 0.1
     assert not table.in_floats
@@ -79,6 +83,15 @@ def test_ratios_of_more_policies_than_a_block_holds() -> None:
         got = ratios(table, tiles, 1, 5_000, 0.2)
     want = gibbs_ratios(asked, binary(path[-1], N_FEATURES), 1, 0.2)
     np.testing.assert_allclose(got[position], want, atol=5e-6)
+
+
+@pytest.mark.kernels
+def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
+    """60 parameters of 0.9 units each: rounded down, their sum is 54 units too small, and pi wrong by 8e-7."""
+    policy = Gibbs(2, N_FEATURES, np.arange(N_FEATURES), np.full(N_FEATURES, 0.9 * UNIT))
+    tiles = np.arange(N_FEATURES)
+    want = gibbs_ratios([policy], binary(tiles, N_FEATURES), 0, 1.0)
+    np.testing.assert_allclose(ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7)
 
 
 @pytest.mark.kernels
