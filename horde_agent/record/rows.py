@@ -175,7 +175,7 @@ def read(
 ) -> Stream:
     """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
 
-    The row after one that is damaged is given as a gap: it does not follow from the one before it.
+    The row after one that is damaged or missing is given as a gap: it does not follow from the one before it.
 
     Args:
         path: The first file.
@@ -232,24 +232,28 @@ def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
         ValueError: If a file is not a recorded life.
     """
     files = begun(path) if since is None else newest_files(path, FORMAT, since)
-    is_broken = False
+    expected: int | None = None
     for file in files:
-        part, is_broken = _rows_of(read_segment(file, FORMAT), since or 0, is_broken, is_last=file is files[-1])
+        part, expected = _rows_of(read_segment(file, FORMAT), since or 0, expected, is_last=file is files[-1])
         yield part
         del part  # a file is large, and the next one is read before the name is given anew
 
 
-def _rows_of(segment: Segment, since: int, is_broken: bool, *, is_last: bool) -> tuple[Stream, bool]:
-    """Return the sound rows of a file from record number `since` on, and whether what follows it is broken off."""
-    n_known = max(since - int(segment.header.get("first", 0)), 0)
+def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: bool) -> tuple[Stream, int]:
+    """Return the sound rows of a file from record number `since` on, and the number of the row after the last of them.
+
+    A row is a gap unless it has the number that is expected after the sound row before it; None expects the first.
+    """
+    first = int(segment.header.get("first", 0))
+    n_known = max(since - first, 0)
     rows, is_sound = segment.records[n_known:], segment.is_sound[n_known:]
     if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
+    number = first + n_known + np.flatnonzero(is_sound)
+    follows = np.r_[first + n_known if expected is None else expected, number + 1]
     sound = rows[is_sound]
-    follows = np.concatenate([[not is_broken], is_sound[:-1]])[: len(rows)][is_sound]
-    sound["flags"][~follows] |= np.uint8(Flag.GAP)
-    breaks_off = bool(segment.n_torn) or (len(rows) > 0 and not is_sound[-1])
-    return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), breaks_off
+    sound["flags"][number != follows[:-1]] |= np.uint8(Flag.GAP)
+    return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), int(follows[-1])
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
