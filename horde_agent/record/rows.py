@@ -212,9 +212,10 @@ def read_end(path: Path, n: int) -> Stream:
         segments.insert(0, read_segment(file, FORMAT, newest=n - sum(len(segment.records) for segment in segments)))
         if sum(len(segment.records) for segment in segments) >= n:
             break
-    kept, is_broken = [], False
+    kept: list[NDArray[Any]] = []
+    expected: int | None = None
     for segment in segments:
-        part, is_broken = _rows_of(segment, 0, is_broken, is_last=segment is segments[-1])
+        part, expected = _rows_of(segment, 0, expected, is_last=segment is segments[-1])
         kept.append(part.rows)
     return Stream(_joined(kept), segments[-1].header)
 
@@ -244,13 +245,13 @@ def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: boo
 
     A row is a gap unless it has the number that is expected after the sound row before it; None expects the first.
     """
-    first = int(segment.header.get("first", 0))
-    n_known = max(since - first, 0)
+    n_known = max(since - segment.first, 0)
     rows, is_sound = segment.records[n_known:], segment.is_sound[n_known:]
     if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
-    number = first + n_known + np.flatnonzero(is_sound)
-    follows = np.r_[first + n_known if expected is None else expected, number + 1]
+    first = segment.first + n_known
+    number = first + np.flatnonzero(is_sound)
+    follows = np.r_[first if expected is None else expected, number + 1]
     sound = rows[is_sound]
     sound["flags"][number != follows[:-1]] |= np.uint8(Flag.GAP)
     return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), int(follows[-1])

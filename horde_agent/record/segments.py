@@ -51,6 +51,7 @@ class Segment(NamedTuple):
         records: All whole records, sound or not, in their order.
         is_sound: Which of them their CRC vouches for, shape (n_records,); all of version 1.
         n_torn: Bytes of an unfinished last record.
+        first: Number of the first of these records in the life.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class Segment(NamedTuple):
     records: Records
     is_sound: NDArray[np.bool_]
     n_torn: int
+    first: int
 
     @property
     def n_whole(self) -> int:
@@ -160,7 +162,8 @@ def read_pieces(
         for first in range(0, max(n_records, 1), max(at_once, 1)):
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
             is_last = first + at_once >= n_records
-            yield Segment(path, header, records, _are_sound(records, header), n_torn if is_last else 0)
+            number = int(header.get("first", 0)) + n_skipped + first
+            yield Segment(path, header, records, _are_sound(records, header), n_torn if is_last else 0, number)
 
 
 def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:

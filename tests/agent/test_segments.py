@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, row_dtype
+from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, read_end, row_dtype
 from horde_agent.record.segments import encode_header, parts, read_segment
 
 N_INPUTS = 4
@@ -72,6 +72,8 @@ def test_sound_rows_of_a_damaged_record_are_read_and_follow_a_gap_where_one_is_m
     assert ((rows["flags"] & Flag.GAP) > 0).tolist() == is_gap
     since = int(rng.integers(60))
     assert read(path, since=since).rows["step"].tolist() == [k for k in remain if k >= since]
+    end = read_end(path, 20).rows  # nothing is known of the row before its first
+    np.testing.assert_array_equal(end[1:], rows[len(rows) - len(end) + 1 :])
 
 
 @pytest.mark.parametrize("seed", range(20))
