@@ -61,7 +61,7 @@ class Follower:
                 return
             flags = row.flags | (Flag.GAP if self._is_gap else Flag.NONE)
             self._is_gap = False
-            self._rows.append(row._replace(observation=row.observation.copy(), flags=flags))
+            self._rows.append(row._replace(flags=flags))
             self._something.notify()
 
     @property

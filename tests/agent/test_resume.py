@@ -364,6 +364,20 @@ def test_a_robot_learns_from_its_record_and_goes_on_after_a_gap(toy: Callable[..
     assert summary["n_excursions"] == stopped["n_excursions"]
 
 
+def test_gaps_before_and_after_the_snapshot_are_counted(toy: Callable[..., int]) -> None:
+    """The robot skips a step at its age 50, in each of two runs; the second is resumed from the end of the first."""
+    settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
+    assert toy(f"learn --steps 300 {settings}", faults={50: {"gap": 1}}) == 0
+    kept = Path(shutil.copytree("a/checkpoint", "kept"))
+    assert toy("resume a --steps 500", faults={50: {"gap": 1}}) == 0
+    gaps = [json.loads(Path("a/summary.json").read_text())["gaps"]]
+    shutil.rmtree("a/checkpoint")
+    shutil.copytree(kept, "a/checkpoint")
+    assert toy("resume a --steps 502") == 0
+    gaps.append(json.loads(Path("a/summary.json").read_text())["gaps"])
+    assert gaps == [2, 2]
+
+
 # ---- signals ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_agent import cli
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.timing import Durations
@@ -78,3 +79,18 @@ def test_a_run_that_was_stopped_says_so_in_both_tables(run: Run) -> None:
     assert run.learned(student)["stopped_early"] is True
     assert run.learned(student)["n_updated_per_step"] is None
     assert [run.details()[key] for key in ("stopped_by", "ended_by", "unfinished")] == ["SIGTERM", "sigterm", False]
+
+
+def test_tables_count_tests_and_end_with_the_measures_of_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    words = ["learn", "--steps", "250", "--horizon", "8", "--seed", "1", "--out", str(tmp_path / "a")]
+    assert cli.main(words) == 0
+    folder = RunFolder(tmp_path / "a")
+    with folder.questions.open(newline="") as questions, folder.mspbe_curve.open(newline="") as curve:
+        n_tests = [int(row["n_tests"]) for row in csv.DictReader(questions)]
+        steps = [int(row["step"]) for row in csv.DictReader(curve)]
+    assert json.loads(folder.details.read_text())["n_tested_less_than_twice"] == sum(n < 2 for n in n_tests)
+    assert 1 in n_tests
+    assert steps == [250]
