@@ -102,10 +102,7 @@ def _gather(values: Mapping[str, Any], path: str, out: State, without: frozenset
 
 
 def scattered(thing: object, state: State) -> None:
-    """Write what `gathered` returned back into a thing that was made in the same way.
-
-    Arrays of the same shape are written in place, so that whoever shares them goes on sharing them.
-    """
+    """Restore what `gathered` returned in an object that was made in the same way; its arrays are replaced."""
     for name, value in vars(thing).items():
         if _is_named_tuple(value):
             setattr(thing, name, _scattered(value, f"{name}/", state))
@@ -125,13 +122,8 @@ def _scattered(values: Any, path: str, state: State) -> Any:
 
 
 def _written(there: Any, value: NDArray[Any]) -> Any:
-    """Return `value`, of any shape, as what was there: in the same array, if it fits."""
-    if not isinstance(there, np.ndarray):
-        return value.tolist()
-    if there.shape == value.shape and there.dtype == value.dtype:
-        there[...] = value
-        return there
-    return np.array(value)
+    """Return a copy of an array, or a Python number or text if that is what was there."""
+    return np.array(value) if isinstance(there, np.ndarray) else value.tolist()
 
 
 def _is_named_tuple(value: object) -> bool:

@@ -220,12 +220,12 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             raise ResetNeeded("there is no body to restore yet: call reset() before restore_state()")
         frame, extras = inner(state, "frame"), inner(state, "extras")
         self._frame = Frame(
-            values=frame["values"],
+            values=frame["values"].copy(),
             **{name: frame[name].tolist() for name in _FRAME_NUMBERS},
             extras={name: value.tolist() for name, value in extras.items()},
-            beacon=frame.get("beacon"),
+            beacon=frame["beacon"].copy() if "beacon" in frame else None,
         )
-        self._observation = inner(state, "own")["_observation"]
+        self._observation = inner(state, "own")["_observation"].copy()
         put_back(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
         put_back(self._obedience, inner(state, "obedience"), *self._obedience.saved)
         self._trail.clear()

@@ -58,7 +58,7 @@ FAULTS = {
     90: {"clipped": 2, "overrun_s": 0.2},
     120: {"applied": 0},
     121: {"applied": 0},
-    160: {"link_losses": 1, "s_without_link": 2.5, "crc_errors": 3},
+    140: {"link_losses": 1, "s_without_link": 2.5, "crc_errors": 3},
     200: {"terminated": 1},
     333: {"truncated": 1},
     500: {"gap": 1},
