@@ -290,7 +290,7 @@ def test_who_was_set_aside_stays_so() -> None:
     assert "lost" in again.set_aside_because
 
 
-def test_a_demon_that_was_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
+def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
     """What is pending is written for the newcomers; only then is a weight past its bound noticed."""
     questions = [GVF("wild", Behaviour(), Channel(0), 0.9)]
     steps = [(*step[:4], False) for step in stream(60)]
@@ -306,7 +306,5 @@ def test_a_demon_that_was_flagged_while_others_came_is_set_aside_after_a_restore
     again = new(0)
     again.restore(whole.state())
     assert again.n_diverged == 0
-    for horde in (whole, again):
-        live(horde, steps[:1], begins=False)
-    assert again.diverged == whole.diverged != []
+    assert again.diverged == whole.diverged == ["wild"]
     assert again.set_aside_because == whole.set_aside_because
