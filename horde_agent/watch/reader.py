@@ -239,14 +239,14 @@ class RunReader:
         returns = np.full(len(steps), np.nan)
         if gamma is None or channel is None or not len(rows) or (action is None and not question.get("is_behaviour")):
             return returns
-        rows = rows[np.unique(rows["step"], return_index=True)[1]]
         followed = rows["action"] == action if action is not None else rows["phase"] == Phase.BEHAVE
         followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
         n_terms = returns_along(np.ones(len(rows)), 1.0, followed)
         all_returns = returns_along(rows["observation"][:, channel].astype(np.float64), gamma, followed)
         all_returns[gamma**n_terms > FORGOTTEN] = np.nan
         is_there = np.isin(steps, rows["step"])
-        returns[is_there] = all_returns[np.searchsorted(rows["step"], steps[is_there])]
+        # Of two rows of one step, before and after a reset, the second one is acted from.
+        returns[is_there] = all_returns[np.searchsorted(rows["step"], steps[is_there], side="right") - 1]
         return returns
 
     # ---- curves ------------------------------------------------------------------------------------------------------

@@ -172,17 +172,20 @@ def test_snapshots_are_counted_where_a_life_keeps_them(tmp_path: Path) -> None:
     assert RunReader(tmp_path).status()["snapshots"] == 2
 
 
-def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], skip: Sequence[int] = ()) -> NDArray[Any]:
-    """Write a run of these rows with a feed that has seen each, and return cumulants of channel 1: c_t = t."""
+def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], at_20: Sequence[int] = (0,)) -> NDArray[Any]:
+    """Write a run of these rows with a feed that has seen each, and return cumulants of channel 1: c_t = t.
+
+    Row 20 is written once for each of `at_20`, flags that are added to its own.
+    """
     horde = lived(folder, 20).horde
     shutil.rmtree(folder / "log")
     (folder / "log").mkdir()
     cumulants = np.arange(len(flags), dtype=np.float64)
     with Recorder(3, folder / "log" / "life.rec", {"period_s": 0.1}) as recorder:
-        for step in [step for step in range(len(flags)) if step not in skip]:
+        for step, extra in [(s, e) for s in range(len(flags)) for e in (at_20 if s == 20 else [0])]:
             seen = np.array([0, cumulants[step], 0], np.float32)
             pose = (math.nan, math.nan, math.nan)
-            recorder.write(Row(step, 0.1 * step, seen, actions[step], 1.0, Phase.BEHAVE, flags[step], pose))
+            recorder.write(Row(step, 0.1 * step, seen, actions[step], 1.0, Phase.BEHAVE, flags[step] | extra, pose))
     steps = np.arange(len(flags))
     np.savez(
         folder / "live" / "demons.npz",
@@ -195,23 +198,24 @@ def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], skip: S
     return cumulants
 
 
-@pytest.mark.parametrize("broken", ["nothing", "action", "gap", "not applied", "stale", "missing row"])
+@pytest.mark.parametrize("broken", ["nothing", "action", "gap", "not applied", "stale", "missing row", "reset"])
 def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(broken: str, tmp_path: Path) -> None:
     """Gamma 0.5: a return needs six terms, after which .5^6 < .02 is missing. Row 20 of 40 breaks the stream.
 
     From row t the terms are c_{t+1}, c_{t+2}, ...; the break ends them before c_20, or after it if the robot took
-    another action *from* row 20. Those of an unbroken stream end with c_39.
+    another action *from* row 20 or was reset at it. Those of an unbroken stream end with c_39.
     """
     flag = {"gap": Flag.GAP, "not applied": Flag.NOT_APPLIED, "stale": Flag.STALE}.get(broken, Flag.NONE)
     flags = [flag if step == 20 else Flag.NONE for step in range(40)]
     actions = [1 if broken == "action" and step == 20 else 0 for step in range(40)]
-    c = recorded(tmp_path / "run", flags, actions, skip=[20] if broken == "missing row" else [])
-    last = {"nothing": 39, "action": 20}.get(broken, 19)  # row of the last term before the break
+    at_20 = {"missing row": [], "reset": [Flag.TERMINATED, Flag.GAP]}.get(broken, [Flag.NONE])
+    c = recorded(tmp_path / "run", flags, actions, at_20)
+    last = {"nothing": 39, "action": 20, "reset": 20}.get(broken, 19)  # row of the last term before the break
     begins_again = {"action": 21, "missing row": 21}.get(broken, 20)
     shown = RunReader(tmp_path / "run").demon("left/saw-2")["return"]
     for t in range(40):
-        end = last if t <= last else 39
-        if end - t < 6 or last < t < begins_again:
+        end = last if t < begins_again else 39
+        if end - t < 6:
             assert shown[t] is None, t
         else:
             assert shown[t] == pytest.approx(sum(GAMMA ** (j - t - 1) * c[j] for j in range(t + 1, end + 1))), t
@@ -281,13 +285,21 @@ def test_files_do_not_grow_with_the_life(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_feed_and_not_the_life(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def full(_path: Path, _data: bytes) -> None:
+    """The files of the life before are whole."""
+
+    def full(_self: Path, _target: Path) -> None:
         raise OSError(28, "No space left on device")
 
+    lived(tmp_path / "run", 50)
+    shutil.rmtree(tmp_path / "run" / "log")
+    before = {
+        name: (tmp_path / "run" / "live" / name).read_bytes() for name in ("facts.json", "now.json", "demons.npz")
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("horde_agent.life.feed._replace", full)
-        life = lived(tmp_path / "run", 100)
+        patch.setattr(Path, "replace", full)
+        life = lived(tmp_path / "run", 100, n_demons=5)
     assert life.steps == 100
+    assert {name: (tmp_path / "run" / "live" / name).read_bytes() for name in before} == before
     assert [r.message for r in caplog.records] == [
         "live page updates stopped (No space left on device); the run continues"
     ]
