@@ -1,4 +1,4 @@
-"""Bring your own robot: a body is one verb. This one is a point between two walls; docs/ROBOTS.md tells of real ones.
+"""Bring your own robot: a body is one verb. This one is a point between two walls; docs/robot.md tells of real ones.
 
 Run it: python examples/own_robot.py [steps]
 """

@@ -93,7 +93,7 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
 
     Each `[[family]]` table holds `policies` (action names, "uniform", "behaviour") and `gammas`, and may hold
     `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). For its
-    `[[feedback]]` tables see `feeding_back`; docs/QUESTIONS.md tells every field.
+    `[[feedback]]` tables see `feeding_back`; docs/questions.md tells every field.
 
     Raises:
         ValueError: If the file is missing or no TOML, or names an unknown key, sensor, group or policy, or a number is

@@ -1,8 +1,10 @@
-"""The documents say what there is: their links lead somewhere, and their tables are whole."""
+"""The documentation: links lead somewhere, its Python blocks run and print what is shown, tables list what exists."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import re
 from pathlib import Path
 
@@ -19,21 +21,62 @@ from horde_env.testing import INFO_KEYS
 from tests.env.toy import ToyBody
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-ENVIRONMENT = (ROOT / "docs" / "ENVIRONMENT.md").read_text(encoding="utf-8")
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
+TUTORIALS = [README]
+ENVIRONMENT = (DOCS / "environment.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+N_WORDS_README = 900
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+def test_every_link_to_a_file_and_a_heading_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    broken = []
+    for link in (link for link in links if "://" not in link):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
 
 
-def test_every_page_is_named_in_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in PAGES[2:] if f"docs/{page.name}" not in readme] == []
+def test_the_readme_links_every_page_and_every_example() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [
+        page.name for page in sorted(DOCS.glob("*.md")) if page.name.islower() and f"docs/{page.name}" not in text
+    ] == []
+    assert len(text.split()) <= N_WORDS_README
     examples = [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").glob("*.toml")]
-    assert [path.name for path in examples if f"examples/{path.name}" not in readme] == []
+    assert [path.name for path in examples if f"examples/{path.name}" not in text] == []
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run_and_print_what_is_shown(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks share one namespace; a block marked `text` right after one is its output."""
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
+    names: dict[str, object] = {"__name__": page.stem}
+    for i, (language, code) in enumerate(blocks):
+        if language != "python":
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, f"{page.name}, block {i + 1}", "exec"), names)
+        if i + 1 < len(blocks) and blocks[i + 1][0] == "text":
+            assert printed.getvalue().rstrip() == blocks[i + 1][1].rstrip()
 
 
 def test_the_environments_their_arguments_and_their_rewards_are_told() -> None:

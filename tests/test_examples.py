@@ -45,9 +45,3 @@ def test_the_example_runs_and_says_what_it_found(name: str, options: tuple[str, 
     )
     assert ran.returncode == 0, ran.stderr
     assert SAYS[name] in ran.stdout
-
-
-def test_the_readme_shows_first_life_as_it_is() -> None:
-    source = (ROOT / "examples" / "first_life.py").read_text(encoding="utf-8")
-    code = source.split('"""', 2)[2].strip()
-    assert code in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -113,7 +113,7 @@ class LearnConfig:
             pseudo terminal takes `none` alone). The Create 2 has none.
         log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
             probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
-        columns: TOML file that says which columns of --log are channels (docs/LONG_LIVES.md): predictions about the
+        columns: TOML file that says which columns of --log are channels (docs/runs.md): predictions about the
             behaviour itself are learned from any log.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
@@ -130,12 +130,12 @@ class LearnConfig:
         snapshot_every: Time between two snapshots of the life, from which `horde resume` goes on: `30s`, `10min`, `2h`;
             `never` keeps the one in the end alone. Learning waits for none of them.
         on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
-            `deadline`, `disk`, `silent` (docs/LONG_LIVES.md).
+            `deadline`, `disk`, `silent` (docs/runs.md).
         physics: What moves a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
             (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
         watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
         shards: Spread the demons over so many processes, on Ray: a number, or `auto`, one for each processor
-            (docs/CLUSTER.md). What is learned is the same, bit for bit.
+            (docs/cluster.md). What is learned is the same, bit for bit.
         ray: Address of a Ray cluster that holds the shards, HOST:PORT; else one is started on this machine for as long
             as the life lasts.
         seed: Seed of everything random: same seed, same life.

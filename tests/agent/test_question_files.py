@@ -178,12 +178,12 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> No
 
 
 def test_the_worked_example_is_what_its_words_say() -> None:
-    """Every field occurs in it; docs/QUESTIONS.md tells of each."""
+    """Every field occurs in it; docs/questions.md tells of each."""
     text = EXAMPLE.read_text(encoding="utf-8")
     posed = questions.from_file(EXAMPLE, ROBOT)
     looped = questions.feeding_back(EXAMPLE, ROBOT, posed)
     fields = ("policies", "gammas", "channels", "groups", "lam", "tested", "questions", "intervals", "tilings")
-    told = (EXAMPLE.parents[1] / "docs" / "QUESTIONS.md").read_text(encoding="utf-8")
+    told = (EXAMPLE.parents[1] / "docs" / "questions.md").read_text(encoding="utf-8")
     for field in (*fields, "neighbour", "range"):
         assert f"\n{field} = " in text, field
         assert f"`{field}`" in told, field

@@ -133,7 +133,7 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
 
 def test_the_documentation_has_a_place_for_every_experiment() -> None:
     """What stands in that place is replaced; a place that is missing is named."""
-    text = (reproduction.DOCS / "REPRODUCTION.md").read_text(encoding="utf-8")
+    text = (reproduction.DOCS / "results.md").read_text(encoding="utf-8")
     for name in ("facts", *EXPERIMENTS):
         once = reproduction.filled(text, name, ["it fell"])
         assert reproduction.filled(once, name, ["it flew"]).count("it flew") == 1

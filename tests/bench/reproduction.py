@@ -1,4 +1,4 @@
-"""Put what a reproduction measured into docs/REPRODUCTION.md.
+"""Put what a reproduction measured into docs/results.md.
 
     python -m tests.bench.reproduction runs/paper
 
@@ -28,7 +28,7 @@ LONGEST_TABLE = 14
 
 def main(words: Sequence[str]) -> int:
     """Fill in every experiment that the folder holds."""
-    out, page = Path(words[0]), DOCS / "REPRODUCTION.md"
+    out, page = Path(words[0]), DOCS / "results.md"
     text = page.read_text(encoding="utf-8")
     results = [Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()]
     text = filled(text, "facts", facts(out, results))
