@@ -36,7 +36,6 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.runs import compiling
 from horde_agent.runs.config import (
     WHOLE,
     BadInput,
@@ -56,6 +55,7 @@ from horde_agent.runs.resuming import Resumption, refuse_over, resumption, setti
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
 from horde_agent.runs.stdio import unfailing
+from horde_agent.runs.warm import CompileNotice, warm
 from horde_agent.watch.command import LivePage, WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
@@ -249,12 +249,10 @@ def _reproduce(config: ReproduceConfig) -> None:
 
 def _warm() -> None:
     """Compile by a short life, which is thrown away."""
-    from horde_agent.runs.warm import warm
-
     with answered():
         env = _make_env(LearnConfig())
     try:
-        with answered(), compiling.shown(Console(stderr=True)):
+        with answered(), CompileNotice(Console(stderr=True)).installed():
             took_s = warm(env)
     finally:
         env.close()
@@ -418,19 +416,19 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
     """Return a job whose body has made its first observation, so that what cannot be done shows now."""
     console = Console(stderr=True)
-    kernels = compiling.Compiling(console)
+    notice = CompileNotice(console)
     with answered():
         env, run = _make_env(config), None
         try:
             try_port(env, config)
-            with kernels.shown():
+            with notice.installed():
                 own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
                 run = make_run(env, config, folder, own)
             if config.trace_rule == "plain":
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals, kernels, resumed)
+            job = Job(run, env, console, signals, notice, resumed)
         except BaseException:
             env.close()
             if run is not None:

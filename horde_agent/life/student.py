@@ -359,7 +359,7 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
     """Yield each row: observation, action, b(a), phase, flags, step, policy."""
     for part in parts:
         columns = (part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))
-        yield from zip(part.rows["observation"], *columns, part.policies.tolist(), strict=True)
+        yield from zip(part.rows["observation"], *columns, part.rows["policy"].tolist(), strict=True)
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floats:

@@ -9,7 +9,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +62,6 @@ class Recorder:
     Attributes:
         n_rows: Rows so far.
         n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
-        on_closed: Called with each file that is complete, for a further one is begun; no step waits long for it.
         since: The rows after those that were known, as `resume` found them.
         differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
 
@@ -108,7 +106,6 @@ class Recorder:
         self._used = 0
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
-        self.on_closed: Callable[[Path], None] | None = None
         self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
         self._is_after_loss = self._is_paused = False
         self._lost: RecordLost | None = None
@@ -140,13 +137,11 @@ class Recorder:
 
         Raises:
             FileNotFoundError: If there is no such record.
-            ValueError: If it is of the first version, damaged after those rows, or holds fewer.
+            ValueError: If it is damaged after those rows, or holds fewer.
         """
         recorder = cls.__new__(cls)
         segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)]
         last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
-        if any(segment.header["version"] != FORMAT_VERSION for segment in segments):
-            raise ValueError(f"{path} is of version 1 of the format, which holds too little to go on from")
         for segment in segments:
             known = after - int(segment.header.get("first", 0))
             if not segment.is_sound[max(known, 0) : segment.n_whole].all():
@@ -325,8 +320,6 @@ class Recorder:
             _sync_data(self._file)
             self._file.close()
             sync_folder(self._path.parent)
-            if self.on_closed is not None:
-                self.on_closed(part(self._path, self._n_parts))
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
 
     def _pause(self, error: RecordLost) -> None:

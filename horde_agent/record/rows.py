@@ -140,13 +140,6 @@ class Stream:
         return Stream(self.rows[span], self.header, self.faults)
 
     @property
-    def policies(self) -> NDArray[np.uint32]:
-        """The column `policy`, shape (n_rows,): NO_POLICY in streams that were recorded before there was one."""
-        if "policy" not in (self.rows.dtype.names or ()):
-            return np.full(len(self.rows), NO_POLICY, dtype=np.uint32)
-        return np.asarray(self.rows["policy"])
-
-    @property
     def n_steps(self) -> int:
         """Number of 100 ms periods between the first row and the last."""
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0

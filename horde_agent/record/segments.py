@@ -6,7 +6,7 @@ was torn off, or holds a bit that flipped, is told from a sound one. A long file
 "NAME-2.rec" and so on, each with a line of its own; its `first` is the number of records in those before it.
 
 What is torn off stands at the very end, where a machine lost its power or a disk was full; what is damaged stands
-before sound records. Both are left out by a reader, which says so. Version 1 had no CRC and no further files.
+before sound records. Both are left out by a reader, which says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 2
-READABLE = (1, 2)
 CRC = "crc"
 CRC_BYTES = 4
 _ALIGNMENT = 64
@@ -49,7 +48,7 @@ class Segment(NamedTuple):
         path: The file.
         header: Its line.
         records: All whole records, sound or not, in their order.
-        is_sound: Which of them their CRC vouches for, shape (n_records,); all of version 1.
+        is_sound: Which of them match their CRC, shape (n_records,).
         n_torn: Bytes of an unfinished last record.
         first: Number of the first of these records in the life.
     """
@@ -163,7 +162,7 @@ def read_pieces(
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
             is_last = first + at_once >= n_records
             number = int(header.get("first", 0)) + n_skipped + first
-            yield Segment(path, header, records, _are_sound(records, header), n_torn if is_last else 0, number)
+            yield Segment(path, header, records, records[CRC] == _checksums(records), n_torn if is_last else 0, number)
 
 
 def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
@@ -173,19 +172,18 @@ def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], n
         ValueError: If it holds no records of this kind.
     """
     header = _decode_header(file.readline(_LONGEST_HEADER))
-    said = header.get("version")
-    if header.get("format") == kind and isinstance(said, int) and said > FORMAT_VERSION:
+    if header.get("format") != kind:
+        raise ValueError(f"{path} does not contain records of the format {kind}")
+    if header.get("version") != FORMAT_VERSION:
         raise ValueError(
-            f"{path} is of version {said} of the format {kind}, and this program reads versions up to "
-            f"{FORMAT_VERSION}: read it with a program as new as the one that wrote it"
+            f"{path} has version {header.get('version')} of the format {kind}, expected {FORMAT_VERSION}: read it "
+            "with the version of horde-gvf that wrote it"
         )
-    if header.get("format") != kind or said not in READABLE:
-        raise ValueError(f"{path} does not hold records of the format {kind} {FORMAT_VERSION}")
-    if header["version"] != 1 and header.get(CRC) != _checksum_of(header):
+    if header.get(CRC) != _checksum_of(header):
         raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")
     fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
     dtype = np.dtype(fields)
-    if header["version"] != 1 and ((dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32):
+    if (dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32:
         raise ValueError(f"{path} does not end its records with a {CRC} of 32 bits")
     return header, dtype
 
@@ -199,13 +197,6 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
     """
     with path.open("rb") as file:
         return _header_of(file, path, kind)[0]
-
-
-def _are_sound(records: Records, header: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return which records their CRC vouches for, shape (n_records,); all of version 1, which had none."""
-    if header["version"] == 1:
-        return np.ones(len(records), dtype=bool)
-    return np.asarray(records[CRC] == _checksums(records))
 
 
 def begun(path: Path) -> list[Path]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import platform
 import shutil
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from horde_agent.record.segments import RecordLost, sync_folder
 from horde_agent.saving import State
 
-FORMAT, FORMAT_VERSION = "horde-snapshot", 1
+FORMAT, FORMAT_VERSION = "horde-snapshot", 2
 KEPT = 2
 SMALL_BYTES = 1 << 16
 _MANIFEST, _CHECK, _SMALL = "manifest.json", "manifest.sha256", "small.bin"
@@ -241,16 +240,16 @@ def read(path: Path) -> Snapshot:
 def _map(path: Path) -> NDArray[Any]:
     """Return a large array, memory-mapped, copy on write.
 
-    Files hold C order. Earlier versions wrote `fortran_order: True` above the bytes of some, so it is ignored.
+    Raises:
+        SnapshotDamaged: If its header does not fit its data.
     """
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        begin = file.tell()
-    expected, n_bytes = math.prod(shape) * dtype.itemsize, path.stat().st_size - begin
-    if n_bytes != expected:
-        raise SnapshotDamaged(f"{path} has {n_bytes:,} bytes of data; shape {shape} of {dtype} takes {expected:,}")
-    return np.memmap(path, dtype, "c", begin, shape)
+    try:
+        array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except ValueError as error:
+        raise SnapshotDamaged(f"{path} is damaged: {error}") from None
+    if (n_bytes := path.stat().st_size - array.offset) != array.nbytes or not array.flags.c_contiguous:
+        raise SnapshotDamaged(f"{path} is damaged: {n_bytes:,} bytes of data for shape {array.shape} of {array.dtype}")
+    return array
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -269,9 +268,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] != FORMAT or manifest["version"] != FORMAT_VERSION:
         raise SnapshotOfAnother(
-            f"{path} is of the format {manifest['format']} {manifest['version']}, and this program reads {FORMAT} "
-            f"{FORMAT_VERSION}: resume it with version {manifest.get('facts', {}).get('version')}, which wrote it, or "
-            "a later one"
+            f"{path} has format {manifest['format']} {manifest['version']}, expected {FORMAT} {FORMAT_VERSION}: resume "
+            f"it with version {manifest.get('facts', {}).get('version')}, which wrote it, or learn again from its "
+            f"recording: horde learn --backend replay --log {path.parent.parent}"
         )
     return manifest
 

@@ -18,7 +18,7 @@ from horde_agent.record import read
 from horde_agent.reproduce.lessons import Lessons, OnProgress, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import interface_of, quiet
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.runs.jobs import warm_up
+from horde_agent.runs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 

@@ -2,8 +2,8 @@
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is the robot's: from when the life began, so many steps later. Columns are those of `record`, and
-one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Where pyarrow is installed
-(`pip install 'horde-gvf[log]'`), each file of the record becomes such a table as soon as it is complete (`archive`).
+one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Writing them needs
+pyarrow (`pip install 'horde-gvf[log]'`).
 
 MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
 """
@@ -60,17 +60,6 @@ def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
     pose = {name: rows["pose"][:, i] for i, name in enumerate(("x_m", "y_m", "heading_rad"))}
     kept = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
     return {**kept, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
-
-
-def table_of(folder: RunFolder, path: Path) -> None:
-    """Write one file of the record as tables, in the run's `export`.
-
-    Raises:
-        ImportError: If pyarrow is not there.
-        ValueError: If the file is no part of a life's record.
-        OSError: If it cannot be read, or a table cannot be written.
-    """
-    _write_days(read_segment(path, FORMAT), folder.exported, began(folder))
 
 
 def began(folder: RunFolder) -> datetime:

@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,12 @@ import gymnasium
 import numpy as np
 from rich.console import Console
 
-from horde_agent.cluster import AnyHorde
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, Sampler, outside_drives
-from horde_agent.life.student import Student, encoder
+from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
@@ -35,8 +31,6 @@ from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import begun, read_header
 from horde_agent.runs import holdout, results
 from horde_agent.runs.alarms import Alarms
-from horde_agent.runs.archive import Archive
-from horde_agent.runs.compiling import Compiling
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Cause, End, Ended, Signals
 from horde_agent.runs.events import Events
@@ -52,9 +46,9 @@ from horde_agent.runs.resuming import (
 from horde_agent.runs.run import Run, described
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.runs.tables import write_life, write_reading
+from horde_agent.runs.warm import CompileNotice, warm_up
 from horde_agent.saving import inner
 
-_SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
 _TABLES_BYTES = 2_000_000  # tables, report and pictures, about
 
 
@@ -91,7 +85,7 @@ class Job:
         env: The robot.
         console: Where progress is shown.
         signals: What to do when somebody asks for the end.
-        kernels: Shows on the console what is compiled.
+        notice: Prints that kernels are being compiled.
 
     Attributes:
         life: The life to be lived; it has its own generator, so that one seed is one life.
@@ -105,10 +99,10 @@ class Job:
         env: gymnasium.Env[Any, Any],
         console: Console,
         signals: Signals,
-        kernels: Compiling,
+        notice: CompileNotice,
         resumed: Resumption | None = None,
     ) -> None:
-        self.run, self.env, self.console, self.signals, self._kernels = run, env, console, signals, kernels
+        self.run, self.env, self.console, self.signals, self._notice = run, env, console, signals, notice
         self._resumed = resumed
         config, interface = run.config, run.interface
         self.stopped_by: Cause | None = None
@@ -126,8 +120,6 @@ class Job:
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
         self.recorder = self._recorder() if resumed is None else self._known_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
-        if config.backend != "replay":
-            self.recorder.on_closed = Archive(run.folder)
         every_s = seconds(config.snapshot_every)
         changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
         self.keeper = Keeper(run, self.recorder, self.sampler, every_s, changes, lived_s)
@@ -211,7 +203,7 @@ class Job:
         In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
         signal that comes while it drives asks it to end.
         """
-        with self._kernels.shown():
+        with self._notice.installed():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
         self.signals.ask_first(self._stop_for_signal)
         if self.run.config.backend == "replay":
@@ -484,21 +476,3 @@ def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
     if config.backend in ONE_AT_A_TIME:
         env.reset(options={"manoeuvre": "stay"})
         env.close()
-
-
-def warm_up(horde: AnyHorde, interface: Interface) -> float:
-    """Compile the kernels by a small Horde of the same kind, and return how long it took in seconds."""
-    began = time.perf_counter()
-    # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
-    n = -(-_SHARED_WORK // interface.coder.n_active)
-    few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
-    few += horde.questions[:: max(horde.n_demons // n, 1)]
-    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0) for i, q in enumerate(few)]
-    small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
-    middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
-    tiles = encoder(interface)(middle)
-    small.begin(middle, tiles)
-    small.learn(0, 1.0, middle, tiles)
-    small.predict(tiles)
-    small.weights()  # what reads the estimates reads these too
-    return time.perf_counter() - began

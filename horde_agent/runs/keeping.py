@@ -16,7 +16,6 @@ from typing import Any
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
-from horde_agent.runs import formats
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
 from horde_agent.saving import State, nested
@@ -149,7 +148,6 @@ class Keeper:
             "wall_s": self.lived_s,
             "changes": list(self.changes),
             "version": self._version,
-            "formats": dict(formats.NOW),
             "versions": self._versions,
             "asked": digests(self._run.folder),
         }

@@ -18,12 +18,12 @@ from rich.console import Console
 
 from horde_agent.record import Stream, read
 from horde_agent.record.segments import parts
-from horde_agent.runs import compiling, unfinished
+from horde_agent.runs import unfinished
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import warm_up
 from horde_agent.runs.run import Described, make_run
 from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.warm import CompileNotice, warm_up
 
 
 def as_lived(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
@@ -77,7 +77,7 @@ def relive(config: LearnConfig, lived: LearnConfig, folder: RunFolder, console: 
     run.end = End.of(Cause.LOG_END if config.steps is None else Cause.STEPS)
     for path in parts(recorded.life):
         _link(path, folder.log / path.name)
-    with compiling.shown(console):
+    with CompileNotice(console).installed():
         run.compile_s = warm_up(run.horde, run.interface)
     return unfinished.relearned(run, stream, folder, console)
 

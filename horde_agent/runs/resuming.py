@@ -22,7 +22,6 @@ from horde_agent.life.observers import RowObserver
 from horde_agent.life.student import relearn, rows_of
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
 from horde_agent.record.segments import part, parts
-from horde_agent.runs import formats
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
@@ -103,7 +102,6 @@ def resumption(folder: RunFolder) -> Resumption:
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
         _refuse_another(folder, kept)
-        kept = formats.brought_up(kept, folder.path)
         return Resumption(int(kept.facts["step"]), kept.state, kept.facts, (*notes, *_promises(kept)))
     notes.append("There is no sound snapshot: the life is redone from its beginning.")
     return Resumption(0, {}, {}, tuple(notes))

@@ -187,7 +187,7 @@ class Described(gymnasium.Env[Any, Any]):
     """A body that is known by the header of a record alone: it says what it is and can do nothing.
 
     Raises:
-        KeyError: If the header does not describe a body, as those of the first version.
+        KeyError: If the header does not describe a robot.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ sums.sha256          of what was asked and of these tables, as `sha256sum -c` ch
 log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
 log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
-export/              the closed files of the record as Parquet tables, a folder a day, where pyarrow is installed
+export/              what `horde export` wrote: the record as Parquet tables, a folder a day
 checkpoint/          the newest snapshots of the life's state (horde_agent.record.snapshots), to resume it from
 report.html          drawn from the files above, with its pictures beside it
 

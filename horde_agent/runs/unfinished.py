@@ -27,14 +27,15 @@ from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import FORMAT, Flag, Phase, Stream, read, read_in_parts
 from horde_agent.record.segments import begun, read_header, read_segment
-from horde_agent.runs import compiling, results
+from horde_agent.runs import results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import NOT_TIMED, read_again, warm_up
+from horde_agent.runs.jobs import NOT_TIMED, read_again
 from horde_agent.runs.resuming import Resumption, change, redo, resumption
 from horde_agent.runs.run import Described, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, lived_steps, write_whole
 from horde_agent.runs.tables import write_life, write_reading
+from horde_agent.runs.warm import CompileNotice, warm_up
 from horde_agent.saving import inner
 
 Log = Callable[[], Iterable[Stream]]
@@ -80,7 +81,7 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
         run = _run(folder, made)
         why = "has gone on since its tables were written" if has_gone_on(folder) else "lacks tables"
         console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
-        with compiling.shown(console):
+        with CompileNotice(console).installed():
             warm_up(run.horde, run.interface)
         if run.config.backend == "replay":
             summary = _read(run, folder, console)
@@ -109,10 +110,7 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
     try:
         run = make_run(Described(header), config, made, file)
     except KeyError as error:
-        raise BadInput(
-            f"{folder.life} does not tell {error} of its body, as logs of the first version: without the body it "
-            "cannot be learned from again"
-        ) from None
+        raise BadInput(f"the header of {folder.life} lacks {error}, which learning from it requires") from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
     run.end, run.is_unfinished = End.of(Cause.CUT_OFF), True

@@ -1,37 +1,90 @@
-"""Compile what a life uses before it is wanted: `horde warm`."""
+"""Compile kernels before a run needs them (`horde warm`), and announce compiling on the terminal."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
+from numba.core import event
+from rich.console import Console
 
 from horde_agent import questions
+from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.rules import TRACE_RULES, W_RULES, LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
+from horde_agent.life.student import encoder
 from horde_agent.policies import StickyRandom
-from horde_agent.runs.jobs import warm_up
+
+COMPILING = "compiling, once, about a minute (`horde warm` does it in advance)"
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+_SHARED_WORK = 100_000  # weights read per step, from which on every engine uses its threads
+
+
+class CompileNotice(event.Listener):
+    """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing.
+
+    Args:
+        console: Where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._is_printed = console, False
+
+    def installed(self) -> AbstractContextManager[None]:
+        """Return a context during which numba reports to this listener."""
+        return event.install_listener("numba:compile", self)
+
+    def on_start(self, event: Any) -> None:
+        """Print the line once."""
+        module = str(event.data["dispatcher"].py_func.__module__)
+        if not self._is_printed and module.startswith("horde_agent."):
+            self._is_printed = True
+            self._console.print(COMPILING, highlight=False, soft_wrap=True)
+
+    def on_end(self, event: Any) -> None:
+        """Do nothing; numba requires it."""
+
+
+def warm_up(horde: AnyHorde, interface: Interface) -> float:
+    """Compile the kernels by a small Horde of the same kind; return the duration in seconds."""
+    began = time.perf_counter()
+    # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
+    n = -(-_SHARED_WORK // interface.coder.n_active)
+    few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
+    few += horde.questions[:: max(horde.n_demons // n, 1)]
+    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0) for i, q in enumerate(few)]
+    small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
+    middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
+    tiles = encoder(interface)(middle)
+    small.begin(middle, tiles)
+    small.learn(0, 1.0, middle, tiles)
+    small.predict(tiles)
+    small.weights()  # what reads the estimates reads these too
+    return time.perf_counter() - began
 
 
 def warm(env: gymnasium.Env[Any, Any]) -> float:
-    """Live for a moment with the default questions, then learn twice under every other rule and family.
+    """Compile all kernels of `horde learn` into numba's cache.
+
+    A short run with the default questions, then two learning steps for every other rule and family of questions.
 
     Args:
-        env: Where to live; it stays open.
+        env: The environment; it stays open.
 
     Returns:
-        How long that took, in seconds. What was compiled is in numba's cache.
+        The duration in seconds.
     """
     began = time.perf_counter()
     interface = Interface.of(env)
@@ -45,7 +98,7 @@ def warm(env: gymnasium.Env[Any, Any]) -> float:
 
 
 def _hordes(interface: Interface) -> Iterator[Horde]:
-    """Yield a Horde of every kind that `horde learn` makes, the default one first."""
+    """Yield a Horde of every kind that `horde learn` makes, the default first."""
     coder = interface.coder
     families: list[list[GVF]] = [
         questions.excursions(interface),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +14,6 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, Recorder, Row, read
-from horde_agent.runs.archive import Archive
 from horde_agent.runs.run_folder import RunFolder
 from horde_agent.watch.scalars import export_scalars
 from tests.agent.doubles import ToyBody
@@ -46,86 +43,29 @@ def test_parquet_holds_what_the_record_holds(run: Path, tmp_path: Path) -> None:
     assert events["event"].to_pylist() == ["began", "snapshot", "ended"]
 
 
-def test_each_file_that_is_complete_becomes_a_table_of_its_days(tmp_path: Path) -> None:
+def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     """A life that began two seconds before midnight, three seconds a file: the first one spans two days."""
     dataset = pytest.importorskip("pyarrow.dataset")
     folder = RunFolder(tmp_path)
     folder.log.mkdir()
     folder.events.write_text(json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n")
     recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0, flush_s=60.0)
-    recorder.on_closed = archive = Archive(folder)
     for step in range(70):
         seen = np.full(3, step, dtype=np.float32)
         recorder.write(Row(step, step / 10, seen, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
     recorder.flush()
-    for thread in archive.threads:
-        thread.join()
+    assert cli.main(["export", str(tmp_path)]) == 0
     there = {str(path.relative_to(folder.exported)) for path in folder.exported.rglob("*") if path.is_file()}
-    assert there == {"day=2026-02-28/life.parquet", "day=2026-03-01/life.parquet", "day=2026-03-01/life-2.parquet"}
+    of_march = (f"day=2026-03-01/{name}.parquet" for name in ("life", "life-2", "life-3"))
+    assert there == {"day=2026-02-28/life.parquet", *of_march}
     table = dataset.dataset(folder.exported, partitioning="hive").to_table().sort_by("step")
-    assert table["obs_2"].to_pylist() == list(range(60)), "the third file is not complete yet"
+    assert table["obs_2"].to_pylist() == list(range(70))
     assert [str(day) for day in table["day"].to_pylist()].count("2026-02-28") == 20
     recorder.close()
     before = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
     assert cli.main(["export", str(tmp_path)]) == 0
     assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
     assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
-
-
-def test_a_table_that_cannot_be_made_is_told_of_and_made_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process is killed, or finds a folder in its way: the record stays whole, and the export writes the table."""
-    dataset = pytest.importorskip("pyarrow.dataset")
-    folder = RunFolder(tmp_path)
-    folder.log.mkdir()
-    with Recorder(3, folder.life, {"period_s": 0.1}) as recorder:
-        recorder.write(Row(0, 0.0, np.zeros(3, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
-    in_the_way = folder.exported
-    in_the_way.write_text("a file where a folder is to be")
-    (archive := Archive(folder))(folder.life)
-    archive.threads[0].join()
-    assert "life.rec is not made a table (" in caplog.text
-    assert "`horde export` does it later" in caplog.text
-    in_the_way.unlink()
-    monkeypatch.setattr("horde_agent.runs.archive.sys.executable", str(tmp_path / "no-python"))
-    (archive := Archive(folder))(folder.life)
-    archive.threads[0].join()
-    assert "no-python" in caplog.text
-    (folder.exported / "day=1970-01-01").mkdir(parents=True)
-    (folder.exported / "day=1970-01-01" / ".life-123").write_bytes(b"half a table")
-    assert cli.main(["export", str(tmp_path)]) == 0
-    assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 1
-    assert [file.name for file in folder.exported.rglob("*") if file.is_file()] == ["life.parquet"]
-
-
-def test_a_life_makes_its_tables_while_it_is_lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With files of thirty seconds instead of an hour; the last one is not complete when the life ends."""
-    dataset = pytest.importorskip("pyarrow.dataset")
-    monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 30.0)  # type: ignore[attr-defined]
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
-    run = tmp_path / "run"
-    assert cli.main(f"learn --steps 700 --seed 1 --excursion-probability 0 --out {run}".split()) == 0
-    for thread in threading.enumerate():
-        if thread.name == "archive":
-            thread.join()
-    table = dataset.dataset(run / "export", partitioning="hive").to_table().sort_by("step")
-    assert table["step"].to_pylist() == list(range(600))
-
-
-def test_a_life_carries_no_library_that_writes_tables(tmp_path: Path) -> None:
-    """In a process of its own, since this one has read some."""
-    pytest.importorskip("pyarrow")
-    lines = (
-        "import sys; from horde_agent import cli; from horde_agent.record import Recorder",
-        "from tests.agent.doubles import ToyBody",
-        "Recorder.__init__.__kwdefaults__['segment_s'] = 30.0",
-        "cli._make_env = lambda _: ToyBody(); cli.write_report = lambda path: path / 'report.html'",
-        f"code = cli.main('learn --steps 700 --seed 1 --out {tmp_path / 'run'}'.split())",
-        "sys.exit(code or 'pyarrow' in sys.modules)",
-    )
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:

@@ -97,5 +97,5 @@ def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"step,action\n1,2\n", b'{"format": "something else"}\n', b"[1, 2]\n"])
 def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(ValueError, match="does not hold records"):
+    with pytest.raises(ValueError, match="does not contain records"):
         read(tmp_path / "other")

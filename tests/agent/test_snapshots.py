@@ -72,17 +72,6 @@ def rewritten(path: Path, file: str, data: bytes) -> None:
     (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
 
 
-def test_the_bytes_of_earlier_versions_are_read_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
-    """They described a Fortran-ordered array as it lay in memory, and wrote its bytes in C order."""
-    array = np.asfortranarray(np.random.default_rng(1).random((3, 5_000)))
-    path = write(tmp_path, 7, {"watch/before": array}, {})
-    data = (path / "watch.before.npy").read_bytes()
-    assert b"'fortran_order': False, " in data[:128]
-    rewritten(path, "watch.before.npy", data.replace(b"'fortran_order': False, ", b"'fortran_order': True,  ", 1))
-    assert not np.array_equal(np.load(path / "watch.before.npy"), array), "this is what such a version wrote"
-    assert is_same(read(path).state["watch/before"], array)
-
-
 @pytest.mark.parametrize("shape", [b"(3, 5001)", b"(3, 4999)", b"(2, 5000)"])
 def test_a_header_that_does_not_fit_its_data_is_refused_by_name(shape: bytes, tmp_path: Path) -> None:
     path = write(tmp_path, 7, {"a/b": np.zeros((3, 5_000))}, {})

@@ -499,14 +499,14 @@ def test_a_log_is_not_learned_from_under_settings_that_nobody_chose(
     assert sorted(cut.rglob("*")) == before
 
 
-def test_a_log_of_the_first_version_says_what_it_lacks(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_does_not_describe_its_robot_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its header told neither the tile layout nor the ranges of the observation."""
     path = cut / "log" / "life.rec"
     stream = read(path)
     header = {name: value for name, value in stream.header.items() if name != "low"}
     path.write_bytes(encode_header(header) + stream.rows.tobytes())
     assert cli.main(["report", str(cut)]) == 2
-    assert "life.rec does not tell 'low' of its body" in capsys.readouterr().err
+    assert "life.rec lacks 'low'" in capsys.readouterr().err
 
 
 def test_a_log_with_nothing_lived_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:

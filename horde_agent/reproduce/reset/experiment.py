@@ -27,7 +27,7 @@ from horde_agent.reproduce.reset.data import Data, Run
 from horde_agent.reproduce.reset.gap import LaterPart
 from horde_agent.reproduce.reset.tables import tables
 from horde_agent.reproduce.study import Job, Result, Study
-from horde_agent.runs.jobs import warm_up
+from horde_agent.runs.warm import warm_up
 
 GAMMA = 0.8
 STEPS = {"paper": 216_000, "quick": 6_000}
