@@ -1,8 +1,11 @@
-"""A behaviour that uses what the Horde has learned: it keeps clear of walls by taking what promises the most room.
+"""A behaviour that uses predictions: the same five demons keep the robot clear of the walls, or drive it up to one.
 
-Five demons predict how near the nearest thing will be over the next second, one for each action if it were kept up. The
-behaviour takes the action of the smallest prediction, and with probability epsilon any; its b is the true probability
-of each draw, so that the demons go on learning off-policy. Run it: python examples/epsilon_greedy.py [steps]
+Five demons predict how near the nearest wall will be over the next second, one for each action if it were repeated.
+They learn off-policy while the robot drives at random. Then the behaviour takes the action with the smallest
+prediction, and after that the action with the largest; with probability epsilon it takes any action. b is the true
+probability of each draw, so the demons continue to learn.
+
+Run it (half a minute): python examples/epsilon_greedy.py [steps]
 """
 
 import sys
@@ -10,9 +13,10 @@ import sys
 import gymnasium as gym
 import numpy as np
 
-from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life
+from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life, StickyRandom
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 12_000
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+EPSILON = 0.3
 
 env = gym.make("horde_env:CritterbotPen-v0")
 face = Interface.of(env)
@@ -21,7 +25,7 @@ around = [face.index(f"ir_distance_{i}") for i in range(7)]
 
 
 def nearest(observation, tiles):
-    """Return the strongest reflection of all sides: high is near."""
+    """Return the strongest reflection of all sides, a share of full scale: high is near."""
     return observation[around].max()
 
 
@@ -32,21 +36,27 @@ questions = [
 horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
 
 
-def room(observation, tiles):
-    """Return a value for each action: what its demon predicts in this state, the wrong way round."""
-    return -horde.predict(tiles)
-
-
-def live(epsilon, seed):
-    """Live with so much chance, and return how near the nearest thing was on average."""
+def live(behaviour, seed, steps):
+    """Run for `steps` steps and return the mean of `nearest`."""
     seen = []
-    behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon))
     with Life(env, horde, behaviour, np.random.default_rng(seed), interface=face) as life:
         life.observers.append(lambda moment: seen.append(nearest(moment.row.observation, None)))
-        life.run(STEPS // 2)
+        life.run(steps)
     return np.mean(seen)
 
 
-print(f"nearest thing: {live(1.0, seed=0):.2f} of full reflection while the robot did anything and learned,")
-print(f"{live(0.2, seed=1):.2f} while it took what promised the most room, and went on learning")
+def least(observation, tiles):
+    """Return a value for each action, shape (n_actions,): high if its demon predicts that walls are far."""
+    return -horde.predict(tiles)
+
+
+def most(observation, tiles):
+    """Return a value for each action, shape (n_actions,): high if its demon predicts that a wall is near."""
+    return horde.predict(tiles)
+
+
+print(f"mean nearness at random:                         {live(StickyRandom(n_actions, 0.9), 0, STEPS // 2):.2f}")
+for values in (least, most):
+    found = live(Follow(EpsilonGreedy(values, n_actions, EPSILON)), 1, STEPS // 4)
+    print(f"mean nearness with the {values.__name__:>5s} predicted nearness: {found:.2f}")
 env.close()

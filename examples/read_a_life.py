@@ -1,6 +1,6 @@
 """Live for a while, and read the record as one table: with numpy, and with what is installed of three other libraries.
 
-DuckDB, polars and pandas read the Parquet files that `pip install 'horde-gvf[log]'` lets the record become.
+DuckDB, polars and pandas read the Parquet files that `pip install -e '.[log]'` lets the record become.
 
 python examples/read_a_life.py 600
 """

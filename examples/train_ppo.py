@@ -5,9 +5,14 @@ python examples/train_ppo.py [steps] [--backend simulator|emulated|serial|drops]
 """
 
 import argparse
+import sys
 
 import gymnasium as gym
-from stable_baselines3 import PPO
+
+try:
+    from stable_baselines3 import PPO
+except ImportError:
+    sys.exit("train_ppo.py needs stable-baselines3; install it in the clone: pip install -e '.[sb3]'")
 
 from horde_agent import Horde, Interface, questions
 from horde_agent.sb3 import HordeCallback

@@ -212,7 +212,10 @@ def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return space
     if isinstance(space, spaces.Box):
-        raise ValueError(f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3)")
+        raise ValueError(
+            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3); "
+            "beside SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
+        )
     like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
     raise ValueError(
         f"{must}, not {space}; wrap the environment: gymnasium.wrappers.TransformAction(env, {like}, Discrete(n))"

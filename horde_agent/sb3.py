@@ -38,7 +38,7 @@ try:
     from stable_baselines3.dqn import DQN
     from stable_baselines3.sac import SAC
 except ImportError as missing:  # pragma: no cover - depends on what is installed
-    raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install 'horde-gvf[sb3]'") from missing
+    raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install -e '.[sb3]'") from missing
 
 
 class HordeCallback(BaseCallback):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A Ray cluster of your own machines, or of this one alone. Each machine has the same Python with
-# `pip install 'horde-gvf[ray]'`; docs/cluster.md says how many it takes.
+# `pip install -e '.[ray]'`; docs/cluster.md says how many it takes.
 #
 #   sh node.sh token                   once, on one machine; copy ~/.ray/auth_token to the others, readable by you alone
 #   sh node.sh head [ADDRESS]          the first machine; without an address it is alone, on its loopback

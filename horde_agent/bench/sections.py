@@ -206,7 +206,7 @@ class Bench:
     def cluster(self) -> Answer:
         """Time four shards of 10,000 demons beside one Horde of all, one asked prediction, and a step merely noted."""
         if importlib.util.find_spec("ray") is None:
-            self.say("cluster: not measured: it needs the extra `ray`, pip install 'horde-gvf[ray]'")
+            self.say("cluster: not measured: it needs the extra `ray`, pip install -e '.[ray]'")
             return {}
         n = shards.N_SHARDS * (shards.N_FEW if self.effort == QUICK else 10_000)
         if self._lacks_memory(2 * n):

@@ -65,7 +65,7 @@ def _ray(address: str | None) -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError:
-        raise ClusterError("a Horde in shards needs Ray: pip install 'horde-gvf[ray]'") from None
+        raise ClusterError("a Horde in shards needs Ray: pip install -e '.[ray]'") from None
     # It prints that a process died, into the output of whatever runs here: it is told by this package's own log.
     importlib.import_module("ray._private.worker").print_to_stdstream = lambda *_, **__: None  # type: ignore[attr-defined]
     return ray

@@ -37,7 +37,7 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
     """A log as an environment: `step` ignores its action, and truncates with the last row.
 
     Args:
-        log: The CSV file, with a header, or the Parquet file (`pip install 'horde-gvf[log]'`).
+        log: The CSV file, with a header, or the Parquet file (`pip install -e '.[log]'`).
         columns: TOML file that says which columns are channels; see above.
 
     Raises:
@@ -136,7 +136,7 @@ def _read_parquet(log: Path, names: list[str]) -> list[list[Any]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise ValueError("Parquet needs pyarrow: pip install 'horde-gvf[log]'") from None
+        raise ValueError("Parquet needs pyarrow: pip install -e '.[log]'") from None
     table = parquet.read_table(log)
     return [table[name].to_pylist() for name in names]
 

@@ -24,7 +24,7 @@ from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.run_folder import own_version, versions, writable, write_json
 
 _LIVES_TOOK = "lives-took-s.json"
-NO_FIGURES = "the figures of a reproduction need matplotlib: pip install 'horde-gvf[viz]'"
+NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"
 
 
 def run(config: ReproduceConfig) -> Path:

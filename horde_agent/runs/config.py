@@ -379,7 +379,7 @@ def _check_shards(config: LearnConfig) -> None:
     if config.backend == "replay":
         raise BadInput("--shards belongs to a life; a log is read by one Horde, in this process")
     if find_spec("ray") is None:
-        raise BadInput("--shards needs the extra `ray`: pip install 'horde-gvf[ray]'")
+        raise BadInput("--shards needs the extra `ray`: pip install -e '.[ray]'")
 
 
 def _check_questions(questions: str, backend: str) -> None:

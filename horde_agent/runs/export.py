@@ -3,7 +3,7 @@
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is the robot's: from when the life began, so many steps later. Columns are those of `record`, and
 one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Writing them needs
-pyarrow (`pip install 'horde-gvf[log]'`).
+pyarrow (`pip install -e '.[log]'`).
 
 MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
 """
@@ -75,7 +75,7 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise BadInput("Parquet needs pyarrow: pip install 'horde-gvf[log]'") from None
+        raise BadInput("Parquet needs pyarrow: pip install -e '.[log]'") from None
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that died over it
         left.unlink(missing_ok=True)

@@ -27,9 +27,7 @@ from horde_agent.runs.notes import Notes
 from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
 from horde_agent.types import Bools, Floats
 
-NO_PICTURES = (
-    "Pictures need matplotlib: <code>pip install 'horde-gvf[viz]'</code>, then <code>horde report</code> again."
-)
+NO_PICTURES = "Pictures need matplotlib: <code>pip install -e '.[viz]'</code>, then <code>horde report</code> again."
 N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that then came, over the variance of that return. 1 "

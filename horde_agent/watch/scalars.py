@@ -25,7 +25,7 @@ from horde_agent.watch.reader import RunReader
 FOLDER, WRITTEN = "tensorboard", "written.json"
 LOOK_EVERY_S = 2.0
 _COUNTS = ("deadlines_missed", "gaps", "crc_errors", "n_excursions", "learning_steps")
-_MISSING = "TensorBoard's scalars need the extra `tensorboard`: pip install 'horde-gvf[tensorboard]'"
+_MISSING = "TensorBoard's scalars need the extra `tensorboard`: pip install -e '.[tensorboard]'"
 
 
 class Scalar(NamedTuple):

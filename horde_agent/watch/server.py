@@ -310,7 +310,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-_MISSING = "the live page needs the extra `dash`: pip install 'horde-gvf[dash]'"
+_MISSING = "the live page needs the extra `dash`: pip install -e '.[dash]'"
 
 
 def _starlette() -> Any:

@@ -154,7 +154,7 @@ def test_a_missing_simulator_is_said_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def make(*args: Any, **kwargs: Any) -> Any:
-        raise ImportError("the simulator needs `pip install horde-gvf[sim]`")
+        raise ImportError("the simulator needs `pip install -e '.[sim]'`")
 
     monkeypatch.setattr("horde_agent.bench.recorded.gymnasium.make", make)
     assert cli.main(["bench", "--stream", "simulator", "--only", "tile"]) == 2

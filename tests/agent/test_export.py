@@ -196,7 +196,7 @@ def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -
     [
         (
             "--to tensorboard",
-            "TensorBoard's scalars need the extra `tensorboard`: pip install 'horde-gvf[tensorboard]'",
+            "TensorBoard's scalars need the extra `tensorboard`: pip install -e '.[tensorboard]'",
         ),
         ("--to mcap --follow", "--follow goes with --to tensorboard"),
     ],

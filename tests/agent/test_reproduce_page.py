@@ -84,7 +84,7 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["reproduce", "first", "--out", "run"]) == 2
-    assert "pip install 'horde-gvf[viz]'" in capsys.readouterr().err
+    assert "pip install -e '.[viz]'" in capsys.readouterr().err
     assert not Path("run").exists()
 
 

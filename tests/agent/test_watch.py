@@ -486,7 +486,7 @@ def test_without_the_extra_both_commands_say_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "starlette.applications", None)
     for words in (["watch", str(run)], ["learn", "--watch", "--steps", "20"]):
         assert cli.main(words) == 2
-        assert "pip install 'horde-gvf[dash]'" in capsys.readouterr().err
+        assert "pip install -e '.[dash]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
