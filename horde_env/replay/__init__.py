@@ -1,4 +1,4 @@
-"""Recorded lives as bodies: a log of the real robot (`log`), or the record that a run's folder keeps (`run`)."""
+"""Recordings as robot bodies: a log of the real robot (`log`), or the recording in a run's folder (`run`)."""
 
 from __future__ import annotations
 

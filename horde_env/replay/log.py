@@ -1,37 +1,38 @@
-"""RecordedLife: a robot's log, played as a body that does what it once did.
+"""RecordedLife: the Critterbot's CSV log as a robot body that repeats the recording.
 
-The log is a CSV file (gzipped or not) with a header, one row per packet, raw integers as RLPark wrote them: the
-columns of `COLUMNS`, then the request `a[0] a[1] a[2] ActionMode`. A log of the year 2010 differs from today's wire:
-its motor "command", shown as `motor_voltage`, is the echoed request, not the PWM duty; its infrared distance is the
-driver's scrambled 8-bit value, times 4 here, right to two bits in ten at best.
+The log (gzipped or not) has a header and one row per packet, in raw integers as RLPark wrote them: the columns of
+`COLUMNS`, then the request `a[0] a[1] a[2] ActionMode`. A log of the year 2010 differs from today's wire: its motor
+"command", shown as `motor_voltage`, is the echoed request, not the PWM duty; its infrared distance is the driver's
+scrambled 8-bit value, times 4 here, right to two bits in ten at best.
 
-A row that holds what no packet can (no number, an infinity, more than 16 bits) is a broken packet: it is left out, as
-the wire's checksum would have had it, counted in the `crc_errors` of the next frame, and so many in a row are a gap. A
-last line that was torn off is left out too. `RecordedLife.notes` says how often.
+A row with a value that no packet can hold (not a number, infinite, more than 16 bits) is dropped like a packet with a
+wrong checksum: the next frame counts it in `crc_errors`, and many in a row are a gap. A truncated last line is dropped.
+`RecordedLife.notes` counts both.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
-import logging
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.backend import Floats, Frame, Ints
+from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.replay.player import Piece, Recording
+from horde_env.robot import RobotSpec
 
 GAP_S = 0.05  # packets further apart than this lost something between them
 IR_DISTANCE_SCALE = 4.0  # 8 bits of the log -> 10 bits of the wire
 WIDEST_FIELD = 2**16  # no field of a packet has more than 16 bits
 WHEEL_SPACE, XYTHETA_SPACE = 0, 1
 
-# What a reader of results from such a log must know.
+# Remarks for a reader of results.
 NOTES = (
     "The log's firmware is of 2010: its motor_voltage is the echoed request, not the duty of the bridge.",
     "Its ir_distance is the driver's scrambled 8-bit value (times 4 here): two of ten bits are lost, two are mixed.",
@@ -56,20 +57,17 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 REQUEST = ("a[0]", "a[1]", "a[2]")
 NEEDED = ("LocalTime", *(name for names in COLUMNS.values() for name in names), "MonitorState", *REQUEST, "ActionMode")
-OPTIONAL = ("action", "b")  # what a recorded life's agent did in the step that ended with the row, and its probability
-
-
-_log = logging.getLogger(__name__)
+OPTIONAL = ("action", "b")  # the agent's action in the step that ended with the row, and its probability
 
 
 class Log(NamedTuple):
-    """What a file holds.
+    """A file's content.
 
     Attributes:
-        columns: By name, without the rows that hold no packet; each of shape (n_packets,).
-        n_broken: Broken packets between the one before and each, shape (n_packets,).
-        n_broken_last: Those after the last one.
-        is_torn: Whether the last line, or the compressed file's end, was torn off.
+        columns: By name, without the dropped rows; each of shape (n_packets,).
+        n_broken: Rows dropped before each packet, shape (n_packets,).
+        n_broken_last: Rows dropped after the last packet.
+        is_torn: Whether the last line, or the compressed file's end, is truncated.
     """
 
     columns: dict[str, Floats]
@@ -79,13 +77,13 @@ class Log(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Which packets of a log end a step.
+    """The packets that end a step.
 
     Attributes:
         packet: Index of the newest packet at the end of each step, shape (n_steps,).
         age_s: Age of that packet at the step's deadline, in seconds.
         gap: True where packets are missing since the step before.
-        stale: True where no packet came since the step before.
+        stale: True where no packet arrived since the step before.
     """
 
     packet: Ints
@@ -94,75 +92,42 @@ class Steps(NamedTuple):
     stale: NDArray[np.bool_]
 
 
-class RecordedLife:
-    """A log as a Backend: `exchange` ignores its command, and the frame after the last one never comes.
+class RecordedLife(Recording):
+    """A log as a Backend; see `Recording`.
 
-    Each reset plays the log from its beginning. Frames carry the recorded request as `last_request`, `applied` True,
-    the log's time in seconds since its first packet as `t`, and `last` on the final one. Where the log has `action` and
-    `b` but they make no sense, they are -1 and NaN, and `applied` is False: nothing can be learned from there.
-
-    Attributes:
-        notes: What a reader of results from it must know; of its own faults once it was read.
+    Frames have the recorded request as `last_request` and the log's time in seconds since its first packet as `t`. The
+    file is read at the first reset.
 
     Args:
         log: Path of the CSV file.
-        spec: The robot that was recorded; the Critterbot when None.
+        spec: The recorded robot; the Critterbot if None.
 
     Raises:
-        BackendUnavailable: If there is no such file; from `reset`, if it is not such a log.
+        BackendUnavailable: If there is no such file.
     """
 
     def __init__(self, log: str | Path, spec: RobotSpec | None = None) -> None:
-        self.path = Path(log)
-        self.notes: tuple[str, ...] = NOTES
+        super().__init__(Path(log), spec)
+        self.notes = NOTES
         if not self.path.is_file():
             raise BackendUnavailable(f"there is no recorded life at {self.path}; give the path of its CSV file")
-        self.spec = spec or critterbot()
-        self.period_s = self.spec.period_s
-        self._frames: list[Frame] = []
-        self._next = 0
+        self._piece: Piece | None = None
 
-    def reset(self, rng: np.random.Generator) -> Frame:  # noqa: ARG002
-        """Return the first frame of the log, reading the file if this is the first time.
-
-        Raises:
-            BackendUnavailable: If the file does not hold such a log.
-        """
-        if not self._frames:
+    def read(self) -> Iterator[Piece]:
+        """Yield the log as one piece."""
+        if self._piece is None:
             log = _read(self.path)
-            self._frames = _frames(log, self.spec, self.path)
-            faults = _faults(log, sum(not frame.applied for frame in self._frames))
-            self.notes = (*NOTES, *faults)
-            for fault in faults:
-                _log.warning("%s: %s", self.path, fault)
-        self._next = 1
-        return self._frames[0]
-
-    def exchange(self, command: Floats) -> Frame:  # noqa: ARG002
-        """Return the next frame of the log, whatever the command.
-
-        Raises:
-            BackendUnavailable: After the last frame, and before the first reset.
-        """
-        if not 0 < self._next < len(self._frames):
-            raise BackendUnavailable(f"{self.path} has no frame left to play; reset() begins it again")
-        self._next += 1
-        return self._frames[self._next - 1]
-
-    def close(self) -> None:
-        """Let go of the log. Closing twice does nothing."""
-        self._frames, self._next = [], 0
-
-    def __len__(self) -> int:
-        """Return the number of frames, once the log was read."""
-        return len(self._frames)
+            self._piece = _piece(log, self.spec, self.path)
+            for fault in _faults(log, int((~self._piece.applied).sum())):
+                self.note(fault)
+        yield self._piece
 
 
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
-    """Cut packets into steps: one packet per period of the robot's own time.
+    """Select one packet per period of the robot's time.
 
-    Deadlines are `period_s` apart from the first packet on, and begin again after missing packets. Where packets are
-    about as rare as steps, each is a step.
+    Deadlines are `period_s` apart from the first packet on, and restart after missing packets. If packets are more than
+    half a period apart, each is a step.
 
     Args:
         packet_t_s: Times of the packets in seconds, increasing, shape (n_packets,).
@@ -190,7 +155,7 @@ def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
 def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     """Return recorded requests as shares of the largest one, shape (n, 3), x forward, y left, yaw counter-clockwise.
 
-    Wheel requests go through the inverse kinematics. Other modes (a voltage, none yet) ask for no velocity: 0.
+    Wheel requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
 
     Args:
         actions: The three numbers sent, in wire units, shape (n, 3).
@@ -206,10 +171,10 @@ def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
 
 
 def _read(path: Path) -> Log:
-    """Return what a file holds.
+    """Return a file's content.
 
     Raises:
-        BackendUnavailable: If it does not hold such a log.
+        BackendUnavailable: If it is not such a log.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
@@ -236,11 +201,11 @@ def _read(path: Path) -> Log:
 
 
 def _lines(file: TextIO) -> tuple[list[str], bool]:
-    """Return a file's lines, without empty ones at its end, and whether the end of a compressed file is missing."""
+    """Return a file's lines, without empty ones at its end, and whether a compressed file is truncated."""
     lines, is_cut = [], False
     try:
         for line in file:
-            lines.append(line)  # noqa: PERF402  what comes before a missing end is kept
+            lines.append(line)  # noqa: PERF402  keeps the lines before a missing end
     except EOFError:
         is_cut = True
     while lines and not lines[-1].strip():
@@ -249,101 +214,69 @@ def _lines(file: TextIO) -> tuple[list[str], bool]:
 
 
 def _table(lines: list[str], header: list[str], names: list[str], path: Path) -> tuple[Floats, bool]:
-    """Return the columns with these names, shape (n_rows, n_names), and whether the last line was torn off.
-
-    A line that ends before its time is left out if it is the last one; others are none of a recorded life.
-    """
+    """Return the columns `names`, shape (n_rows, n_names), and whether a truncated last line was dropped."""
     columns = [header.index(name) for name in names]
     is_short = bool(lines) and lines[-1].count(",") + 1 < len(header)
-    is_open = bool(lines) and not lines[-1].endswith("\n")
     try:
-        if not is_short:
-            return _numbers(lines, columns), False
-    except ValueError as error:
-        if not is_open:
-            raise BackendUnavailable(f"{path} is not a recorded life: {error}") from error
-    try:
-        return _numbers(lines[:-1], columns), True
+        try:
+            return _numbers(lines[:-1] if is_short else lines, columns), is_short
+        except ValueError:
+            if is_short or lines[-1].endswith("\n"):
+                raise
+            return _numbers(lines[:-1], columns), True
     except ValueError as error:
         raise BackendUnavailable(f"{path} is not a recorded life: {error}") from error
 
 
 def _numbers(lines: list[str], columns: list[int]) -> Floats:
-    """Return columns of numbers, shape (n_lines, n_columns)."""
     if not lines:
         return np.zeros((0, len(columns)))
     return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns)
 
 
 def _is_sound(table: Floats, names: list[str]) -> NDArray[np.bool_]:
-    """Return which rows can be packets: finite numbers, of at most 16 bits but for the time; shape (n_rows,)."""
+    """Return which rows can be packets: finite, and of at most 16 bits except the time; shape (n_rows,)."""
     needed = table[:, : len(NEEDED)]
     is_time = np.array([name == "LocalTime" for name in names[: len(NEEDED)]])
-    # Written so that NaN fails it.
     can_be = np.isfinite(needed) & (is_time | (np.abs(needed) < WIDEST_FIELD))
     return np.asarray(can_be.all(axis=1) & (needed[:, names.index("BusVoltage")] >= 0.0))
 
 
 def _faults(log: Log, n_unknown: int) -> list[str]:
-    """Return a sentence for each kind of fault of a log; `n_unknown` steps tell of no choice."""
+    """Return a sentence for each kind of fault; `n_unknown` steps have no valid action or probability."""
     n_broken, n_sound = int(log.n_broken.sum()) + log.n_broken_last, len(log.n_broken)
-    said = []
+    faults = []
     if n_broken:
-        said.append(
-            f"{n_broken} of {n_broken + n_sound} packets hold what no packet can (no number, an infinity, more than 16 "
-            f"bits): they are left out, as lost ones are."
+        faults.append(
+            f"{n_broken} of {n_broken + n_sound} rows cannot be packets (a value is not a number, infinite or longer "
+            f"than 16 bits) and are dropped like lost packets."
         )
     if log.is_torn:
-        said.append("The end of the log was torn off: what is left of its last line is left out.")
+        faults.append("The log is truncated: the incomplete last line is dropped.")
     if n_unknown:
-        said.append(f"{n_unknown} steps name no action, or no probability of it: nothing is learned from them.")
-    return said
+        faults.append(f"{n_unknown} steps have no valid action or probability: nothing is learned from them.")
+    return faults
 
 
-def _frames(read: Log, spec: RobotSpec, path: Path) -> list[Frame]:
+def _piece(read: Log, spec: RobotSpec, path: Path) -> Piece:
     log = read.columns
     t_s = (log["LocalTime"] - log["LocalTime"][0]) / 1000.0
     if (np.diff(t_s) < 0.0).any():
         raise BackendUnavailable(f"{path} runs backwards: LocalTime must increase from packet to packet")
     steps = steps_of(t_s, spec.period_s)
-    values = _values(log, steps, spec)
-    n, n_broken = len(steps.packet), np.cumsum(read.n_broken)[steps.packet]
-    choices = [_choice(log, int(i)) for i in steps.packet]
-    return [
-        Frame(
-            values=values[k],
-            t=float(t_s[i]),
-            sensor_age_s=float(steps.age_s[k]),
-            crc_errors=int(n_broken[k] - (n_broken[k - 1] if k else 0)),
-            stale=bool(steps.stale[k]),
-            gap=bool(steps.gap[k]),
-            applied=choices[k].is_known,
-            last=k == n - 1,
-            extras=choices[k].told,
-        )
-        for k, i in enumerate(steps.packet)
-    ]
-
-
-class Choice(NamedTuple):
-    """What a log tells of the choice that led to a packet.
-
-    Attributes:
-        told: `action` and `b`, where it has them; -1 and NaN where they make no sense.
-        is_known: Whether they make sense.
-    """
-
-    told: dict[str, float]
-    is_known: bool
-
-
-def _choice(log: dict[str, Floats], packet: int) -> Choice:
-    """Return what a log tells of the choice that led to a packet."""
-    told = {name: float(log[name][packet]) for name in OPTIONAL if name in log}
-    action, b = told.get("action", 0.0), told.get("b", 1.0)
-    if action >= 0.0 and action.is_integer() and 0.0 < b <= 1.0:
-        return Choice(told, is_known=True)
-    return Choice({name: {"action": -1.0, "b": np.nan}[name] for name in told}, is_known=False)
+    chosen = {name: log[name][steps.packet] for name in OPTIONAL if name in log}
+    action, b = (chosen.get(name, np.ones(len(steps.packet))) for name in OPTIONAL)
+    is_known = np.isfinite(action) & (action >= 0.0) & (action == np.floor(action)) & (b > 0.0) & (b <= 1.0)
+    return Piece(
+        values=_values(log, steps, spec),
+        t=t_s[steps.packet],
+        sensor_age_s=steps.age_s,
+        crc_errors=np.diff(np.cumsum(read.n_broken)[steps.packet], prepend=0),
+        stale=steps.stale,
+        gap=steps.gap,
+        applied=is_known,
+        extras={name: np.where(is_known, x, {"action": -1.0, "b": np.nan}[name]) for name, x in chosen.items()},
+    )
 
 
 def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
@@ -357,7 +290,7 @@ def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
     raw[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
     raw[:, spec.index("overheating")] = log["MonitorState"][newest].astype(np.int64) & 1
     values = spec.to_si(raw)
-    # A row holds what was decided on its packet, so the request that led to a packet stands in the row before.
+    # A row holds the request made after its packet, so the request that led to a packet is in the row before.
     actions = np.column_stack([log[name] for name in REQUEST])
     values[:, spec.group("last_request")] = recorded_request(actions[before], log["ActionMode"][before], spec)
     return values

@@ -1,4 +1,4 @@
-"""The record of a made-up life of the Critterbot, written by what is documented of the format and by nothing else."""
+"""A made-up recording of the Critterbot, written from the format's documentation alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELDS: list[Any] = [
 
 
 def made_up(n: int) -> NDArray[Any]:
-    """Return `n` rows: five channels' readings, an action of five and its b, all of them others in each row."""
+    """Return `n` rows with readings, actions and probabilities that differ from row to row."""
     rows = np.zeros(n, dtype=FIELDS)
     rows["step"] = np.arange(n)
     rows["t"] = 0.1 * np.arange(n)
@@ -40,7 +40,7 @@ def made_up(n: int) -> NDArray[Any]:
 
 
 def record(run: Path, n: int, further: int = 0, **facts: Any) -> Path:
-    """Write a life of `n` rows, the last `further` of them into a second file, and return the run's folder."""
+    """Write a recording of `n` rows, the last `further` of them in a second file, and return the run's folder."""
     (run / "log").mkdir(parents=True)
     rows = made_up(n)
     write(run / "log" / "life.rec", rows[: n - further], 0, **facts)
@@ -50,7 +50,7 @@ def record(run: Path, n: int, further: int = 0, **facts: Any) -> Path:
 
 
 def write(path: Path, rows: NDArray[Any], first: int, **facts: Any) -> None:
-    """Write one file of a record."""
+    """Write one file of a recording."""
     channels = [{"name": channel.name} for channel in SPEC.channels]
     header = {"format": "horde-life", "version": 2, "dtype": rows.dtype.descr, "offset": 16_384, "first": first}
     data = bytearray(rows.tobytes())

@@ -1,4 +1,4 @@
-"""The record of a life as a body: what was sensed, done and with what probability, once more."""
+"""The recording of a run as a robot body: its observations, actions and their probabilities again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def frames(body: RecordedRun) -> list[Frame]:
     return found
 
 
-def test_every_observation_comes_back_bit_for_bit_with_the_choice_that_led_to_it(tmp_path: Path) -> None:
-    """Also across files. Row k holds the action taken from it, so that frame k + 1 tells of it."""
+def test_every_observation_is_replayed_bit_for_bit_with_the_action_that_led_to_it(tmp_path: Path) -> None:
+    """Also across files. Row k holds the action taken from it, so frame k + 1 has it."""
     rows = made_up(30)
     env = gymnasium.make("CritterbotReplay-v0", log=record(tmp_path / "run", 30, further=12))
     observation, info = env.reset()
@@ -42,11 +42,11 @@ def test_every_observation_comes_back_bit_for_bit_with_the_choice_that_led_to_it
         assert (terminated, truncated) == (False, k == 28)
 
 
-def test_a_drive_is_a_time_without_choices(tmp_path: Path) -> None:
+def test_a_drive_has_no_actions(tmp_path: Path) -> None:
     rows = made_up(20)
     rows["phase"][5:9], rows["action"][5:9], rows["b"][5:9] = CENTRE, -1, np.nan
     rows["flags"][9], rows["flags"][12] = 1, 2
-    rows["step"][15:] += 600  # a minute at the dock, of which one frame was kept
+    rows["step"][15:] += 600  # a minute at the dock with one recorded frame
     run = record(tmp_path / "run", 20)
     write(run / "log" / "life.rec", rows, 0)
     found = frames(RecordedRun(run))
@@ -56,8 +56,8 @@ def test_a_drive_is_a_time_without_choices(tmp_path: Path) -> None:
     assert np.isnan(found[6].extras["b"])
 
 
-def test_a_damaged_row_is_left_out_and_said(tmp_path: Path) -> None:
-    """What comes after it follows a gap; so does the second file, where the first one's end was torn off."""
+def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
+    """The next row follows a gap; so does the second file after the truncated end of the first."""
     run = record(tmp_path / "run", 20, further=8)
     path = run / "log" / "life.rec"
     data = bytearray(path.read_bytes())
@@ -67,7 +67,8 @@ def test_a_damaged_row_is_left_out_and_said(tmp_path: Path) -> None:
     found = frames(body)
     assert [round(frame.t / 0.1) for frame in found] == [k for k in range(20) if k not in (4, 11)]
     assert [round(frame.t / 0.1) for frame in found if frame.gap] == [5, 12]
-    assert body.notes == ("life.rec: 1 of 11 rows and 271 further bytes are damaged or torn off",)
+    assert len(body.notes) == 1
+    assert "1 of 11 rows and 271 further bytes" in body.notes[0]
 
 
 def test_it_plays_from_its_beginning_after_each_reset_and_not_beyond_its_end(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_it_plays_from_its_beginning_after_each_reset_and_not_beyond_its_end(tmp
         body.exchange(np.zeros(3))
 
 
-def test_a_life_without_a_pose_tells_of_none(tmp_path: Path) -> None:
+def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> None:
     rows = made_up(14)
     rows["pose"] = np.nan
     run = record(tmp_path / "run", 14)
@@ -89,27 +90,27 @@ def test_a_life_without_a_pose_tells_of_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [
-        ({"version": 3}, "is of version 3 of the format horde-life, and this program plays versions up to 2"),
-        ({"format": "mcap"}, "is no record of a life"),
-        ({"channels": [{"name": "bumper"}]}, "is the life of another robot: it has 1 channels, bumper"),
+        ({"version": 3}, "version 3"),
+        ({"format": "mcap"}, "format"),
+        ({"channels": [{"name": "bumper"}]}, "1 channels, bumper"),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_a_sentence(tmp_path: Path, facts: dict[str, object], said: str) -> None:
+def test_another_format_version_or_robot_is_refused(tmp_path: Path, facts: dict[str, object], message: str) -> None:
     run = record(tmp_path / "run", 14, **facts)
-    with pytest.raises(BackendUnavailable, match=said):
+    with pytest.raises(BackendUnavailable, match=message):
         gymnasium.make("CritterbotReplay-v0", log=run)
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BackendUnavailable, match="there is no record"):
+    with pytest.raises(BackendUnavailable, match="no recording"):
         RecordedRun(tmp_path)
     assert not (tmp_path / "log").exists()
 
 
-def test_the_format_that_is_read_is_the_one_that_lives_are_recorded_in() -> None:
-    """Two packages describe one file, and neither imports the other: a change of the one alone would go unnoticed."""
+def test_both_packages_use_the_same_record_format() -> None:
+    """Neither package imports the other, so each describes the file."""
     assert np.dtype(recorded_run.FIELDS) == rows.row_dtype(recorded_run.SPEC.n_channels)
     assert (run.FORMAT, run.VERSION) == (rows.FORMAT, segments.FORMAT_VERSION)
     assert (run.GAP, run.NOT_APPLIED, run.STALE) == (rows.Flag.GAP, rows.Flag.NOT_APPLIED, rows.Flag.STALE)
