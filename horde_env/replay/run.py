@@ -112,7 +112,7 @@ class RecordedRun(Recording):
         rows = np.frombuffer(data, dtype, n)
         ends = range(dtype.itemsize - _CRC_BYTES, n * dtype.itemsize, dtype.itemsize)
         sums = [crc32(data[end - dtype.itemsize + _CRC_BYTES : end]) for end in ends]
-        sound = rows["crc"] == np.array(sums, dtype=np.uint32) if header["version"] != 1 else np.ones(n, dtype=bool)
+        sound = rows["crc"] == np.array(sums, dtype=np.uint32)
         if n_torn or not sound.all():
             self.note(f"{file.name}: {(~sound).sum()} of {n} rows and {n_torn} further bytes are damaged or truncated")
         after = np.concatenate([[is_after_break], ~sound])
@@ -132,10 +132,10 @@ class RecordedRun(Recording):
             raise BackendUnavailable(f"{file} cannot be read as a recording: {error}") from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise BackendUnavailable(f"{file} is not a recording: its first line does not name the format {FORMAT}")
-        if header.get("version") not in (1, VERSION):
+        if header.get("version") != VERSION:
             raise BackendUnavailable(
-                f"{file} has version {header.get('version')} of the format {FORMAT}; this program replays versions up "
-                f"to {VERSION}"
+                f"{file} has version {header.get('version')} of the format {FORMAT}; this program replays version "
+                f"{VERSION} only"
             )
         return header
 

@@ -93,6 +93,7 @@ def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> No
     ("facts", "message"),
     [
         ({"version": 3}, "version 3"),
+        ({"version": 1}, "version 1"),
         ({"format": "mcap"}, "format"),
         ({"channels": [{"name": "bumper"}]}, "1 channels, bumper"),
     ],
