@@ -50,10 +50,10 @@ from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.reliving import as_lived, relive
-from horde_agent.runs.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
+from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.runs.stdio import unfailing
 from horde_agent.runs.warm import CompileNotice, warm
 from horde_agent.watch.command import LivePage, WatchConfig, need_extras, open_beside, watch
@@ -223,7 +223,7 @@ def _export(command: ExportConfig) -> None:
 
 def _compared(runs: Sequence[Path]) -> Path:
     """Compare runs; what does it is imported for this alone."""
-    from horde_agent.runs.compare import write_comparison
+    from horde_agent.runs.showing.compare import write_comparison
 
     return write_comparison(runs)
 

@@ -1,4 +1,4 @@
-"""What is wrong with the files of a run, in sentences for its report: damaged, missing, cut off, or too short."""
+"""Warnings about missing, damaged or truncated run files."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _LATER = ("parity", "snapshot_every", "on_alarm", "columns", "shards", "ray")  #
 
 
 class Notes:
-    """Collects sentences while files are read and sections drawn.
+    """Collects warnings while files are read and sections are written.
 
     Attributes:
-        said: The sentences.
+        sentences: The warnings.
     """
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.sentences: list[str] = []
 
     def read(self, file: Path, reader: Callable[[Path], T]) -> T | None:
-        """Return what a file holds; where it is missing or damaged, note that and return None."""
+        """Return the contents of a file; if it is missing or damaged, add a warning and return None."""
         try:
             return reader(file)
         except FileNotFoundError:
-            self.said.append(f"{file.name} is missing.")
-        except Exception as error:  # whatever a damaged file does to its reader, the other files are worth reading
-            self.said.append(f"{file.name} is damaged: {_short(error)}.")
+            self.sentences.append(f"{file.name} is missing.")
+        except Exception as error:  # a damaged file can raise anything, and the other files are still of use
+            self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
         return None
 
     def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
-        """Return a section; where it cannot be drawn from its files, note that and return an empty one."""
+        """Return a section; if it cannot be made from its files, add a warning and return an empty string."""
         try:
             return draw()
         except Exception as error:  # as above
             names = " and ".join(file.name for file in files)
-            self.said.append(f"{what} cannot be drawn from {names}: {_short(error)}.")
+            self.sentences.append(f"{what} cannot be made from {names}: {_short(error)}.")
         return ""
 
     def compare(
@@ -55,36 +55,38 @@ class Notes:
         found: int | None,
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
-        """Note which files hold less than the summary tells of; None stands for one that cannot be read.
+        """Add a warning for each file that contains less than the summary says; None is an unreadable file.
 
         Args:
-            folder: Of the run.
-            summary: Of the run.
-            stream: The end of its record.
-            found: Excursions that there are.
-            questions: The lines of its table.
+            folder: The run's.
+            summary: From summary.json.
+            stream: The end of the recording.
+            found: Number of recorded excursions.
+            questions: Lines of questions.csv.
         """
         steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
         if stream is not None:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
             if isinstance(steps, int) and last < steps:
-                self.said.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
-            self.said += [f"{fault}." for fault in stream.faults]
+                self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
+            self.sentences += [f"{fault}." for fault in stream.faults]
         if isinstance(n_tests, int) and found is not None and found < n_tests:
-            self.said.append(f"{folder.excursions.name} is cut off: it holds {found:,} of {n_tests:,} excursions.")
+            self.sentences.append(
+                f"{folder.excursions.name} is cut off: it contains {found:,} of {n_tests:,} excursions."
+            )
         if isinstance(n_questions, int) and questions is not None and len(questions) < n_questions:
-            self.said.append(
-                f"{folder.questions.name} is cut off: it holds {len(questions):,} of {n_questions:,} questions."
+            self.sentences.append(
+                f"{folder.questions.name} is cut off: it contains {len(questions):,} of {n_questions:,} questions."
             )
 
 
 def settings(file: Path) -> dict[str, Any]:
-    """Return what a run's config.toml holds."""
+    """Read a config.toml."""
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def missing_settings(file: Path) -> list[str]:
-    """Return what a run's config.toml ought to hold and does not: it is written whole, with its versions last."""
+    """Return the settings missing from a config.toml, which is written whole with its versions last."""
     text = file.read_text(encoding="utf-8")
     there = {*tomllib.loads(text), *(line.split()[1] for line in text.splitlines() if line.startswith("# "))}
     asked = [field.name for field in fields(LearnConfig) if field.name not in _LATER]
@@ -92,23 +94,23 @@ def missing_settings(file: Path) -> list[str]:
 
 
 def table(file: Path) -> dict[str, Any]:
-    """Return a table of names and values.
+    """Read a JSON object.
 
     Raises:
-        ValueError: If the file holds something else.
+        ValueError: If the file contains something else.
     """
     found = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise ValueError(f"it holds no table of names and values but {str(found)[:40]!r}")
+        raise ValueError(f"expected a JSON object, found {str(found)[:40]!r}")
     return found
 
 
 def lines(file: Path) -> list[dict[str, str]]:
-    """Return the lines of a table with a head; where one is cut off, those before it.
+    """Return the lines of a CSV with a header; a truncated last line is omitted.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a line in the middle does not fit the head.
+        ValueError: If another line does not fit the header.
     """
     if not file.is_file():
         raise FileNotFoundError(file)
@@ -117,12 +119,12 @@ def lines(file: Path) -> list[dict[str, str]]:
         if None in line or None in line.values():
             if number == len(found) + 1:
                 return found[:-1]
-            raise ValueError(f"line {number} does not fit its head")
+            raise ValueError(f"line {number} does not fit the header")
     return found
 
 
 def _short(error: Exception) -> str:
-    """Return what an error says, in a line that a reader takes in; an error without words by its kind."""
+    """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
     said = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, KeyError):
         said = f"it lacks {said}"

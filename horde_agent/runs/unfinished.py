@@ -105,7 +105,7 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
     with _read_or_refused(folder):
         header, (n_rows, _) = read_header(begun(folder.life)[0], FORMAT), _end(folder)
     if not n_rows:
-        raise BadInput(f"{folder.path} holds no finished run: nothing was lived in it, for its log is empty")
+        raise BadInput(f"{folder.path} contains no finished run: nothing was lived in it, for its log is empty")
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
         run = make_run(Described(header), config, made, file)
@@ -145,7 +145,7 @@ def _read_or_refused(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise BadInput(f"{folder.path} holds no finished run: there are neither tables nor a log in it") from None
+        raise BadInput(f"{folder.path} contains no finished run: there are neither tables nor a log in it") from None
     except (ValueError, LookupError, TypeError, OSError) as error:
         raise BadInput(f"{folder.life} cannot be read, so that nothing can be learned from it again: {error}") from None
 
@@ -157,7 +157,7 @@ def _config(folder: RunFolder) -> LearnConfig:
         BadInput: If they are not there, or not whole.
     """
     if not folder.config.is_file():
-        raise BadInput(f"{folder.path} holds no finished run: there is neither a summary.json nor a config.toml in it")
+        raise BadInput(f"{folder.path} contains no finished run: neither summary.json nor config.toml is in it")
     config = read_config(folder.config)
     if "versions" not in tomllib.loads(folder.config.read_text(encoding="utf-8")):
         raise BadInput(

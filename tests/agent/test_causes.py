@@ -17,7 +17,7 @@ from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.runs.ending import Cause
-from horde_agent.runs.report import write_report
+from horde_agent.runs.showing.report import write_report
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError, PortLost
 from tests.agent.doubles import ToyBody
 from tests.agent.test_docking import BatteryBody

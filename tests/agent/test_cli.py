@@ -82,7 +82,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("learn --trace-rule none", "unknown trace rule"),
         ("learn --config none.toml", "there is no config file"),
         ("learn --backend replay --log none.csv", "there is no log none.csv"),
-        ("report nowhere", "holds no finished run"),
+        ("report nowhere", "contains no finished run"),
         ("report", "Missing from horde report"),
         ("lern", "lern"),
         ("", "learn, report"),
@@ -252,7 +252,7 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--steps 900 --horizon 5", "1 is what always predicting the mean return scores"),
+        ("--steps 900 --horizon 5", "Always predicting the mean return scores 1"),
         ("--steps 60 --questions nexting", "Not scored: 9 questions (fewer than 2 complete tests"),
         ("--steps 60 --excursion-probability 0", "Not scored: 27 questions (fewer than 2 complete tests"),
     ],

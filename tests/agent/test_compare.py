@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs.compare import write_comparison
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.showing.compare import write_comparison
 
 
 def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str = "") -> Path:
@@ -41,8 +41,8 @@ def text_of(page: Path) -> str:
 def test_which_question_is_better_where_goes_by_those_that_both_tested(runs: list[Path], tmp_path: Path) -> None:
     """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
     said = text_of(write_comparison(runs, tmp_path / "page.html"))
-    assert "Of 3 questions that both tested, b answers 1 better and 1 worse than a" in said
-    assert "the median of the ratios of NMSRE is 1.000" in said
+    assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in said
+    assert "the median ratio of NMSRE is 1.000" in said
     assert "Much better question a b ratio a/g0/x 1.000 0.500 0.500" in said
     assert "Much worse question a b ratio a/g0/z 0.200 0.800 4.000" in said
     assert "a/g0 3 0.400 0.500" in said

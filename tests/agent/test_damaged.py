@@ -13,7 +13,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import read
-from horde_agent.runs import pictures
+from horde_agent.runs.showing import pictures
 from tests.agent.doubles import ToyBody
 from tests.agent.test_run_folder import closed  # noqa: F401  a fixture
 
@@ -206,7 +206,7 @@ def test_what_is_damaged_is_noted_on_the_page_by_its_name(
     damage(run / name)
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    noted = page.partition("What is missing or damaged")[2].partition("</ul>")[0]
+    noted = page.partition("Missing or damaged")[2].partition("</ul>")[0]
     assert (Path(name).name in noted) is (what not in HARMLESS), noted
     assert "Time and health" in page or "<h2>Settings</h2>" in page
     assert "Traceback" not in capsys.readouterr().err
@@ -215,7 +215,7 @@ def test_what_is_damaged_is_noted_on_the_page_by_its_name(
 def test_a_whole_folder_has_nothing_to_note(run: Path) -> None:
     """So that the notes above come from the damage."""
     assert cli.main(["report", str(run)]) == 0
-    assert "What is missing or damaged" not in (run / "report.html").read_text()
+    assert "Missing or damaged" not in (run / "report.html").read_text()
 
 
 def refusal(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -241,7 +241,7 @@ def test_a_damaged_summary_is_refused_and_made_again_once_it_is_removed(
     SUMMARIES[what](run / "summary.json")
     said = refusal(run, capsys)
     assert f"horde: {run / 'summary.json'} is damaged (" in said
-    assert said.endswith("); remove it, and `horde report` makes it again from the log\n")
+    assert said.endswith("); remove it, and `horde report` writes it again from the log\n")
 
 
 def test_a_colleagues_folder_is_refused_by_the_name_of_what_cannot_be_written(
@@ -252,7 +252,7 @@ def test_a_colleagues_folder_is_refused_by_the_name_of_what_cannot_be_written(
 ) -> None:
     monkeypatch.chdir(closed.parent)
     said = refusal(closed, capsys)
-    assert f"{closed / 'report.html'} cannot be written, for its folder is read-only; copy it" in said
+    assert f"{closed / 'report.html'} cannot be written because its folder is read-only" in said
 
 
 def test_a_folder_that_may_not_be_read_is_refused(
@@ -261,7 +261,7 @@ def test_a_folder_that_may_not_be_read_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, mode, **_: not mode & os.R_OK)
-    assert f"{closed} may not be read; ask its owner for a copy" in refusal(closed, capsys)
+    assert f"{closed} is not readable; ask its owner for a copy" in refusal(closed, capsys)
 
 
 @pytest.mark.parametrize("path", ["nowhere", "n" * 300, "file", "file/below"])
@@ -270,7 +270,7 @@ def test_what_is_no_folder_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    assert f"{path} holds no finished run: there is no such folder" in refusal(Path(path), capsys)
+    assert f"{path} contains no finished run: the folder does not exist" in refusal(Path(path), capsys)
 
 
 def test_a_page_that_cannot_be_written_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,7 +284,7 @@ def test_a_picture_that_cannot_be_written_is_noted(
     (run / "pen.png").mkdir()
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    assert "The picture of the pen cannot be drawn" in page
+    assert "The picture of the pen cannot be made" in page
     assert 'src="pen.png"' not in page
     assert 'src="nmsre.png"' in page
 
@@ -296,7 +296,7 @@ def test_numbers_tell_how_much_is_cut_off(run: Path) -> None:
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
     assert f"life.rec is cut off: it ends at step {rows['step'][-301]:,} of 1,200." in page
-    assert "questions.csv is cut off: it holds 10 of 27 questions." in page
+    assert "questions.csv is cut off: it contains 10 of 27 questions." in page
 
 
 def test_a_config_that_is_cut_off_names_what_it_lacks(run: Path) -> None:

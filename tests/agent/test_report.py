@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.measures.passes import PastExcursions
 from horde_agent.record import read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.pictures import half_side, visited_share
-from horde_agent.runs.report import NO_PICTURES, write_report
 from horde_agent.runs.run_folder import SUMMARY_KEYS
+from horde_agent.runs.showing.pictures import half_side, visited_share
+from horde_agent.runs.showing.report import NO_PICTURES, write_report
 from tests.agent.doubles import ToyBody
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
@@ -154,11 +155,11 @@ def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest
 
 
 def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "horde_agent.runs.pictures", None)
-    monkeypatch.delattr("horde_agent.runs.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "horde_agent.runs.showing.pictures", None)
+    monkeypatch.delattr("horde_agent.runs.showing.pictures", raising=False)
     html = write_report(run).read_text()
 
-    assert NO_PICTURES in html
+    assert NO_PICTURES in unescape(html)
     assert "<img" not in html
     assert "The worst questions" in html
     monkeypatch.undo()
@@ -166,7 +167,7 @@ def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypat
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="holds no finished run"):
+    with pytest.raises(BadInput, match="contains no finished run"):
         write_report(tmp_path)
 
 

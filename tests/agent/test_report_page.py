@@ -15,10 +15,10 @@ from horde_agent.measures.excursion_file import Batch
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.passes import PastExcursions, courses, curves
 from horde_agent.measures.returns import PolicyUnderTest
-from horde_agent.runs import pictures, report
 from horde_agent.runs.config import LearnConfig, to_toml
 from horde_agent.runs.results import QUESTION_COLUMNS
 from horde_agent.runs.run_folder import RunFolder, write_csv, write_json
+from horde_agent.runs.showing import pictures, report
 
 SUMMARY: dict[str, Any] = {
     "steps": 12_345,
@@ -112,11 +112,11 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
         "nearly constant": "3",
         "diverged": "1",
     }
-    assert "Set aside, because their weights diverged: left/g0.8/d" in page
+    assert "Diverged, and learn no more: left/g0.8/d" in page
     assert "It snowed." in page
     assert list(tiles).index("median NMSRE") < list(tiles).index("mean NMSRE")
     assert "variance below step^2 / 12" in page
-    assert "1 is what always predicting the mean return scores" in page
+    assert "Always predicting the mean return scores 1" in page
 
 
 def test_means_medians_and_shares_are_of_the_questions_that_were_scored(page: str) -> None:
@@ -143,15 +143,15 @@ def test_no_more_than_a_dozen_of_the_worst_are_shown() -> None:
 
 def test_time_and_health_are_told_line_by_line(page: str) -> None:
     assert dict(table(page, "Time and health")) == {  # type: ignore[arg-type]
-        "steps of 100 ms lived": "12,345",
+        "steps": "12,345",
         "wall time": "1 min 05 s",
         "steps per second": "4,321",
         "compiling the kernels": "7.2 s",
         "one update, or its share of a batch, p50 / p99 / max": "1.500 / 2.500 / 3.500 ms",
         "one cycle, p50 / p99 / max": "4.500 / 5.500 / 6.500 ms",
-        "age of the newest packet when used, p50 / p99 / max": "7.500 / 8.500 / 9.500 ms",
+        "age of the newest packet at use, p50 / p99 / max": "7.500 / 8.500 / 9.500 ms",
         "lateness of a step, p50 / p99 / max": "10.500 / 11.500 / 12.500 ms",
-        "steps in which the body was held (charging, safety)": "14",
+        "steps in which no action was applied (charging, safety)": "14",
         "demons updated per learning step (rho > 0)": "2.2",
         "largest trace": "9.75",
         "deadlines missed · gaps · checksum errors": "11 · 12 · 13",

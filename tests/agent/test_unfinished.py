@@ -432,7 +432,7 @@ def test_a_table_that_is_gone_is_made_again_and_no_other_is_touched(life: Path, 
     assert (run / table).read_text() == (life / table).read_text()
     assert (run / "summary.json").read_text() == before
     page = (run / "report.html").read_text()
-    assert f"{table} was missing and is made again from the log" in page
+    assert f"{table} was missing and was learned again from the log" in page
     assert "unfinished" not in page
 
 
@@ -443,7 +443,7 @@ def test_what_another_version_learned_is_not_passed_off_as_this_ones(life: Path,
     (run / "summary.json").write_text(json.dumps(summary(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"}))
 
     assert cli.main(["report", str(run)]) == 0
-    assert "differs from what summary.json tells of: that is of version 0.0.9" in (run / "report.html").read_text()
+    assert "which version 0.0.9 wrote" in (run / "report.html").read_text()
 
 
 def test_own_questions_and_what_is_fed_back_are_kept_with_the_run(
@@ -480,7 +480,7 @@ def damage(run: Path, file: str, change: Callable[[str], str]) -> None:
         ("config.toml", lambda text: text[: text.index("[versions]")], "config.toml is cut off before its versions"),
         ("config.toml", lambda text: text[:15], "config.toml cannot be read"),
         ("config.toml", lambda text: f"speed = 3\n{text}", "unknown setting 'speed'"),
-        ("config.toml", None, "neither a summary.json nor a config.toml"),
+        ("config.toml", None, "neither summary.json nor config.toml"),
         ("log/life.rec", None, "neither tables nor a log"),
     ],
 )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from horde_agent.reproduce import result
 from horde_agent.reproduce.chain.fit import CHANGED, Curves, fit
 from horde_agent.reproduce.chain.learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
-from horde_agent.runs.pictures import COLOURS
+from horde_agent.runs.showing.pictures import COLOURS
 
 _LOOKS = {
     "true": ("black", "-", 2.2),

@@ -13,7 +13,7 @@ from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions.data import Data, summary
 from horde_agent.reproduce.result import Figure
 from horde_agent.reproduce.variants import Lesson, Variant
-from horde_agent.runs.pictures import COLOURS, nmsre_picture
+from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
 from horde_agent.types import Floats
 
 _CEILING = 1e3  # of a logarithmic axis: what is above it has left every useful scale

@@ -13,7 +13,7 @@ from horde_agent.reproduce.feedback import small_worlds
 from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, Outcome
 from horde_agent.reproduce.feedback.small_worlds import Ring
 from horde_agent.reproduce.result import Figure
-from horde_agent.runs.pictures import COLOURS
+from horde_agent.runs.showing.pictures import COLOURS
 
 _SHOWN = 600  # steps: a minute
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.policies.learning import GAMMAS, Course
 from horde_agent.reproduce.result import Figure
-from horde_agent.runs.pictures import COLOURS
+from horde_agent.runs.showing.pictures import COLOURS
 
 _MOST_CURVES = 1_000
 

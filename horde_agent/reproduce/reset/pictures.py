@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from horde_agent.reproduce.reset.data import Data, Run
 from horde_agent.reproduce.result import Figure
-from horde_agent.runs.pictures import COLOURS
+from horde_agent.runs.showing.pictures import COLOURS
 from horde_agent.types import Bools
 
 _LOOKS = {"vector": (COLOURS[0], "-"), "scalar": (COLOURS[1], "--")}

@@ -1,7 +1,7 @@
-"""comparison.html: several runs beside each other, from the files of their folders and from nothing else.
+"""comparison.html: several runs side by side, from the files in their folders only.
 
-Questions are matched by name. Where two runs tested the same one, the better is the one with the smaller NMSRE; runs of
-other seeds met other excursions, so that a ratio near 1 says nothing.
+Questions are matched by name; a smaller NMSRE is better. Runs with different seeds have different excursions, so a
+ratio near 1 means nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import math
 import tomllib
 from collections.abc import Sequence
-from html import escape
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any, NamedTuple
 
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_POINTS
-from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.report import NMSRE_IS, NO_PICTURES, STYLE, figure, html_table, number
+from horde_agent.runs.notes import table as read_table
 from horde_agent.runs.run_folder import RunFolder, read_csv, read_curve, unwritable
+from horde_agent.runs.showing.html import element, figure, notes, page, section, table
+from horde_agent.runs.showing.report import NMSRE_IS, NO_PICTURES, number
 
-N_SHOWN = 12  # questions that a run answers so much better, or so much worse, than the first
+N_SHOWN = 12  # questions in each table of the largest differences
 _ROWS = (
     ("backend", ""),
     ("seed", "d"),
@@ -44,8 +44,8 @@ _ROWS = (
 )
 
 
-class Lived(NamedTuple):
-    """What is compared of a run; `nmsre` by question, those that were tested and not set aside."""
+class FinishedRun(NamedTuple):
+    """A run to compare; `nmsre` by question, tested ones that have not diverged."""
 
     name: str
     summary: dict[str, Any]
@@ -59,43 +59,36 @@ def write_comparison(paths: Sequence[Path], out: Path | None = None) -> Path:
 
     Args:
         paths: The runs' folders, two or more; the first is what the others are compared with.
-        out: Where to write; the next free comparison-N.html of this folder when None.
+        out: File to write; the next free comparison-N.html in the current folder when None.
 
     Raises:
-        BadInput: If a folder holds no finished run, one is named twice, or the page cannot be written.
+        BadInput: If a folder contains no finished run or is named twice, or the page cannot be written.
     """
     places = [path.resolve() for path in paths]
     if twice := next((path for path in places if places.count(path) > 1), None):
         raise BadInput(f"{twice} is named twice; name each run once")
     runs = _named([_read(path) for path in paths])
-    page = out or next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
+    out = out or next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
     sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
-    title = "Runs of the Horde: " + ", ".join(run.name for run in runs)
-    head = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>{head}'
-        f"<style>{STYLE}</style></head>\n<body><main><h1>{escape(title)}</h1>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</main></body></html>\n"
-    )
+    title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     try:
-        page.write_text(text, encoding="utf-8")
+        out.write_text(page(title, sections), encoding="utf-8")
     except OSError as error:
-        raise BadInput(unwritable(page, error)) from None
-    return page
+        raise BadInput(unwritable(out, error)) from None
+    return out
 
 
-def _read(path: Path) -> Lived:
+def _read(path: Path) -> FinishedRun:
     folder = RunFolder(path)
     if not folder.summary.is_file():
         raise BadInput(
-            f"{path} holds no finished run (no summary.json); `horde report {path}` finishes it from its log"
+            f"{path} contains no finished run (no summary.json); `horde report {path}` completes it from its log"
         )
     try:
-        summary = notes.table(folder.summary)
+        summary = read_table(folder.summary)
         questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is damaged ({error}); `horde report {path}` says what can be made again") from None
+        raise BadInput(f"{path} is damaged ({error}); `horde report {path}` restores what it can") from None
     try:
         config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -106,18 +99,18 @@ def _read(path: Path) -> Lived:
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
         "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
     }
-    return Lived(path.resolve().name, summary, config, known, curves)
+    return FinishedRun(path.resolve().name, summary, config, known, curves)
 
 
 def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
-    """Return steps and values of a curve, as many as a picture shows; none where there is no such file."""
+    """Return steps and values of a curve, thinned for a picture; empty lists without a file."""
     steps, values = read_curve(path, ("step", column), MOST_POINTS)
     known = [(x, y) for x, y in zip(steps, values, strict=True) if math.isfinite(x) and math.isfinite(y)]
     return [x for x, _ in known], [y for _, y in known]
 
 
-def _named(runs: list[Lived]) -> list[Lived]:
-    """Return the runs with names that tell them apart."""
+def _named(runs: list[FinishedRun]) -> list[FinishedRun]:
+    """Return the runs with unique names."""
     names = [run.name for run in runs]
     return [
         run._replace(name=f"{run.name} ({k + 1})" if names.count(run.name) > 1 else run.name)
@@ -125,7 +118,7 @@ def _named(runs: list[Lived]) -> list[Lived]:
     ]
 
 
-def _headline(runs: Sequence[Lived]) -> str:
+def _headline(runs: Sequence[FinishedRun]) -> str:
     rows = []
     for key, form in _ROWS:
         values = [run.summary.get(key) for run in runs]
@@ -134,13 +127,13 @@ def _headline(runs: Sequence[Lived]) -> str:
                 str(v) if isinstance(v, str) else nmsre_text(v) if form == "nmsre" else number(v, form) for v in values
             ]
             rows.append([key.replace("_", " "), *cells])
-    rows.append(["set aside", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
+    rows.append(["diverged", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
     head = ["", *(run.name for run in runs)]
-    return f"<section><h2>In numbers</h2>{html_table(head, rows)}<p>{NMSRE_IS}</p></section>"
+    return section("In numbers", table(head, rows), element("p", NMSRE_IS))
 
 
-def _settings(runs: Sequence[Lived]) -> str:
-    """Return what the runs were asked differently."""
+def _settings(runs: Sequence[FinishedRun]) -> str:
+    """Return the settings that differ."""
     keys = dict.fromkeys(key for run in runs for key, value in run.config.items() if not isinstance(value, dict))
     rows = [
         [key, *(str(run.config.get(key, "-")) for run in runs)]
@@ -148,14 +141,14 @@ def _settings(runs: Sequence[Lived]) -> str:
         if key != "out" and len({str(run.config.get(key)) for run in runs}) > 1
     ]
     if not rows:
-        return "<section><h2>Settings</h2><p>All of them are the same.</p></section>"
-    return f"<section><h2>Settings that differ</h2>{html_table(['', *(run.name for run in runs)], rows)}</section>"
+        return section("Settings", element("p", "The runs have the same settings."))
+    return section("Settings that differ", table(["", *(run.name for run in runs)], rows))
 
 
-def _pictures(runs: Sequence[Lived]) -> str:
+def _pictures(runs: Sequence[FinishedRun]) -> str:
     if find_spec("matplotlib") is None:
-        return f"<section><p>{NO_PICTURES}</p></section>"
-    from horde_agent.runs.pictures import comparison_picture
+        return section("", notes([NO_PICTURES]))
+    from horde_agent.runs.showing.pictures import comparison_picture
 
     sections = []
     for title in runs[0].curves:
@@ -166,15 +159,15 @@ def _pictures(runs: Sequence[Lived]) -> str:
     return "\n".join(sections)
 
 
-def _families(runs: Sequence[Lived]) -> str:
-    """Return the median NMSRE per policy and time scale: the first two parts of the names."""
+def _families(runs: Sequence[FinishedRun]) -> str:
+    """Return the median NMSRE by policy and time scale, the first two parts of the names."""
     shared = set.intersection(*(set(run.nmsre) for run in runs))
     groups: dict[str, list[str]] = {}
     for name in runs[0].nmsre:
         if name in shared:
             groups.setdefault("/".join(name.split("/")[:-1]) or name, []).append(name)
     if not groups:
-        return "<section><p>No question was tested twice in all of these runs, so none can be compared.</p></section>"
+        return section("", element("p", "No question was tested at least twice in every run, so none can be compared."))
     rows = [
         [group, str(len(names)), *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs)]
         for group, names in groups.items()
@@ -182,12 +175,12 @@ def _families(runs: Sequence[Lived]) -> str:
     every = [[run.nmsre[name] for name in shared] for run in runs]
     rows.append(["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in every)])
     rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in every)])
-    head = ["questions that all of them tested", "n", *(run.name for run in runs)]
-    return f"<section><h2>Median NMSRE by family</h2>{html_table(head, rows)}</section>"
+    head = ["questions tested in all runs", "n", *(run.name for run in runs)]
+    return section("Median NMSRE by family", table(head, rows))
 
 
-def _pairs(runs: Sequence[Lived]) -> list[str]:
-    """Return, for each run but the first, which questions it answers better than that and which worse."""
+def _pairs(runs: Sequence[FinishedRun]) -> list[str]:
+    """Return a section for each further run: the questions that it answers much better or worse than the first."""
     first, sections = runs[0], []
     for run in runs[1:]:
         shared = [name for name in first.nmsre if name in run.nmsre]
@@ -198,15 +191,16 @@ def _pairs(runs: Sequence[Lived]) -> list[str]:
         better = [name for name in ordered if ratios[name] < 1.0]
         worse = [name for name in reversed(ordered) if ratios[name] > 1.0]
         said = (
-            f"Of {len(shared)} questions that both tested, {run.name} answers {len(better)} better and {len(worse)} "
-            f"worse than {first.name}; the median of the ratios of NMSRE is {median(ratios.values()):.3f}."
+            f"Of {len(shared)} questions tested in both runs, {run.name} answers {len(better)} better and {len(worse)} "
+            f"worse than {first.name}; the median ratio of NMSRE is {median(ratios.values()):.3f}."
         )
-        parts = [f"<h2>{escape(run.name)} against {escape(first.name)}</h2><p>{escape(said)}</p>"]
+        parts = [element("p", said)]
         for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):
             rows = [[n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])] for n in names]
             if rows:
-                parts.append(f"<h3>{title}</h3>{html_table(['question', first.name, run.name, 'ratio'], rows)}")
-        sections.append(f"<section>{''.join(parts)}</section>")
+                head = ["question", first.name, run.name, "ratio"]
+                parts += [element("h3", title), table(head, rows)]
+        sections.append(section(f"{run.name} against {first.name}", *parts))
     return sections
 
 

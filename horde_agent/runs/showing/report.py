@@ -1,14 +1,13 @@
-"""report.html: what a run learned, drawn from the files of its folder and from nothing else.
+"""report.html: what a run learned, from the files in its folder only.
 
-A run that was cut off before its tables were written is learned from again first (`unfinished`). What else is missing
-or damaged becomes a note on the page, and the rest is drawn.
+If the run was cut off before its tables were written, they are first learned again from its log (`unfinished`). Other
+missing or damaged files are listed on the page.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -25,13 +24,15 @@ from horde_agent.runs.config import BadInput
 from horde_agent.runs.curves import shown_channels
 from horde_agent.runs.notes import Notes
 from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
+from horde_agent.runs.showing import html
+from horde_agent.runs.showing.html import figure, section
 from horde_agent.types import Bools, Floats
 
-NO_PICTURES = "Pictures need matplotlib: <code>pip install -e '.[viz]'</code>, then <code>horde report</code> again."
+NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
 NMSRE_IS = (
-    "NMSRE: mean squared error of a prediction against the return that then came, over the variance of that return. 1 "
-    "is what always predicting the mean return scores; below 1 a prediction tells more."
+    "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
+    "return. Always predicting the mean return scores 1; lower is better."
 )
 
 NEARLY_CONSTANT_IS = (
@@ -41,14 +42,14 @@ NEARLY_CONSTANT_IS = (
 
 
 def write_report(path: Path, console: Console | None = None) -> Path:
-    """Draw the report of a run, with its pictures beside it, and return the path of report.html.
+    """Write the report of a run and its pictures; return the path of report.html.
 
     Args:
         path: The run's folder.
-        console: Where the progress of learning again is shown, if it comes to that; stderr when None.
+        console: For the progress of learning missing tables again; stderr when None.
 
     Raises:
-        BadInput: If the folder holds no run, its summary is damaged, or nothing can be written there.
+        BadInput: If the folder contains no run, its summary is damaged, or it cannot be written.
     """
     folder, noted = RunFolder(path), Notes()
     _check_folder(folder)
@@ -64,7 +65,7 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
     noted.compare(folder, summary, stream, n_excursions, questions)
     if config and (cut := notes.missing_settings(folder.config)):
-        noted.said.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
+        noted.sentences.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
     results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
@@ -74,34 +75,36 @@ def write_report(path: Path, console: Console | None = None) -> Path:
         noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
         _settings_section(config),
     ]
-    marks = _marks(summary, details, config)
+    name, (mark, *early) = path.resolve().name, _marks(summary, details, config) or [""]
+    warnings = html.notes(early)
+    if noted.sentences:
+        warnings += html.element("h2", "Missing or damaged") + html.items(noted.sentences)
+    if warnings:
+        sections.insert(0, section("", warnings))
+    heading = f"Run {name}" + (f" ({mark})" if mark else "")
     try:
-        write_whole(folder.report, _page(path.resolve().name, marks, noted.said, [s for s in sections if s]))
+        write_whole(folder.report, html.page(f"{name} · horde", sections, heading=heading))
     except OSError as error:
         raise BadInput(f"{folder.report} cannot be written ({error.strerror})") from None
     return folder.report
 
 
 def _check_folder(folder: RunFolder) -> None:
-    """Refuse, before anything is done, a folder that is not there, or not to be read or written.
-
-    Raises:
-        BadInput: With what to do instead.
-    """
+    """Raise BadInput if the folder is missing, or cannot be read or written."""
     if not os.path.isdir(folder.path):
-        raise BadInput(f"{folder.path} holds no finished run: there is no such folder")
+        raise BadInput(f"{folder.path} contains no finished run: the folder does not exist")
     as_who = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
     if not os.access(folder.path, os.R_OK | os.X_OK, **as_who):
-        raise BadInput(f"{folder.path} may not be read; ask its owner for a copy")
+        raise BadInput(f"{folder.path} is not readable; ask its owner for a copy")
     if not os.access(folder.path, os.W_OK, **as_who):
-        raise BadInput(f"{folder.report} cannot be written, for its folder is read-only; copy it and name the copy")
+        raise BadInput(f"{folder.report} cannot be written because its folder is read-only; copy it first")
 
 
 def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
-    """Make the tables that are not there, or are old; where that cannot be and there is a summary, note why.
+    """Write missing and outdated tables again from the log; if that fails and there is a summary, note why.
 
     Raises:
-        BadInput: If there is no summary and nothing to make it from.
+        BadInput: If there is neither a summary nor a log to learn from.
     """
     known = _summary(folder) if folder.summary.is_file() else None
     names, is_old = ", ".join(table.name for table in unfinished.lacks(folder)), unfinished.has_gone_on(folder)
@@ -110,15 +113,15 @@ def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
     except (BadInput, OSError) as error:
         if known is None:
             raise BadInput(str(error)) from error
-        noted.said.append(f"{names} cannot be made again: {error}.")
+        noted.sentences.append(f"{names} cannot be written again: {error}.")
         return
     if known is None or is_old:
         return
-    noted.said.append(f"{names} was missing and is made again from the log.")
+    noted.sentences.append(f"{names} was missing and was learned again from the log.")
     if known.get("weights_sha256") != learned["weights_sha256"]:
-        noted.said.append(
-            f"What was learned again differs from what {folder.summary.name} tells of: that is of version "
-            f"{known.get('version')}, this is {learned['version']}."
+        noted.sentences.append(
+            f"The weights learned again with version {learned['version']} differ from those in {folder.summary.name}, "
+            f"which version {known.get('version')} wrote."
         )
 
 
@@ -126,13 +129,13 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
     """Return summary.json.
 
     Raises:
-        BadInput: If it is damaged: a page without it would say next to nothing, and it can be made again.
+        BadInput: If it is damaged.
     """
     try:
         return notes.table(folder.summary)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"{folder.summary} is damaged ({error}); remove it, and `horde report` makes it again from the log"
+            f"{folder.summary} is damaged ({error}); remove it, and `horde report` writes it again from the log"
         ) from None
 
 
@@ -140,13 +143,13 @@ _Tested = tuple[PastExcursions, list[Course]]
 
 
 def _tested(path: Path) -> _Tested:
-    """Return the excursions of a run, and what they came to."""
+    """Return the excursions of a run and the scores of each policy."""
     tests = PastExcursions.read(path)
     return tests, courses(tests)
 
 
 def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
-    """Return which demons are not set aside, shape (n_demons,); all, where the questions do not tell."""
+    """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
     return np.array([question.get("diverged") != "1" for question in questions])
@@ -163,11 +166,11 @@ def _pictures(
     stream: Stream | None,
     details: dict[str, Any],
 ) -> list[str]:
-    """Draw the pictures that the run has data for, and return their sections."""
+    """Return a section for each picture that the run has data for."""
     try:
-        from horde_agent.runs import pictures  # noqa: F401  matplotlib is an extra
+        from horde_agent.runs.showing import pictures  # noqa: F401  matplotlib is an extra
     except ImportError:
-        return [f'<section><p class="note">{NO_PICTURES}</p></section>']
+        return [section("", html.notes([NO_PICTURES]))]
     drawn, known = noted.drawn, [folder.excursions]
     curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
@@ -184,16 +187,16 @@ def _pictures(
 def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequence[dict[str, str]]) -> str:
     if tested is None or not tested[1]:
         return ""
-    from horde_agent.runs.pictures import nmsre_picture
+    from horde_agent.runs.showing.pictures import nmsre_picture
 
     nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
     return figure(
         "Return error of the predictions",
         "nmsre.png",
-        "A thin line per question, a colour per tested policy; dashed is the median over all questions, bold their "
+        "One thin line per question, one colour per tested policy; dashed: the median over all questions, bold: the "
         "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
-        "at the start of a test and the return then measured, over the variance of that question's returns in "
-        "the whole life (two passes). Below 1 a prediction tells more than the mean return would.",
+        "at the start of a test and the measured return, divided by the variance of that question's returns over the "
+        "whole run (two passes). Below 1, predictions are better than the mean return.",
     )
 
 
@@ -204,7 +207,7 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
         return ""
-    from horde_agent.runs.pictures import pen_picture
+    from horde_agent.runs.showing.pictures import pen_picture
 
     first = int(stream.rows["step"][0])
     since = f" From step {first:,} on." if first else ""
@@ -212,9 +215,8 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     return figure(
         "The robot in its pen",
         "pen.png",
-        "Path and visits of the body's centre, seen from above. Within reach means: no nearer to a wall than the "
-        "body's radius of 12 cm; what stands in the pen is not left out. The robot itself does not know its position."
-        + since,
+        "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
+        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position." + since,
     )
 
 
@@ -223,15 +225,15 @@ def _scatter_section(folder: RunFolder, tested: _Tested | None, details: dict[st
     groups = {} if tested is None else _scatter_groups(*tested, channels, actions)
     if not groups:
         return ""
-    from horde_agent.runs.pictures import scatter_picture
+    from horde_agent.runs.showing.pictures import scatter_picture
 
     scatter_picture(groups, folder.path / "predictions.png")
     return figure(
-        "Predicted, and what then happened",
+        "Predictions and returns",
         "predictions.png",
-        "A dot per test excursion of the second half of the life: the prediction at its start against the discounted "
-        f"sum of the scaled reading measured in it, at the longest time scale; of a long life {MOST_DOTS:,} of each "
-        "policy, at even distances. On the dotted line a prediction was right.",
+        "One dot per test excursion in the second half of the run: the prediction at its start and the measured "
+        f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
+        "evenly spaced. On the dotted line, prediction and return are equal.",
     )
 
 
@@ -264,15 +266,15 @@ def _trace_section(folder: RunFolder) -> str:
         panels.setdefault((line["channel"], line["panel"]), []).append(values)
     if not panels:
         return ""
-    from horde_agent.runs.pictures import trace_picture
+    from horde_agent.runs.showing.pictures import trace_picture
 
     columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
     trace_picture(columns, folder.path / "traces.png")
     return figure(
         "Predictions over time",
         "traces.png",
-        "What the robot predicts at each moment at the end of its life (orange) and the discounted sum of the scaled "
-        "reading that then came (grey), along observations that it never learned from.",
+        "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
+        "along observations that were not learned from.",
     )
 
 
@@ -280,7 +282,7 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     lines = read_csv(folder.mspbe_curve)
     if len(lines) < 2:
         return ""
-    from horde_agent.runs.pictures import mspbe_picture
+    from horde_agent.runs.showing.pictures import mspbe_picture
 
     step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
     period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
@@ -288,20 +290,20 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     return figure(
         "Online measure of learning",
         "mspbe.png",
-        "The scalar estimate of the mean squared projected Bellman error, mean over all questions that are not set "
-        "aside. It starts at 0 and rises while the secondary weights w learn. The MSPBE itself is never negative; the "
-        "estimate is where w lags behind theta: read that as near 0. " + _validity(facts),
+        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have not "
+        "diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never negative, but the "
+        "estimate can be while w lags behind theta: read negative values as near 0. " + _validity(facts),
     )
 
 
 def _validity(facts: dict[str, Any] | None) -> str:
-    """Return how many estimates are valid, in a sentence."""
+    """Return a sentence on how many estimates are valid."""
     if facts is None or facts["valid_after_updates"] is None:
         return ""
     not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
     return (
-        f"An estimate is valid once its question was updated {facts['valid_after_updates']:,.0f} times, which w needs "
-        f"to move: {facts['n_valid']:,} are valid, {not_yet} not yet."
+        f"An estimate is valid after {facts['valid_after_updates']:,.0f} updates of its question, which w needs to "
+        f"change: {facts['n_valid']:,} are valid, {not_yet} not yet."
     )
 
 
@@ -309,7 +311,7 @@ def _validity(facts: dict[str, Any] | None) -> str:
 
 
 def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """Return what a reader must know first of a run that did not come to its end: a word, then a sentence."""
+    """Return a mark and a sentence for a run that stopped early; nothing for any other."""
     if not summary.get("stopped_early"):
         return []
     asked, steps = config.get("steps"), number(summary.get("steps"), ",")
@@ -317,8 +319,8 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     if details.get("unfinished"):
         return [
             "unfinished",
-            f"Unfinished: cut off after {steps}{of} steps, before its tables were written. What they say was learned "
-            "again from its log; how long anything took is not known.",
+            f"Unfinished: cut off after {steps}{of} steps, before its tables were written. They were learned again "
+            "from its log; timings are unknown.",
         ]
     why = str(details.get("stopped_by")).rstrip(".")
     return ["stopped early", f"Stopped early, after {steps}{of} steps: {why}."]
@@ -338,14 +340,12 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ("nearly constant", number(known("n_nearly_constant"), ",")),
         ("diverged", number(len(diverged), ",")),
     ]
-    boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in tiles)
-    told = [*details.get("notes", []), *unscored(details.get("not_scored", []))]
-    said = "".join(f'<p class="note">{escape(note)}</p>' for note in told)
-    aside = ""
-    if diverged:
-        aside = f"<p>Set aside, because their weights diverged: {escape(', '.join(diverged[:20]))}</p>"
     meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}" if known("n_nearly_constant") else NMSRE_IS
-    return f'<section><div class="tiles">{boxes}</div><p>{meaning}</p>{said}{aside}</section>'
+    parts = [html.tiles(tiles), html.element("p", meaning)]
+    parts.append(html.notes([*details.get("notes", []), *unscored(details.get("not_scored", []))]))
+    if diverged:
+        parts.append(html.element("p", f"Diverged, and learn no more: {', '.join(diverged[:20])}"))
+    return section("", *parts)
 
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
@@ -354,7 +354,7 @@ def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
-    """Return the table of means per policy and time scale: the first two parts of the questions' names."""
+    """Return a table of means by policy and time scale, the first two parts of a question's name."""
     cells: dict[tuple[str, str], list[float]] = {}
     for question in questions:
         parts = question["name"].split("/")
@@ -367,7 +367,7 @@ def _means_section(questions: list[dict[str, str]]) -> str:
         for (policy, gamma), v in cells.items()
     ]
     head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
-    return f"<section><h2>By policy and time scale</h2>{html_table(head, rows)}</section>"
+    return section("By policy and time scale", html.table(head, rows))
 
 
 def _below(values: Sequence[float]) -> float:
@@ -390,45 +390,43 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         for q in worst
     ]
     text = (
-        "A reading that hardly changes has a tiny variance, so that its NMSRE is large until its value is learned to "
-        "the last digit, and one that changes seldom has it where the tests happened to see a change in their last "
-        f"steps alone; such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
+        "A return with a tiny variance has a large NMSRE: a reading that hardly changes, or one that changed in a few "
+        f"tests only. Such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
     )
     head = ["question", "NMSRE", "variance of its returns (scaled units squared)", "tests", "nearly constant"]
-    table = html_table(head, rows)
-    return f"<section><h2>The worst questions</h2><p>{text}</p>{table}</section>"
+    return section("The worst questions", html.element("p", text), html.table(head, rows))
 
 
 def _weight_of(nmsre: Sequence[float]) -> str:
-    """Return what part of the mean the worst hundredth of the questions makes, and the mean of the others."""
+    """Return a sentence on the share of the worst 1 % of the questions in the mean."""
     ordered = sorted(nmsre, reverse=True)
     n = max(len(ordered) // 100, 1)
     if len(ordered) <= n or not sum(ordered):
         return ""
     share = sum(ordered[:n]) / sum(ordered)
     others = nmsre_text(fmean(ordered[n:]))
-    return f"Here the worst {n} of {len(ordered)} make {share:.1%} of it; the mean of the others is {others}."
+    return f"Here the worst {n} of {len(ordered)} contribute {share:.1%}; the mean of the others is {others}."
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
     known = summary.get
     rows = [
-        ["steps of 100 ms lived", number(known("steps"), ",")],
+        ["steps", number(known("steps"), ",")],
         ["wall time", _time(known("wall_s"))],
         ["steps per second", number(known("steps_per_s"), ",.0f")],
         ["compiling the kernels", number(details.get("compile_s"), ".1f", " s")],
         ["one update, or its share of a batch, p50 / p99 / max", _percentiles(known("learn_ms"))],
         ["one cycle, p50 / p99 / max", _percentiles(known("cycle_ms"))],
-        ["age of the newest packet when used, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
+        ["age of the newest packet at use, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
         ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],
-        ["steps in which the body was held (charging, safety)", number(details.get("n_not_applied"), ",")],
+        ["steps in which no action was applied (charging, safety)", number(details.get("n_not_applied"), ",")],
         ["demons updated per learning step (rho > 0)", number(known("n_updated_per_step"), ".1f")],
         ["largest trace", number(known("max_trace"), ".3g")],
         ["deadlines missed · gaps · checksum errors", _faults(summary)],
         ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
-    return f"<section><h2>Time and health</h2>{html_table(['', ''], rows)}</section>"
+    return section("Time and health", html.table(["", ""], rows))
 
 
 def _faults(summary: dict[str, Any]) -> str:
@@ -446,57 +444,13 @@ def _settings_section(config: dict[str, Any]) -> str:
     rows = [[key, str(value)] for table in tables for key, value in table.items() if not isinstance(value, dict)]
     if not rows:
         return ""
-    return f"<section><h2>Settings</h2>{html_table(['setting', 'value'], rows)}</section>"
+    return section("Settings", html.table(["setting", "value"], rows))
 
 
 def number(value: float | None, form: str, unit: str = "") -> str:
-    """Return a number in a form, with its unit; a dash where it is not known."""
+    """Return a formatted number with its unit; "-" for None."""
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else duration(seconds)
-
-
-def html_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return an HTML table; whatever is in its cells is text."""
-    top = _row("th", head) if any(head) else ""
-    return f"<table>{top}{''.join(_row('td', row) for row in rows)}</table>"
-
-
-def _row(tag: str, cells: list[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
-def figure(title: str, picture: str, text: str) -> str:
-    """Return a section with a picture, its title above and a text below."""
-    return (
-        f'<section><h2>{escape(title)}</h2><img src="{picture}" alt="{escape(title)}"><p>{escape(text)}</p></section>'
-    )
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
-h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
-section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
-img { max-width: 100%; height: auto; display: block; margin: 0 auto; } p { max-width: 52rem; color: #555; }
-table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; font-weight: 600; }
-td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: anywhere; }
-td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 0 .25em; }
-.tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
-.tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
-"""
-
-
-def _page(name: str, marks: Sequence[str], said: Sequence[str], sections: Sequence[str]) -> str:
-    title = f"A life of the Horde: {name}" + (f" ({marks[0]})" if marks else "")
-    first = "".join(f'<p class="note">{escape(sentence)}</p>' for sentence in marks[1:])
-    if said:
-        first += f"<h2>What is missing or damaged</h2><ul>{''.join(f'<li>{escape(s)}</li>' for s in said)}</ul>"
-    parts = [f"<section>{first}</section>", *sections] if first else sections
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · horde</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
-        f"<body><main><h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</main></body></html>\n"
-    )

@@ -1,0 +1,1 @@
+"""Pages about runs: the report of one and the comparison of several."""

@@ -1,0 +1,86 @@
+"""HTML pages of results: sections with text, tables and figures. Every text is escaped here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
+h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
+section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
+img { max-width: 100%; height: auto; display: block; margin: 0 auto; } p { max-width: 52rem; color: #555; }
+table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; font-weight: 600; }
+td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 0 .25em; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
+.tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
+"""
+
+
+def page(title: str, sections: Iterable[str], *, heading: str | None = None, style: str = STYLE) -> str:
+    """Return a whole page.
+
+    Args:
+        title: Shown by the browser.
+        sections: From `section`; empty ones are omitted.
+        heading: Shown at the top; the title when None.
+        style: CSS.
+    """
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>\n'
+        f"<body><main><h1>{escape(heading or title)}</h1>\n"
+        + "\n".join(filter(None, sections))
+        + "\n</main></body></html>\n"
+    )
+
+
+def section(title: str, *parts: str) -> str:
+    """Return a section with a title, unless that is empty, above its parts, which are HTML."""
+    return f"<section>{element('h2', title) if title else ''}{''.join(parts)}</section>"
+
+
+def element(tag: str, text: str, **attributes: str) -> str:
+    """Return an element that contains text; a final `_` is removed from the attributes' names.
+
+    Example:
+        >>> element("p", "a < b", class_="note")
+        '<p class="note">a &lt; b</p>'
+    """
+    said = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items())
+    return f"<{tag}{said}>{escape(text)}</{tag}>"
+
+
+def notes(texts: Iterable[str]) -> str:
+    """Return paragraphs that stand out."""
+    return "".join(element("p", text, class_="note") for text in texts)
+
+
+def items(texts: Iterable[str]) -> str:
+    """Return a list with bullets."""
+    return f"<ul>{''.join(element('li', text) for text in texts)}</ul>"
+
+
+def tiles(values: Iterable[tuple[str, str]]) -> str:
+    """Return names and values as a row of tiles."""
+    boxes = "".join(f"<div>{element('b', value)}{element('span', name)}</div>" for name, value in values)
+    return f'<div class="tiles">{boxes}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of text; without its head if all names there are empty."""
+    lines = [("td", row) for row in rows]
+    if any(head):
+        lines.insert(0, ("th", head))
+    return f"<table>{''.join(f'<tr>{_cells(tag, cells)}</tr>' for tag, cells in lines)}</table>"
+
+
+def _cells(tag: str, cells: Sequence[str]) -> str:
+    return "".join(element(tag, cell) for cell in cells)
+
+
+def figure(title: str, picture: str, text: str) -> str:
+    """Return a section with a picture (a file's name or data), its title above and a text below."""
+    return section(title, f'<img src="{escape(picture)}" alt="{escape(title)}">', element("p", text))
