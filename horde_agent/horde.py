@@ -28,12 +28,12 @@ from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, Signals
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
-from horde_agent.learning.layout import NEWCOMER, Roster, Share
+from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.span import LARGEST_TAIL, Pace, SpanEngine, reach
+from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.rupee import RUPEE, rupee_config
 from horde_agent.saving import State, inner, nested, text, untext
@@ -88,7 +88,7 @@ class Horde:
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
-        share: Share | None = None,
+        share: ShardContext | None = None,
     ) -> None:
         config = replace(config, engine="plain") if real_valued else config
         self._real_valued = real_valued
@@ -117,14 +117,14 @@ class Horde:
         """Return an engine that knows nothing yet: the fast one, unless it is not wanted or cannot."""
         of, config = self._maker, self.config
         decay = self._share.largest_decay if self._share else of.largest_decay
-        reached = reach(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
-        is_long = decay < 1.0 and reached > LARGEST_TAIL
+        n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
-            self._say_why(f"traces with gamma lambda = {decay:g} reach back {reached:,} steps")
+            self._say_why(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
         if is_long or config.needs_plain_engine:
             return self._plain_engine()
         args = (of.group, self.n_features, *self._step_sizes, config)
-        pace = Pace(batch=self._batch, share=self._share)
+        pace = BatchOptions(batch=self._batch, share=self._share)
         return SpanEngine(*args, policy=of.policy, cumulant=of.cumulant, largest_decay=decay, **pace)
 
     def _plain_engine(self) -> PlainEngine:
@@ -318,10 +318,12 @@ class Horde:
         return len(self._soundness.reasons)
 
     @property
-    def set_aside_because(self) -> dict[str, str]:
+    def divergence_reason(self) -> dict[str, str]:
         """Why each demon was set aside and at which learning step that was noticed, by name."""
         self.catch_up()
         return dict(self._soundness.reasons)
+
+    set_aside_because = divergence_reason  # deprecated name, until 0.2
 
     @property
     def n_skipped(self) -> Integers:
@@ -433,8 +435,8 @@ class Horde:
         if self._state is not None:
             refuse_misfits(questions, *self._state)
             unasked = ()
-        stays = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
-        self._change(stays, (*self.questions, *questions), unasked)
+        old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
+        self._change(old_index, (*self.questions, *questions), unasked)
 
     def remove(self, names: Sequence[str]) -> None:
         """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
@@ -450,31 +452,31 @@ class Horde:
         unknown = sorted(gone - set(self.names))
         if isinstance(names, str) or unknown:
             raise ValueError(f"names must be a list of names of demons of this Horde; {unknown or [names]} are not")
-        stays = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
+        old_index = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
         if gone:
             unasked = tuple(q for q in self._unasked if q.name not in gone)
-            self._change(stays, tuple(self.questions[i] for i in stays), unasked)
+            self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
 
-    def _change(self, stays: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
-        """Go on with other questions; `stays` says which demon each one's was, NEWCOMER where it is new."""
+    def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
+        """Go on with other questions; `old_index` says which demon each one's was, NEWCOMER where it is new."""
         self.catch_up()
-        before, is_new = self._maker, stays == NEWCOMER
-        self._ask(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[stays]))
+        before, is_new = self._maker, old_index == NEWCOMER
+        self._ask(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
         self._unasked, of = unasked, self._maker
-        of.succeed(before, stays)
-        self._engine.rearrange(Roster(stays, of.group, of.policy, *self._step_sizes, of.cumulant))
+        of.succeed(before, old_index)
+        self._engine.rearrange(DemonMapping(old_index, of.group, of.policy, *self._step_sizes, of.cumulant))
         self._engine.set_bounds(of.bound)
-        self._soundness.rearrange(stays, self.names)
+        self._soundness.rearrange(old_index, self.names)
 
     # ---- several streams --------------------------------------------------------------------------------------------
 
-    def twin(self) -> Horde:
-        """Return a Horde that knows what this one does, for another stream of experience; see `merge`.
+    def copy_for_stream(self) -> Horde:
+        """Return a Horde with the same weights for another stream of experience; see `merge`.
 
         Raises:
-            ValueError: If the plain engine is not what learns.
+            ValueError: If the span engine learns: only the plain one keeps traces per stream.
         """
-        twin = Horde(
+        other = Horde(
             self.questions,
             n_features=self.n_features,
             n_active=self.n_active,
@@ -482,10 +484,12 @@ class Horde:
             channels=self._channels,
             real_valued=self._real_valued,
         )
-        own, its = self._plain_engines([self, twin])
+        own, its = self._plain_engines([self, other])
         its.know(own)
-        self._share_what_is_known([twin])
-        return twin
+        self._share_what_is_known([other])
+        return other
+
+    twin = copy_for_stream  # deprecated name, until 0.2
 
     def merge(self, others: Sequence[Horde]) -> None:
         """Share with other Hordes what each has learned from a stream of its own since they last shared: the mean.
@@ -498,7 +502,7 @@ class Horde:
         each transition as one stream would.
 
         Args:
-            others: `twin`s of this one, whose numbers change too.
+            others: Copies of this one by `copy_for_stream`; changed in place.
 
         Raises:
             ValueError: If their questions or features differ, or the plain engine is not what learns: the fast one
@@ -506,7 +510,9 @@ class Horde:
         """
         alike = (self, *others)
         if any((horde.names, horde.n_features) != (self.names, self.n_features) for horde in others):
-            raise ValueError("only Hordes of the same questions and features can be merged: make the others by twin()")
+            raise ValueError(
+                "only Hordes of the same questions and features can be merged: make the others by copy_for_stream()"
+            )
         first, *rest = self._plain_engines(alike)
         self._share_what_is_known(others)
         first.merge(rest)

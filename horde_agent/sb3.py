@@ -81,7 +81,7 @@ class HordeCallback(BaseCallback):
         n_actions = self._n_choices() if isinstance(self.model, SAC) else self._n_discrete()
         if n_actions != len(self.interface.actions):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
-        self.streams = [self.horde, *(self.horde.twin() for _ in range(self.model.n_envs - 1))]
+        self.streams = [self.horde, *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1))]
         self._normalizer = _normalizer(self.model.get_env())
         # learn() may be called again and go on: the environment's current observation is where the stream (re)starts.
         for stream, observation in zip(self.streams, self._current(self.model._last_obs), strict=True):

@@ -1,7 +1,7 @@
-"""Which demons make a shard: the whole Horde is laid out once, and cut between flush groups, so that no bit changes.
+"""Divide demons among shards: the layout of the whole Horde is cut between flush groups, so the bits are the same.
 
-A demon's numbers depend on the others through its flush group alone: with whom it is written, and in which turn. So a
-shard is some flush groups that lie side by side in the whole, and knows from `Share` which of the whole's they are.
+A demon's numbers depend on other demons only through its flush group: which demons are written together, and when. A
+shard is a range of flush groups; `ShardContext` gives their position in the whole layout.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from horde_agent.cluster.families import Family, Questions
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.horde import Mode
 from horde_agent.learning.engine import DROP_BELOW
-from horde_agent.learning.layout import Seating, Share, seat
+from horde_agent.learning.layout import Seating, ShardContext, assign_lanes
 from horde_agent.learning.rules import LearnerConfig
-from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, reach, widest
+from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, trace_length, widest
 from horde_agent.learning.values import identity
 from horde_agent.policies import Gibbs
 from horde_agent.types import Integers
@@ -92,7 +92,7 @@ class Cut:
     """A shard: its demons in the whole's order, shape (n,), ascending; and what it knows of the whole."""
 
     demons: Integers
-    share: Share
+    share: ShardContext
 
 
 class Plan:
@@ -117,8 +117,10 @@ class Plan:
             self._of = of = Numbering.of(questions)
         except ValueError as error:
             raise ClusterError(str(error)) from None
-        reached = reach(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
-        is_long = of.largest_decay < 1.0 and reached > LARGEST_TAIL
+        n_trace_steps = (
+            trace_length(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        )
+        is_long = of.largest_decay < 1.0 and n_trace_steps > LARGEST_TAIL
         self.is_plain = config.needs_plain_engine or is_long
         self.asks_predictions = of.links.size > 0
         if self.is_plain:
@@ -126,7 +128,7 @@ class Plan:
             self._seating = Seating(np.arange(self.n_demons), alone, alone, alone > 0)
         else:
             most_lanes = widest(self.n_demons, is_deferred=mode == "deferred")
-            self._seating = seat(of.group, of.policy, most_lanes)
+            self._seating = assign_lanes(of.group, of.policy, most_lanes)
         self._places = self._where_to_cut()
         self.most_shards = self._places.size + 1
 
@@ -161,7 +163,9 @@ class Plan:
         may_rest, out = bool(seating.has_one_policy.any()), []
         for first, last in pairwise(cuts):
             demons, part = _part(seating, first, last)
-            out.append(Cut(demons, Share(part, first, seating.n_blocks.size, may_rest, of.largest_decay, of.n_gibbs)))
+            out.append(
+                Cut(demons, ShardContext(part, first, seating.n_blocks.size, may_rest, of.largest_decay, of.n_gibbs))
+            )
         return out
 
     def room(self, cuts: Sequence[Cut], n_features: int, memory: int, n_cpus: int) -> list[int]:
@@ -236,7 +240,7 @@ def bytes_of(n_demons: int, n_features: int, config: LearnerConfig, mode: Mode, 
     item = np.dtype(config.dtype).itemsize
     numbers = n_features * (2 + config.vector_mspbe)
     if not config.needs_plain_engine:
-        tail = reach(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else LARGEST_TAIL
+        tail = trace_length(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else LARGEST_TAIL
         period = _PERIODS[mode]
         numbers += 2 * (min(tail, LARGEST_TAIL) + period) + 3 * period + len(OF_LANES)
     else:

@@ -26,7 +26,7 @@ from horde_agent.cluster.stream import BEGIN, CHANGE, LEARN_LAST, TAKE, row_type
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.horde import Horde, Mode
 from horde_agent.kernels import _jit
-from horde_agent.learning.layout import Share
+from horde_agent.learning.layout import ShardContext
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.record import snapshots
 from horde_agent.saving import State, inner, nested
@@ -57,7 +57,7 @@ class Making(NamedTuple):
     config: LearnerConfig
     mode: Mode
     channels: tuple[str, ...]
-    share: Share
+    share: ShardContext
     folder: str | None
     every: int
 

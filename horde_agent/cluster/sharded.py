@@ -25,8 +25,8 @@ from horde_agent.cluster.stream import BEGIN, CHANGE, LEARN, LEARN_LAST, TAKE, E
 from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode
 from horde_agent.learning.engine import check_weights
+from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.learning.states import States
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -160,7 +160,7 @@ class ShardedHorde:
 
     def _fit(self) -> None:
         """Take note of what the shards expect of a state."""
-        self._states = States(self.n_features, self.n_active, *self._shards.fit())
+        self._states = InputChecker(self.n_features, self.n_active, *self._shards.fit())
 
     # ---- the three verbs --------------------------------------------------------------------------------------------
 
@@ -359,15 +359,17 @@ class ShardedHorde:
         return self._joined("skipped_because")
 
     @property
-    def set_aside_because(self) -> dict[str, str]:
+    def divergence_reason(self) -> dict[str, str]:
         """Why each demon was set aside, by name; those of lost shards among them."""
         lost = [link for link in self._shards.links if link.state == "lost"]
-        return self._joined("set_aside_because") | self._absent(lost)
+        return self._joined("divergence_reason") | self._absent(lost)
+
+    set_aside_because = divergence_reason  # deprecated name, until 0.2
 
     @property
     def diverged(self) -> list[str]:
         """Names of the demons that were set aside, and of those whose shard was lost."""
-        return list(self.set_aside_because)
+        return list(self.divergence_reason)
 
     @property
     def n_diverged(self) -> int:

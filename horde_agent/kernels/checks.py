@@ -49,7 +49,7 @@ class Signals(NamedTuple):
 class SignalArrays(NamedTuple):
     """The arrays behind the signals, and what is remembered of them: p policies, g groups, d demons, n features.
 
-    Their owner writes what functions of the user's give, before `complete` writes the rest.
+    Their owner writes what functions of the user's give, before `finish_signals` writes the rest.
     """
 
     action: Integers  # (p,): of policies that always take one; ON_POLICY or ELSEWHERE of others
@@ -67,7 +67,7 @@ class SignalArrays(NamedTuple):
     totals: Floats  # (N_TOTALS, p): what each policy's ratios added up to so far
     seen: Integers  # (n + 1,): when each feature was seen last; how often a state was looked at
     is_known: Integers  # (1,): 1 once all that never changes was looked through
-    most: float  # the largest number that the engine's type can hold
+    max_finite: float  # the largest number that the engine's type can hold
     is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
     is_by_channel: bool  # `c` holds the channels
 
@@ -109,10 +109,10 @@ def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
             of.rho[i] = 1.0 / probability if of.action[i] == action else 0.0
 
 
-def bound(largest: Any, longest: Any, most: float) -> Any:
+def bound(largest: Any, longest: Any, max_finite: float) -> Any:
     """Return the |theta| that no answer can need, from the largest |c| or |z| and the longest gamma, of one or many."""
     horizon = 1.0 / np.maximum(1.0 - longest, 1.0 / LONGEST_HORIZON)
-    return np.minimum(BOUND_SCALE * largest * horizon, most)
+    return np.minimum(BOUND_SCALE * largest * horizon, max_finite)
 
 
 _bound = inlined(bound)
@@ -127,9 +127,9 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
     for i in range(of.largest.shape[0]):
         c = observation[of.channel[i]] if of.channel[i] != NO_CHANNEL else of.c[i]
         for value in (abs(c), abs(of.z[i])):
-            if of.largest[i] < value <= of.most:
+            if of.largest[i] < value <= of.max_finite:
                 of.largest[i] = value
-        of.bound[i] = _bound(of.largest[i], of.longest[of.group[i]], of.most)
+        of.bound[i] = _bound(of.largest[i], of.longest[of.group[i]], of.max_finite)
 
 
 @inner_kernel
@@ -137,8 +137,8 @@ def read_channels(of: SignalArrays, observation: Floats) -> int:
     """Write the channels of an observation, (n_sensors,), or each demon's, into `c`, and return what was found."""
     n_larger, n_broken = 0, 0
     for k in range(of.top.shape[0]):
-        n_broken += abs(observation[k]) > of.most
-        if of.top[k] < abs(observation[k]) <= of.most:
+        n_broken += abs(observation[k]) > of.max_finite
+        if of.top[k] < abs(observation[k]) <= of.max_finite:
             of.top[k] = abs(observation[k])
             n_larger += 1
     if of.is_by_channel:
@@ -152,21 +152,21 @@ def read_channels(of: SignalArrays, observation: Floats) -> int:
 
 
 @inner_kernel
-def look_through(of: SignalArrays) -> int:
+def check_signals(of: SignalArrays) -> int:
     """Return the findings about what functions may have given."""
     n_sound, n_larger, n = 0, 0, of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
     for p in range(of.rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
-        n_sound += abs(of.rho[p]) <= of.most  # NaN is not
+        n_sound += abs(of.rho[p]) <= of.max_finite  # NaN is not
     for g in range(of.gamma.shape[0]):
-        n_sound += (abs(of.gamma[g]) <= of.most) & (abs(of.lam[g]) <= of.most)
+        n_sound += (abs(of.gamma[g]) <= of.max_finite) & (abs(of.lam[g]) <= of.max_finite)
         n_larger += of.gamma[g] > of.longest[g]
     if not of.is_by_channel:
         n += of.c.shape[0]
         for i in range(of.c.shape[0]):
-            n_sound += abs(of.c[i]) <= of.most
+            n_sound += abs(of.c[i]) <= of.max_finite
             n_larger += abs(of.c[i]) > of.largest[i]
     for i in range(of.z.shape[0]):
-        n_sound += abs(of.z[i]) <= of.most
+        n_sound += abs(of.z[i]) <= of.max_finite
         n_larger += abs(of.z[i]) > of.largest[i]
     return int(BROKEN * (n_sound < n) | BOUND_RISES * (n_larger > 0))
 
@@ -175,14 +175,14 @@ def look_through(of: SignalArrays) -> int:
 def add_up(of: SignalArrays) -> None:
     """Add the ratios to the totals, but for broken ones."""
     for p in range(of.rho.shape[0]):
-        ratio = of.rho[p] if of.rho[p] <= of.most else 0.0
+        ratio = of.rho[p] if of.rho[p] <= of.max_finite else 0.0
         of.totals[N_POSITIVE, p] += ratio > 0
         of.totals[SUM, p] += ratio
         of.totals[SQUARES, p] += ratio * ratio
 
 
 @kernel
-def complete(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
+def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
     """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
 
     Args:
@@ -197,7 +197,7 @@ def complete(of: SignalArrays, observation: Floats, tiles: Integers, action: int
     constant_ratios(of, action, probability)
     found = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
-        found_there = look_through(of)
+        found_there = check_signals(of)
         of.is_known[0] = not found_there & BROKEN
         found |= found_there
     if found & BOUND_RISES:

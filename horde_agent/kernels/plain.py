@@ -56,7 +56,7 @@ class Demons(NamedTuple):
     every_step: bool  # w decays where rho = 0 too
     one_over_tau: float  # step of the MSPBE estimates
     largest_step: float  # |delta| max e past this flags a demon
-    most: float  # the largest number of the engine's type
+    max_finite: float  # the largest number of the engine's type
 
 
 # ---- vectors --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def skip(i: int, demons: Demons, e: Reals) -> None:
 def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
     """Return delta, noted as the TD error; 0 where the step would be past what the type can hold, which flags."""
     demons.td_error[i] = delta
-    if abs(delta) <= demons.most and abs(delta) * rho < demons.largest_step:
+    if abs(delta) <= demons.max_finite and abs(delta) * rho < demons.largest_step:
         return delta
     demons.flagged[i] = True
     return 0.0
@@ -194,12 +194,12 @@ def flag_unbounded(i: int, demons: Demons) -> None:
 
     By itself: in a parallel loop numba takes a write to an array of a tuple for one that nobody reads, and drops it.
     """
-    is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.most
+    is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.max_finite
     for k in range(demons.theta.shape[1]):
         is_sound &= abs(demons.theta[i, k]) <= demons.bound[i]
         for v in range(demons.vectors.shape[0]):
-            is_sound &= abs(demons.vectors[v, i, k]) <= demons.most
+            is_sound &= abs(demons.vectors[v, i, k]) <= demons.max_finite
         if demons.m.shape[0] > 0:
-            is_sound &= abs(demons.m[i, k]) <= demons.most
+            is_sound &= abs(demons.m[i, k]) <= demons.max_finite
     if not is_sound:
         demons.flagged[i] = True

@@ -15,7 +15,7 @@ from horde_agent.types import Floats, Integers, Reals, Tiles
 
 if TYPE_CHECKING:
     from horde_agent.kernels.checks import Signals
-    from horde_agent.learning.layout import Roster
+    from horde_agent.learning.layout import DemonMapping
 
 
 SMALLEST_SHARED_WORK = 50_000  # weights read at once, below which one thread does it all
@@ -29,7 +29,7 @@ SMALLEST_SCALE = 1e-12
 LARGEST_STEP = {"float32": 1e25, "float64": 1e140}
 
 
-def most(dtype: np.dtype[Any]) -> float:
+def max_finite(dtype: np.dtype[Any]) -> float:
     """Return the largest number that a type can hold."""
     return float(np.finfo(dtype).max)
 
@@ -38,11 +38,11 @@ def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) ->
     """Raise ValueError where weights from elsewhere have another shape, are not finite, or too large for the dtype."""
     if np.shape(theta) != shape:
         raise ValueError(f"theta must be finite, of shape {shape}, (n_demons, n_features), not {np.shape(theta)}")
-    wrong = np.argwhere(~(np.abs(theta) <= most(dtype)))  # NaN is not
+    wrong = np.argwhere(~(np.abs(theta) <= max_finite(dtype)))  # NaN is not
     if wrong.size:
         demon, feature = wrong[0]
         raise ValueError(
-            f"theta must be finite, and at most {most(dtype):.3g}, as much as {dtype} can hold; theta[{demon}, "
+            f"theta must be finite, and at most {max_finite(dtype):.3g}, as much as {dtype} can hold; theta[{demon}, "
             f"{feature}] is {theta[demon, feature]}"
         )
 
@@ -145,7 +145,7 @@ class Engine(Protocol):
     def set_aside(self, demon: int) -> None:
         """Freeze one demon's weights at zero for good."""
 
-    def rearrange(self, roster: Roster) -> None:
+    def rearrange(self, mapping: DemonMapping) -> None:
         """Go on with other demons; those that stay take along what they have learned, their traces and estimates."""
 
     def state(self) -> State:

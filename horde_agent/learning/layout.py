@@ -26,7 +26,7 @@ _PART = 1 << 26  # bytes that a thread touches at a time
 NEWCOMER = -1
 
 
-class Roster(NamedTuple):
+class DemonMapping(NamedTuple):
     """Who answers from now on.
 
     Attributes:
@@ -38,7 +38,7 @@ class Roster(NamedTuple):
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,), or None: each its own.
     """
 
-    stays: Integers
+    old_index: Integers
     group: Integers
     policy: Integers
     alpha: float
@@ -48,7 +48,7 @@ class Roster(NamedTuple):
     @property
     def is_new(self) -> NDArray[np.bool_]:
         """Who is new, shape (n_demons,)."""
-        return np.equal(self.stays, NEWCOMER)
+        return np.equal(self.old_index, NEWCOMER)
 
 
 class Seating(NamedTuple):
@@ -72,7 +72,7 @@ class Seating(NamedTuple):
         return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
 
 
-def seat(group: Integers, policy: Integers, widest: int) -> Seating:
+def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     """Seat the demons of a policy side by side, in blocks of even width.
 
     A block in which nobody's ratio is above 0 has little to do, so that a policy with many demons is a flush group.
@@ -101,7 +101,7 @@ def seat(group: Integers, policy: Integers, widest: int) -> Seating:
     return Seating(np.concatenate(blocks), sizes_of_blocks, np.array(sizes_of_groups, dtype=np.int64), has_one_policy)
 
 
-class Share(NamedTuple):
+class ShardContext(NamedTuple):
     """What a part of a larger Horde knows of the whole: enough for its demons' numbers to be those of the whole.
 
     No sum crosses a lane, so that a demon depends on others in this alone: with whom it is flushed, and when.
@@ -174,10 +174,10 @@ class Move(NamedTuple):
     there: Integers
 
 
-def moves(old: Layout, new: Layout, stays: Integers) -> list[Move]:
-    """Return which lanes go where, counted from the start of their block; `stays`, (n_demons,), as in `Roster`."""
-    staying = np.flatnonzero(stays != NEWCOMER)
-    to, came_from = new.lane[staying], old.lane[stays[staying]]
+def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
+    """Return each lane's old and new position, relative to its block; `old_index` as in `DemonMapping`."""
+    staying = np.flatnonzero(old_index != NEWCOMER)
+    to, came_from = new.lane[staying], old.lane[old_index[staying]]
     block = np.searchsorted(new.start, to, side="right") - 1
     source = np.searchsorted(old.start, came_from, side="right") - 1
     here, there = to - new.start[block], came_from - old.start[source]

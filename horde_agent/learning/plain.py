@@ -18,8 +18,8 @@ from horde_agent.kernels import plain
 from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
 from horde_agent.kernels.plain import Demons, DemonSignals, Phi
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, most
-from horde_agent.learning.layout import Roster, touch
+from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, max_finite
+from horde_agent.learning.layout import DemonMapping, touch
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, gathered, scattered
 from horde_agent.types import Floats, Integers, Reals
@@ -65,7 +65,7 @@ class PlainEngine:
         self._seat(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
         touch(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
-        self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, most(self.dtype)
+        self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, max_finite(self.dtype)
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
         self.latest: Floats = np.zeros(self.n_demons)
@@ -99,7 +99,7 @@ class PlainEngine:
             every_step=config.w_rule == "every-step",
             one_over_tau=1.0 / config.mspbe_tau,
             largest_step=LARGEST_STEP[config.dtype],
-            most=most(self.dtype),
+            max_finite=max_finite(self.dtype),
         )
 
     def _features(self, tiles: NDArray[Any]) -> Phi:
@@ -128,7 +128,7 @@ class PlainEngine:
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
         )
-        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.most for numbers in told])
+        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.max_finite for numbers in told])
         skips = ~is_finite | self._is_aside
         self._rule.learn_all(self._demons, DemonSignals(*told, skips), self._phi, phi, n_threads=self._n_threads)
         self._look_after()
@@ -236,7 +236,7 @@ class PlainEngine:
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
-        self._demons.bound[:] = np.minimum(bound, self._demons.most)
+        self._demons.bound[:] = np.minimum(bound, self._demons.max_finite)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
@@ -273,22 +273,26 @@ class PlainEngine:
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 
-    def rearrange(self, roster: Roster) -> None:
+    def rearrange(self, mapping: DemonMapping) -> None:
         """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
 
         Newcomers begin at the present with nothing learned and no trace.
         """
-        before, stays, is_new = self._demons, roster.stays[~roster.is_new], roster.is_new
-        cumulant = np.arange(roster.group.size) if roster.cumulant is None else roster.cumulant
-        self._seat(roster.group, roster.policy, cumulant)
+        before, old_index, is_new = self._demons, mapping.old_index[~mapping.is_new], mapping.is_new
+        cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
+        self._seat(mapping.group, mapping.policy, cumulant)
         self._demons = after = self._allocate(self.n_demons)
-        after.vectors[:, ~is_new] = before.vectors[:, stays]
+        after.vectors[:, ~is_new] = before.vectors[:, old_index]
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
             if getattr(after, name).size:
-                getattr(after, name)[~is_new] = getattr(before, name)[stays]
-        after.alpha[is_new], after.alpha_w[is_new], after.bound[is_new] = roster.alpha, roster.alpha_w, most(self.dtype)
-        self._is_aside = ~is_new & self._is_aside[roster.stays]
-        self.latest = np.where(is_new, 0.0, self.latest[roster.stays])
+                getattr(after, name)[~is_new] = getattr(before, name)[old_index]
+        after.alpha[is_new], after.alpha_w[is_new], after.bound[is_new] = (
+            mapping.alpha,
+            mapping.alpha_w,
+            max_finite(self.dtype),
+        )
+        self._is_aside = ~is_new & self._is_aside[mapping.old_index]
+        self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
 
     # ---- stopping, and going on from there --------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import most
+from horde_agent.learning.engine import max_finite
+from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.states import NO_TILES, States
 from horde_agent.learning.values import Cumulants, Observation, PolicyTable, StateValues, identity, number
 from horde_agent.policies import Gibbs
 from horde_agent.saving import State, attributes, inner, nested, put_back
@@ -83,19 +83,19 @@ class SignalMaker:
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
         self._cumulants = Cumulants(questions, n_features)
-        self.states = States(
+        self.states = InputChecker(
             n_features, n_active, self._cumulants.n_channels, self._policies.n_actions, real_valued=real_valued
         )
         given = (self._policies, self._continuation, self._lam, self._outcome)
         self._asks_functions = any(s.has_functions for s in given) or not self._cumulants.is_read_off
-        self._arrays = self._allocate(len(questions), most(dtype))
+        self._arrays = self._allocate(len(questions), max_finite(dtype))
         of, is_by_channel = self._arrays, self._cumulants.is_read_off
         self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
         self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, is_fixed=not self._asks_functions)
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._complete: Any = None
 
-    def _allocate(self, n_demons: int, most: float) -> checks.SignalArrays:
+    def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
         """Return the arrays of demons that were told nothing yet."""
         n_groups, n_policies, n_channels = self.policy.size, self._policies.n_policies, self._cumulants.n_channels
         return checks.SignalArrays(
@@ -114,7 +114,7 @@ class SignalMaker:
             totals=np.zeros((checks.N_TOTALS, n_policies)),
             seen=np.zeros(self.n_features + 1, dtype=np.int64),
             is_known=np.zeros(1, dtype=np.int64),
-            most=most,
+            max_finite=max_finite,
             is_fixed=not self._asks_functions,
             is_by_channel=self._cumulants.is_read_off,
         )
@@ -123,15 +123,15 @@ class SignalMaker:
         """Return everything but addresses."""
         return vars(self) | {"_complete": None}
 
-    def succeed(self, before: SignalMaker, stays: Integers) -> None:
-        """Take over what is remembered of the demons that stay; `stays`, (n_demons,), is as in `layout.Roster`."""
-        is_new, was, of = stays == NEWCOMER, before._arrays, self._arrays
+    def succeed(self, before: SignalMaker, old_index: Integers) -> None:
+        """Copy the state of remaining demons; `old_index`, shape (n_demons,), is that of `DemonMapping`."""
+        is_new, was, of = old_index == NEWCOMER, before._arrays, self._arrays
         group_before = np.full(of.longest.size, was.longest.size)  # a new one's numbers are 0
-        group_before[self.group[~is_new]] = before.group[stays[~is_new]]
+        group_before[self.group[~is_new]] = before.group[old_index[~is_new]]
         of.longest[:] = np.append(was.longest, 0.0)[group_before]
-        of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[stays]) for values in (was.largest, was.bound))
+        of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
         np.maximum.at(of.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
-        self._totals_carried = np.where(is_new, 0.0, before.totals()[:, stays])
+        self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
 
     def state(self) -> State:
         """Return copies of what the coming signals depend on beside the questions."""
@@ -171,7 +171,7 @@ class SignalMaker:
         """Raise the bounds for weights from elsewhere, as if a cumulant as large, (n_demons,), had been seen."""
         of = self._arrays
         np.maximum(of.largest, largest, out=of.largest)
-        of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.most)
+        of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.max_finite)
 
     def share_bounds(self, others: Sequence[SignalMaker]) -> None:
         """Let each of these know what the others have seen of cumulants and continuations, for the bounds of theta."""
@@ -180,7 +180,7 @@ class SignalMaker:
         for arrays in of:
             arrays.largest[:], arrays.longest[:] = largest, longest
             with np.errstate(over="ignore"):  # the bound is then the most that there is
-                arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.most)
+                arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class SignalMaker:
         *,
         terminated: bool,
     ) -> int:
-        """Make the signals of a transition, and return the findings of `checks.complete`.
+        """Make the signals of a transition, and return the findings of `checks.finish_signals`.
 
         Args:
             action: The action taken.
@@ -214,7 +214,7 @@ class SignalMaker:
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
         state = (after[0], NO_TILES) if self.states.real_valued else after
         if self._complete is None:
-            self._complete = bind(checks.complete, hold(self._arrays), like=(*state, action, probability))
+            self._complete = bind(checks.finish_signals, hold(self._arrays), like=(*state, action, probability))
         found = self._complete(*state, action, probability)
         if found & checks.STATE_WRONG:
             self.states.refuse(*after)
@@ -242,15 +242,15 @@ class SignalMaker:
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # what it was when it left [0, 1]
         told = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
-        stays = np.ones(group.size, dtype=bool)  # for whom a gap is counted: whoever is set aside has none
+        old_index = np.ones(group.size, dtype=bool)  # for whom a gap is counted: whoever is set aside has none
         for what, values in told.items():
-            for demon in np.flatnonzero((np.abs(values) > of.most) & np.isfinite(values)).tolist():
+            for demon in np.flatnonzero((np.abs(values) > of.max_finite) & np.isfinite(values)).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
-                stays[demon] = False
+                old_index[demon] = False
         for what, values in told.items():
-            soundness.skip(~np.isfinite(values) & stays, what, values)
+            soundness.skip(~np.isfinite(values) & old_index, what, values)
         for what, of_group, values in (("continuation", of.gamma, gamma), ("lam", of.lam, lam)):
-            soundness.skip(np.isnan(of_group)[group] & stays, what, values[group])
+            soundness.skip(np.isnan(of_group)[group] & old_index, what, values[group])
         return beyond
 
     def forget_broken(self) -> None:

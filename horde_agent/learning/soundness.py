@@ -45,15 +45,15 @@ class Soundness:
         self.reasons: dict[str, str] = {}
         self._first_skips: dict[str, str] = {}
 
-    def rearrange(self, stays: Integers, names: Sequence[str]) -> None:
-        """Go on with other demons; `stays`, (n_demons,), is as in `layout.Roster`. Newcomers are sound."""
-        is_new = stays == NEWCOMER
-        staying = {self.names[i] for i in stays[~is_new]}
+    def rearrange(self, old_index: Integers, names: Sequence[str]) -> None:
+        """Go on with other demons; `old_index`, (n_demons,), is as in `layout.DemonMapping`. Newcomers are sound."""
+        is_new = old_index == NEWCOMER
+        staying = {self.names[i] for i in old_index[~is_new]}
         for notes in (self.reasons, self._first_skips):
             for name in notes.keys() - staying:
                 del notes[name]
-        self.is_aside, self.is_skipping = (~is_new & who[stays] for who in (self.is_aside, self.is_skipping))
-        self.n_skipped = np.where(is_new, 0, self.n_skipped[stays])
+        self.is_aside, self.is_skipping = (~is_new & who[old_index] for who in (self.is_aside, self.is_skipping))
+        self.n_skipped = np.where(is_new, 0, self.n_skipped[old_index])
         self.names = names
 
     def state(self) -> State:

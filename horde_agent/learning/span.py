@@ -28,9 +28,19 @@ from horde_agent.learning.engine import (
     SMALLEST_SHARED_WORK,
     Patient,
     check_weights,
-    most,
+    max_finite,
 )
-from horde_agent.learning.layout import Layout, Move, Roster, Share, aligned_zeros, moves, rows_of, seat, touch
+from horde_agent.learning.layout import (
+    DemonMapping,
+    Layout,
+    Move,
+    ShardContext,
+    aligned_zeros,
+    assign_lanes,
+    moves,
+    rows_of,
+    touch,
+)
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
@@ -56,7 +66,7 @@ _OWN_STATE = ("_is_aside", "_m_scale", "flags", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
 
-def reach(decay: float, drop_below: float) -> int:
+def trace_length(decay: float, drop_below: float) -> int:
     """Return how many steps a trace reaches back that decays by no less than `decay`, gamma lambda, on each."""
     if decay <= 0.0:
         return 0
@@ -70,7 +80,7 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else _WIDEST
 
 
-class Pace(TypedDict, total=False):
+class BatchOptions(TypedDict, total=False):
     """How the fast engine takes steps together; what is learned is the same but for rounding.
 
     Attributes:
@@ -83,7 +93,7 @@ class Pace(TypedDict, total=False):
     batch: int
     period: int
     widest: int
-    share: Share | None
+    share: ShardContext | None
 
 
 class SpanEngine:
@@ -100,7 +110,7 @@ class SpanEngine:
             are laid side by side. Each group has its own unless given.
         cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
         largest_decay: No product of gamma and lambda will be larger; how far traces may reach follows from it.
-        pace: How steps are taken together, see `Pace`.
+        pace: How steps are taken together, see `BatchOptions`.
 
     Attributes:
         latest: Predictions at the latest step that was taken, float64, shape (n_demons,).
@@ -122,7 +132,7 @@ class SpanEngine:
         policy: Integers | None = None,
         cumulant: Integers | None = None,
         largest_decay: float = 1.0,
-        **pace: Unpack[Pace],
+        **pace: Unpack[BatchOptions],
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('the trace rule "capped" is no sum of past feature vectors: use PlainEngine for it')
@@ -132,7 +142,7 @@ class SpanEngine:
         self._widest, self._clips = pace.get("widest", 0), config.trace_rule == "clipped"
         self._share = pace.get("share")
         self._drop_below = DROP_BELOW[config.dtype] if self._clips else 0.0
-        self._tail = min(LARGEST_TAIL, reach(largest_decay, self._drop_below))
+        self._tail = min(LARGEST_TAIL, trace_length(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self._row_of, self._clock = np.full(n_features, -1), np.zeros(N_CLOCKS, dtype=np.int64)
@@ -154,12 +164,12 @@ class SpanEngine:
         """Give each demon a lane, and make the arrays, all zero, but for what all demons share."""
         self._group, self._policy, self._cumulant = group, policy, cumulant
         most_lanes = self._widest or widest(group.size, is_deferred=self.batch > 1)
-        seating = self._share.seating if self._share else seat(group, policy, most_lanes)
+        seating = self._share.seating if self._share else assign_lanes(group, policy, most_lanes)
         self.layout = Layout(policy[group], seating)
         self._is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
         parts = {**self._seats(), **self._weights(), **self._past(), **self._noted(), **self._rules(), **shared}
         self._span = SpanArrays(**parts)
-        self._span.bound[:] = most(self.dtype)
+        self._span.bound[:] = max_finite(self.dtype)
         self._n_ready = self._n_touched = 0  # rows behind which there is memory, and numbers of the next chunk of them
         self._forget_process()
         self._put_memory_behind()
@@ -267,7 +277,7 @@ class SpanEngine:
             "largest_tail": self._tail,
             "one_over_tau": 1.0 / self.config.mspbe_tau,
             "largest_step": LARGEST_STEP[self.config.dtype],
-            "most": most(self.dtype),
+            "max_finite": max_finite(self.dtype),
             "period": self.period,
             "longest_wait": self._places,
             "n_threads": 1,
@@ -565,7 +575,7 @@ class SpanEngine:
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| past which a demon is flagged, shape (n_demons,), in the steps only noted so far too."""
-        self._span.bound[self.layout.lane] = np.minimum(bound, most(self.dtype))
+        self._span.bound[self.layout.lane] = np.minimum(bound, max_finite(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
@@ -655,7 +665,7 @@ class SpanEngine:
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 
-    def rearrange(self, roster: Roster) -> None:
+    def rearrange(self, mapping: DemonMapping) -> None:
         """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
 
         What is pending is written, so that they go on as if nobody had come or gone but for rounding. Newcomers begin
@@ -664,18 +674,20 @@ class SpanEngine:
         self._flush()
         old, before, latest, was_aside = self.layout, self._span, self.latest, self._is_aside
         self._forget_process()
-        self.n_demons, self._share = roster.group.size, None
-        cumulant = np.arange(self.n_demons) if roster.cumulant is None else roster.cumulant
-        self._lay_out(roster.group, roster.policy, cumulant, {name: getattr(before, name) for name in self._shared(0)})
-        moved = moves(old, self.layout, roster.stays)
+        self.n_demons, self._share = mapping.group.size, None
+        cumulant = np.arange(self.n_demons) if mapping.cumulant is None else mapping.cumulant
+        self._lay_out(
+            mapping.group, mapping.policy, cumulant, {name: getattr(before, name) for name in self._shared(0)}
+        )
+        moved = moves(old, self.layout, mapping.old_index)
         rows = {name: getattr(before, name) for name in ("theta", "w", "m")}
         nothing: Any = np.zeros(0, dtype=self.dtype)
         before = before._replace(**dict.fromkeys(rows, nothing))
         for name in tuple(rows):
             self._take_rows(rows.pop(name), old, getattr(self._span, name), moved)
         self._take_tails(before, old, moved)
-        self._take_numbers(roster, before, old, was_aside)
-        self.latest = np.where(roster.is_new, 0.0, latest[roster.stays])
+        self._take_numbers(mapping, before, old, was_aside)
+        self.latest = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
         self._span.predictions[:] = self.latest
 
     def _take_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
@@ -699,14 +711,16 @@ class SpanEngine:
             times = np.arange(first, now)
             into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
 
-    def _take_numbers(self, roster: Roster, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]) -> None:
+    def _take_numbers(
+        self, mapping: DemonMapping, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]
+    ) -> None:
         """Write the numbers of the lanes: those that they had, or a newcomer's."""
-        span, to, fresh = self._span, self.layout.lane, self.layout.lane[roster.is_new]
-        staying = to[~roster.is_new]
-        came_from = old.lane[roster.stays[~roster.is_new]]
+        span, to, fresh = self._span, self.layout.lane, self.layout.lane[mapping.is_new]
+        staying = to[~mapping.is_new]
+        came_from = old.lane[mapping.old_index[~mapping.is_new]]
         for name in OF_LANES:
             getattr(span, name)[staying] = getattr(before, name)[came_from]
-        span.alpha[fresh], span.alpha_w[fresh] = roster.alpha, roster.alpha_w
+        span.alpha[fresh], span.alpha_w[fresh] = mapping.alpha, mapping.alpha_w
         span.w_at[:] = NO_TIME
         self._is_aside[staying] = was_aside[came_from]
         for told in (span.policy, span.trace_group, span.cumulant, span.outcome):

@@ -11,7 +11,7 @@ import numpy as np
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
-from horde_agent.learning.layout import Roster
+from horde_agent.learning.layout import DemonMapping
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Tiles
@@ -85,10 +85,10 @@ class RUPEE:
         """Set one demon's RUPEE to 0 for good."""
         self._engine.set_aside(demon)
 
-    def rearrange(self, roster: Roster) -> None:
+    def rearrange(self, mapping: DemonMapping) -> None:
         """Go on with other demons; a newcomer's steps are counted from now on."""
-        self._engine.rearrange(roster)
-        self._n_steps = np.where(roster.is_new, 0.0, self._n_steps[roster.stays])
+        self._engine.rearrange(mapping)
+        self._n_steps = np.where(mapping.is_new, 0.0, self._n_steps[mapping.old_index])
 
     def value(self) -> Floats:
         """Return the RUPEE, shape (n_demons,); 0 before the first step."""

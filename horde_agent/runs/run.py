@@ -80,7 +80,7 @@ class Run:
             "compile_s": self.compile_s,
             "channels": [channel.name for channel in self.interface.channels],
             "actions": list(self.interface.actions),
-            "set_aside_because": self.horde.set_aside_because,
+            "set_aside_because": self.horde.divergence_reason,
             "skipped_because": self.horde.skipped_because,
             "stopped_early": self.end.is_early,
             "stopped_by": self.end.why,

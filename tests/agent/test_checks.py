@@ -32,9 +32,9 @@ def test_the_first_wrong_place_of_a_state_is_found() -> None:
     assert {*range(N_CHANNELS), *range(-11, 0)} - {-7} == set(found)  # the first tile is never the second of two
 
 
-@pytest.mark.parametrize("most", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"])
+@pytest.mark.parametrize("max_finite", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"])
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
-def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, most: float) -> None:
+def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, max_finite: float) -> None:
     """Numbers grow and shrink, continuations too, and some are not finite or larger than the engine's type holds.
 
     With `is_fixed` only the channels and the ratios of constant policies change.
@@ -60,12 +60,12 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, most: flo
         totals=np.zeros((checks.N_TOTALS, constant.size)),
         seen=np.zeros(N_FEATURES + 1, dtype=np.int64),
         is_known=np.zeros(1, dtype=np.int64),
-        most=float(most),
+        max_finite=float(max_finite),
         is_fixed=is_fixed,
         is_by_channel=is_fixed,
     )
     slow, tiles = SlowSignals(of), np.arange(N_ACTIVE)
-    complete = bind(checks.complete, hold(of), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0))
+    finish_signals = bind(checks.finish_signals, hold(of), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0))
     n_broken = 0
     for t in range(300):
         observation = rng.normal(size=N_CHANNELS) * rng.choice([1e-3, 1.0, 10.0 + t])
@@ -81,15 +81,15 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, most: flo
                 numbers[rng.random(numbers.size) < 0.01] = np.nan
         action, probability = int(rng.integers(N_ACTIONS)), float(rng.choice([0.2, 1.0]))
         before = [a.copy() for a in (of.rho, of.c, of.largest, of.bound, of.totals)]
-        assert complete(observation, np.array([1, 2, 1]), action, probability) == checks.STATE_WRONG
+        assert finish_signals(observation, np.array([1, 2, 1]), action, probability) == checks.STATE_WRONG
         for array, was in zip((of.rho, of.c, of.largest, of.bound, of.totals), before, strict=True):
             np.testing.assert_array_equal(array, was)
-        slow.complete(observation, action, probability)
-        found = complete(observation, tiles, action, probability)
+        slow.finish_signals(observation, action, probability)
+        found = finish_signals(observation, tiles, action, probability)
         assert bool(found & checks.BROKEN) == slow.is_broken, t
         n_broken += slow.is_broken
         for name in ("rho", "largest", "longest", "totals", "bound"):
             np.testing.assert_allclose(getattr(of, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}")
         cumulant = of.c[channel] if is_fixed else of.c
         np.testing.assert_array_equal(cumulant, slow.cumulant, err_msg=f"cumulants {t}")
-    assert 0 < n_broken < 200 or (is_fixed and most > 1e300)
+    assert 0 < n_broken < 200 or (is_fixed and max_finite > 1e300)

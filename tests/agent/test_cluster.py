@@ -92,7 +92,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     for name, (expected, found) in pairs.items():
         np.testing.assert_array_equal(found, expected, err_msg=name)
     assert many.max_trace == one.max_trace
-    assert many.set_aside_because == one.set_aside_because
+    assert many.divergence_reason == one.divergence_reason
     assert many.skipped_because == one.skipped_because
     assert many.unanswered == {}
 

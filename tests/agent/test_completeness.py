@@ -44,7 +44,7 @@ MAY_DIFFER = {
     "SpanArrays.overlap": "computed from `bits` for each batch",
     **dict.fromkeys(
         [f"SpanArrays.{name}" for name in SpanArrays._fields if name.startswith("run_")]
-        + ["SpanArrays.n_runs", "SpanArrays.table", "SpanArrays.foreseen", "SignalArrays.seen", "States._seen"],
+        + ["SpanArrays.n_runs", "SpanArrays.table", "SpanArrays.foreseen", "SignalArrays.seen", "InputChecker._seen"],
         "scratch memory of one call of a kernel",
     ),
     "Gibbs._by_feature": "a cache, filled when the policy is first asked",

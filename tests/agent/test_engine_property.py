@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import span as span_module
-from horde_agent.learning.layout import NEWCOMER, Roster, rows_of
+from horde_agent.learning.layout import NEWCOMER, DemonMapping, rows_of
 from horde_agent.saving import State
 from tests.agent.shared import binary
 from tests.oracles.gtd import DenseGTD
@@ -81,9 +81,9 @@ class Twins:
         _, firsts, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         return group.ravel(), firsts
 
-    def _roster(self, stays: NDArray[np.int64]) -> Roster:
+    def _roster(self, old_index: NDArray[np.int64]) -> DemonMapping:
         group, leader = self._groups()
-        return Roster(stays, group, self.policy[leader], 0.02, 0.01)
+        return DemonMapping(old_index, group, self.policy[leader], 0.02, 0.01)
 
     def _allocate(self) -> None:
         """Allocate the arrays of signals, which are the same objects until demons come or go."""
@@ -97,8 +97,8 @@ class Twins:
     def _move(self) -> None:
         """Change between none and all of the active tiles."""
         n_new = int(self.rng.choice([0, 1, 2, N_ACTIVE], p=[0.1, 0.4, 0.4, 0.1]))
-        stays = self.rng.permutation(self.tiles)[n_new:]
-        self.tiles = np.r_[stays, self.rng.choice(np.setdiff1d(np.arange(N), stays), n_new, replace=False)]
+        old_index = self.rng.permutation(self.tiles)[n_new:]
+        self.tiles = np.r_[old_index, self.rng.choice(np.setdiff1d(np.arange(N), old_index), n_new, replace=False)]
 
     def begin(self) -> None:
         """Begin a stream at another state."""
@@ -137,21 +137,21 @@ class Twins:
     def change(self) -> None:
         """Remove demons, add others, and order all anew."""
         rng, n_before, before = self.rng, self.policy.size, self.oracle
-        stays = rng.permutation(n_before)[: rng.integers(n_before // 2, n_before + 1)]
-        stays = np.sort(stays) if rng.random() < 0.5 else stays
+        old_index = rng.permutation(n_before)[: rng.integers(n_before // 2, n_before + 1)]
+        old_index = np.sort(old_index) if rng.random() < 0.5 else old_index
         n_new = int(rng.integers(0, 12))
         self.n_changes += 1
-        self.policy = np.r_[self.policy[stays], np.repeat(rng.integers(0, 4, 2), n_new)]
-        self.variant = np.r_[self.variant[stays], rng.integers(0, 2, 2 * n_new)]
-        self.born = np.r_[self.born[stays], np.full(2 * n_new, self.n_changes)]
-        self.is_aside = np.r_[self.is_aside[stays], np.zeros(2 * n_new, dtype=bool)]
-        self.has_tiny_bound = np.r_[self.has_tiny_bound[stays], np.zeros(2 * n_new, dtype=bool)]
+        self.policy = np.r_[self.policy[old_index], np.repeat(rng.integers(0, 4, 2), n_new)]
+        self.variant = np.r_[self.variant[old_index], rng.integers(0, 2, 2 * n_new)]
+        self.born = np.r_[self.born[old_index], np.full(2 * n_new, self.n_changes)]
+        self.is_aside = np.r_[self.is_aside[old_index], np.zeros(2 * n_new, dtype=bool)]
+        self.has_tiny_bound = np.r_[self.has_tiny_bound[old_index], np.zeros(2 * n_new, dtype=bool)]
         self.oracle = self._oracle(self.policy.size)
         self.oracle.alpha, self.oracle.alpha_w = np.full((2, self.policy.size, 1), [[[0.02]], [[0.01]]])  # type: ignore[assignment]
         for name in LEARNED:
-            getattr(self.oracle, name)[: stays.size] = getattr(before, name)[stays]
+            getattr(self.oracle, name)[: old_index.size] = getattr(before, name)[old_index]
         self.oracle.phi = before.phi
-        self.engine.rearrange(self._roster(np.r_[stays, np.full(2 * n_new, NEWCOMER)]))
+        self.engine.rearrange(self._roster(np.r_[old_index, np.full(2 * n_new, NEWCOMER)]))
         self._allocate()
 
     def set_aside(self) -> None:

@@ -175,7 +175,7 @@ def test_a_table_of_every_kind_of_policy() -> None:
     want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
     np.testing.assert_allclose(got[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
     np.testing.assert_allclose(got[[3, 5]], [1 / 1.8, 0.5])
-    assert got[[1, 4]].tolist() == [-1.0, -1.0]  # those of policies that never change are written by `checks.complete`
+    assert got[[1, 4]].tolist() == [-1.0, -1.0]  # `checks.finish_signals` writes the ratios of constant policies
     assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
     assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
     assert np.isnan(got[7])  # two numbers for three actions

@@ -215,7 +215,7 @@ def test_a_demon_whose_numbers_are_lost_is_set_aside_alone(bad: float, n_sibling
     assert horde.predictions[0] == 0.0
     assert np.isfinite(horde.mspbe_vector()).all()
     assert np.isfinite(horde.mspbe_scalar).all()
-    assert "poor thing" in horde.set_aside_because
+    assert "poor thing" in horde.divergence_reason
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
@@ -303,7 +303,7 @@ def test_weights_past_their_bound_are_found() -> None:
         make([ask("wild", Behaviour(), continuation=0.9), ask("tame", Behaviour(), continuation=0.0)], config), 300
     )
     assert "wild" in horde.diverged
-    assert "bound" in horde.set_aside_because["wild"]
+    assert "bound" in horde.divergence_reason["wild"]
     assert np.isfinite(horde.predictions).all()
 
 

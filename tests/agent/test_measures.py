@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
-from horde_agent.learning.layout import NEWCOMER, Roster
+from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.rupee import RUPEE, rupee_beta0, rupee_config
 from horde_agent.measures.ude import UDE, UnbiasedTrace
@@ -63,9 +63,9 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
             rupee.begin(tiles)
             oracle.begin(binary(tiles, n), gamma, lam)
         if t == 40:
-            roster = Roster(np.array([0, 1, 2, NEWCOMER]), np.arange(4), np.arange(4), alpha, alpha / 10)
-            learner.rearrange(roster)
-            rupee.rearrange(roster._replace(alpha=0.0, alpha_w=5 * alpha))
+            mapping = DemonMapping(np.array([0, 1, 2, NEWCOMER]), np.arange(4), np.arange(4), alpha, alpha / 10)
+            learner.rearrange(mapping)
+            rupee.rearrange(mapping._replace(alpha=0.0, alpha_w=5 * alpha))
             oracle.theta[0] = oracle.w[0] = oracle.e[0] = 0
             who = np.array([1, 2, 3, 0])
         if t == 90:

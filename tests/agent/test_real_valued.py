@@ -90,11 +90,11 @@ def test_a_policy_over_tiles_is_refused() -> None:
 
 def test_streams_and_newcomers_take_real_valued_features_too() -> None:
     horde = Horde(questions(), n_features=N, n_active=4, config=CONFIG, real_valued=True)
-    twin = horde.twin()
-    for one in (horde, twin):
+    other = horde.copy_for_stream()
+    for one in (horde, other):
         one.begin(np.zeros(1), np.ones(N))
         one.learn(0, 0.5, np.ones(1), np.full(N, 0.5))
-    horde.merge([twin])
+    horde.merge([other])
     horde.add([GVF("late", ConstantAction(0, 2), Feature(0), 0.5)])
     horde.learn(0, 0.5, np.ones(1), np.full(N, 0.25))
     assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]

@@ -12,7 +12,7 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.kernels.span.arrays import CHUNK
 from horde_agent.learning import PlainEngine, SpanEngine
-from horde_agent.learning.layout import NEWCOMER, Roster
+from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.student import Student
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, StickyRandom, Uniform
@@ -75,27 +75,27 @@ class Cast:
             self.engine.learn(s.tiles[self.t], own)
             self.oracle.learn(binary(s.tiles[self.t], N_FEATURES), *(values[who] for values in told[:5]))
 
-    def change(self, stays: list[int], comers: list[int]) -> None:
+    def change(self, old_index: list[int], comers: list[int]) -> None:
         """Keep some demons, in an order of their own, and let others come."""
-        before, t, n = self.oracle, self.t, len(stays)
+        before, t, n = self.oracle, self.t, len(old_index)
         self.n_comings += 1
-        self.who = np.r_[self.who[stays], comers].astype(np.int64)
-        self.born = np.r_[self.born[stays], np.full(len(comers), self.n_comings)]
+        self.who = np.r_[self.who[old_index], comers].astype(np.int64)
+        self.born = np.r_[self.born[old_index], np.full(len(comers), self.n_comings)]
         group, self.leader = self._groups()
         self.oracle = self._oracle(self.who.size)
         for name in ("theta", "w", "e", "m", "s", "delta", "max_e"):
-            getattr(self.oracle, name)[:n] = getattr(before, name)[stays]
+            getattr(self.oracle, name)[:n] = getattr(before, name)[old_index]
         self.oracle.phi = before.phi
-        self.oracle.gamma_t = np.r_[before.gamma_t[stays], self.stream.gamma[t][comers]]
-        self.oracle.lam_t = np.r_[before.lam_t[stays], self.stream.lam[t][comers]]
-        roster = Roster(
-            np.r_[stays, np.full(len(comers), NEWCOMER)].astype(np.int64),
+        self.oracle.gamma_t = np.r_[before.gamma_t[old_index], self.stream.gamma[t][comers]]
+        self.oracle.lam_t = np.r_[before.lam_t[old_index], self.stream.lam[t][comers]]
+        mapping = DemonMapping(
+            np.r_[old_index, np.full(len(comers), NEWCOMER)].astype(np.int64),
             group,
             self.leader,
             ALPHA,
             ALPHA / 2,
         )
-        self.engine.rearrange(roster)
+        self.engine.rearrange(mapping)
 
     def check(self, when: str, tolerance: float = 1e-12) -> None:
         """Compare everything that is learned, estimated and predicted."""
@@ -114,8 +114,8 @@ def test_long_traces_go_along(trace_rule: Any) -> None:
     cast.begin()
     cast.live(60)
     assert (60 - cast.engine._span.tail_from).max() > 50
-    for k, stays in enumerate(([*range(33)], [*range(0, 40, 2)], [3, 2, 16, 25, 26, 24], [0, 1, 5])):
-        cast.change(list(stays), [6, 5, 0, 1, 2, 6, 6])
+    for k, old_index in enumerate(([*range(33)], [*range(0, 40, 2)], [3, 2, 16, 25, 26, 24], [0, 1, 5])):
+        cast.change(list(old_index), [6, 5, 0, 1, 2, 6, 6])
         cast.check(f"at change {k}")
         cast.live(45)
         cast.check(f"after change {k}")

@@ -509,7 +509,7 @@ def streams_of(order: list[int], n_steps: int = 200) -> Horde:
         GVF("seen", Behaviour(), Channel(0), continuation=0.5, lam=0.4),
     ]
     hordes = [Horde(questions, n_features=12, n_active=3, config=PLAIN)]
-    hordes += [hordes[0].twin(), hordes[0].twin()]
+    hordes += [hordes[0].copy_for_stream(), hordes[0].copy_for_stream()]
     rngs = [np.random.default_rng(k) for k in order]
     for horde, rng in zip(hordes, rngs, strict=True):
         horde.begin(rng.random(1), rng.permutation(12)[:3])
@@ -552,7 +552,7 @@ def test_streams_that_live_the_same_learn_what_one_does() -> None:
 def test_who_is_set_aside_in_one_stream_is_so_in_all() -> None:
     questions = streams_of([0, 1, 2], 1).questions
     first = Horde(questions, n_features=12, n_active=3, config=LearnerConfig(engine="plain"))
-    second = first.twin()
+    second = first.copy_for_stream()
     state = np.array([0.5]), np.array([0, 1, 2])
     first.begin(*state)
     second.begin(*state)
@@ -563,7 +563,7 @@ def test_who_is_set_aside_in_one_stream_is_so_in_all() -> None:
     assert first.diverged == second.diverged
     assert np.isfinite(first.weights()[0]).all()
     assert not first.weights()[0][0].any()
-    assert first.twin().diverged == first.diverged
+    assert first.copy_for_stream().diverged == first.diverged
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
@@ -597,7 +597,7 @@ def test_beside_several_environments_the_fast_engine_is_refused() -> None:
 def test_a_trace_is_each_streams_own() -> None:
     """Lambda = gamma = 1 - 1/5; one stream takes the target's action (rho = 2), the other does not (rho = 0)."""
     first = Horde([GVF("left", ConstantAction(0, 2), Channel(0), 0.8)], n_features=12, n_active=3, config=PLAIN)
-    second = first.twin()
+    second = first.copy_for_stream()
     for horde, action in ((first, 0), (second, 1)):
         horde.begin(np.zeros(1), np.array([0, 1, 2]))
         horde.learn(action, 0.5, np.ones(1), np.array([3, 4, 5]))
@@ -605,7 +605,7 @@ def test_a_trace_is_each_streams_own() -> None:
     traces = [horde._engine.traces()[0] for horde in (first, second)]  # type: ignore[union-attr]
     np.testing.assert_array_equal(traces[0], [2.0] * 3 + [0.0] * 9)
     assert not traces[1].any()
-    for a, b in zip(first.twin().weights(), second.weights(), strict=True):
+    for a, b in zip(first.copy_for_stream().weights(), second.weights(), strict=True):
         assert a.any()
         np.testing.assert_array_equal(a, b)
 

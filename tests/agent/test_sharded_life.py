@@ -282,4 +282,4 @@ def test_shards_and_one_horde_have_the_same_face() -> None:
     from horde_agent.horde import Horde
 
     missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
-    assert missing == {"new_rupee", "signals", "mspbe_trace", "twin", "merge"}
+    assert missing == {"new_rupee", "signals", "mspbe_trace", "twin", "copy_for_stream", "merge"}

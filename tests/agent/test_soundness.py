@@ -57,8 +57,8 @@ def test_a_cumulant_past_all_measure_sets_its_demon_aside_at_once(
     assert_sound(horde)
     life.go_on(20)
     assert horde.diverged == ["x"]
-    assert re.search(words, horde.set_aside_because["x"]), horde.set_aside_because
-    assert "learning step 7" in horde.set_aside_because["x"]
+    assert re.search(words, horde.divergence_reason["x"]), horde.divergence_reason
+    assert "learning step 7" in horde.divergence_reason["x"]
     assert_sound(horde)
     for got, want in zip(horde.weights(), twin.weights(), strict=True):
         assert not got[0].any()
@@ -75,7 +75,7 @@ def test_an_estimate_that_is_lost_sets_its_demon_aside(engine: Any, mode: Any) -
     if engine == "plain":  # which keeps its estimates in float64
         assert horde.diverged == []
         return
-    assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.set_aside_because["x"])
+    assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.divergence_reason["x"])
     assert_sound(horde)
 
 
@@ -89,7 +89,7 @@ def test_a_channel_past_what_float32_can_hold_sets_aside_who_sums_it(engine: Any
     for t in range(10):
         horde.learn(1, 0.5, np.array([1.0, -1e39 if t == 4 else 1.0, 1.0]), np.arange(t % 3, t % 3 + 4))
     assert horde.diverged == ["1", "4", "7", "10"]
-    assert horde.set_aside_because["4"] == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
+    assert horde.divergence_reason["4"] == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
     assert horde._maker.bound[0] == pytest.approx(1e3 * 1.0 / 0.2)
     assert not horde.n_skipped.any()
 
@@ -97,7 +97,7 @@ def test_a_channel_past_what_float32_can_hold_sets_aside_who_sums_it(engine: Any
 def test_an_outcome_past_what_float32_can_hold_sets_its_demon_aside() -> None:
     horde = make([ask("x", outcome=-1e200), ask("y")], **F32)
     Life(horde).go_on(3)
-    assert horde.set_aside_because == {"x": "its outcome was -1e+200, which float32 cannot hold (learning step 1)"}
+    assert horde.divergence_reason == {"x": "its outcome was -1e+200, which float32 cannot hold (learning step 1)"}
 
 
 @IN_ALL
@@ -129,7 +129,7 @@ def test_secondary_weights_that_diverge_set_their_demon_aside(engine: Any, dtype
         horde.learn(0, 0.5, np.array([1.0, 0.0, 0.0, 0.0]), np.arange(4))
         assert_sound(horde)
     assert horde.diverged == ["x"]
-    assert re.match(r"its (secondary weights|vector MSPBE trace) became (-?inf|nan)", horde.set_aside_because["x"])
+    assert re.match(r"its (secondary weights|vector MSPBE trace) became (-?inf|nan)", horde.divergence_reason["x"])
 
 
 def test_weights_past_their_bound_are_the_reason_that_is_given() -> None:
@@ -143,7 +143,7 @@ def test_weights_past_their_bound_are_the_reason_that_is_given() -> None:
         assert "wild" in horde.diverged
         why = re.match(
             r"its weights reached (.*), past their bound of (.*), which no answer can need \(learning step [\d,]+\)$",
-            horde.set_aside_because["wild"],
+            horde.divergence_reason["wild"],
         )
         assert why
         assert float(why[2]) < min(1e4, float(why[1]))
@@ -154,9 +154,9 @@ def test_who_was_set_aside_keeps_the_first_reason(engine: Any, mode: Any) -> Non
     horde = make([ask("x", Behaviour(), breaking((3, 9), 1e300)), ask("y")], engine, mode, **F32)
     life = Life(horde)
     life.go_on(5)
-    first = horde.set_aside_because
+    first = horde.divergence_reason
     life.go_on(70)
-    assert horde.set_aside_because == first
+    assert horde.divergence_reason == first
     assert not horde.n_skipped.any()
 
 
@@ -218,7 +218,7 @@ def test_copies_bring_their_bounds_and_counts_along(engine: Any, mode: Any, made
         each.reset_weights(np.full((3, N), 0.25))
         live(each, 300, 400)
         assert each.diverged == ["z"]
-    assert horde.set_aside_because == twin.set_aside_because
+    assert horde.divergence_reason == twin.divergence_reason
     assert horde.weights_sha256() == twin.weights_sha256()
     assert horde.weights()[0][0].any()
 
@@ -319,7 +319,7 @@ def test_a_policy_that_turns_into_none_ends_no_life(what: str, engine: Any, mode
     twin = make([ask("x", Table([0.5, 0.25, 0.25])), *siblings()], engine, mode)
     Life(horde, twin).go_on(30 + 64 + 5)
     assert horde.diverged == ["x", "x too"]
-    why = horde.set_aside_because["x too"]
+    why = horde.divergence_reason["x too"]
     step = re.search(r"its target policy .*" + words + r".* \(learning step (\d+)\)$", why)
     assert step, why
     assert 30 < int(step[1]) <= 30 + 65

@@ -10,8 +10,8 @@ import pytest
 
 from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
-from horde_agent.learning.layout import Layout, seat
-from horde_agent.learning.span import LARGEST_TAIL, reach
+from horde_agent.learning.layout import Layout, assign_lanes
+from horde_agent.learning.span import LARGEST_TAIL, trace_length
 from tests.agent.shared import RandomStream, binary, random_stream
 from tests.oracles.gtd import DenseGTD
 
@@ -149,10 +149,10 @@ def test_a_trace_that_reaches_back_too_far_raises_an_alarm() -> None:
 
 def test_how_far_a_trace_reaches_follows_from_its_decay() -> None:
     """What lies before step k back weighs at most g^k / (1 - g)."""
-    k = reach(0.9, 1e-8)
+    k = trace_length(0.9, 1e-8)
     assert 0.9**k / 0.1 <= 1e-8 < 0.9 ** (k - 1) / 0.1
-    assert reach(0.0, 1e-8) == 0
-    assert reach(1.0, 1e-8) > LARGEST_TAIL
+    assert trace_length(0.0, 1e-8) == 0
+    assert trace_length(1.0, 1e-8) > LARGEST_TAIL
 
 
 @pytest.mark.kernels
@@ -323,7 +323,7 @@ def test_max_trace_is_exact_with_a_bias_and_never_too_small() -> None:
 def test_policies_lie_side_by_side_in_even_blocks() -> None:
     """795 questions about five policies, named by turns: ten blocks of 80 lanes, one policy in each."""
     group, policy = np.arange(795) % 15, np.arange(15) % 5
-    layout = Layout(policy[group], seat(group, policy, widest=128))
+    layout = Layout(policy[group], assign_lanes(group, policy, widest=128))
     assert np.unique(layout.lane).size == 795
     np.testing.assert_array_equal(layout.demon[layout.lane], np.arange(795))
     assert layout.n_blocks == 10

@@ -72,7 +72,7 @@ def live(horde: Horde, steps: Sequence[Any], *, begins: bool) -> None:
 def answers(horde: Horde) -> list[Any]:
     found = [*horde.weights(), horde.predictions, horde.mspbe_scalar, horde.mspbe_vector(), horde.max_traces, horde.rho]
     found += [horde.ratio_totals(), horde.n_skipped]
-    return [array.tobytes() for array in found] + [horde.set_aside_because, horde.skipped_because, horde.n_updated]
+    return [array.tobytes() for array in found] + [horde.divergence_reason, horde.skipped_because, horde.n_updated]
 
 
 KINDS: dict[str, tuple[list[GVF], LearnerConfig, Mode]] = {
@@ -287,7 +287,7 @@ def test_who_was_set_aside_stays_so() -> None:
     for horde in (whole, again):
         live(horde, steps[250:], begins=False)
     assert answers(again) == answers(whole)
-    assert "lost" in again.set_aside_because
+    assert "lost" in again.divergence_reason
 
 
 def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
@@ -307,4 +307,4 @@ def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> Non
     again.restore(whole.state())
     assert again.n_diverged == 0
     assert again.diverged == whole.diverged == ["wild"]
-    assert again.set_aside_because == whole.set_aside_because
+    assert again.divergence_reason == whole.set_aside_because

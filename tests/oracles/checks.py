@@ -27,15 +27,15 @@ def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
 
 
 class SlowSignals:
-    """What `kernels.checks.complete` writes, from the arrays that it was given, before it changes them.
+    """What `kernels.checks.finish_signals` writes, from the arrays that it was given, before it changes them.
 
     Attributes:
         rho, cumulant, largest, longest, bound, totals: As in `SignalArrays`; cumulant is that of each demon.
-        is_broken: Whether the last transition told a number that is not finite or larger than `most`.
+        is_broken: Whether the last transition told a number that is not finite or larger than `max_finite`.
     """
 
     def __init__(self, of: SignalArrays) -> None:
-        self.of, self.most = of, of.most
+        self.of, self.max_finite = of, of.max_finite
         self.rho, self.cumulant = of.rho.copy(), np.zeros(of.group.size)
         self.largest, self.longest, self.bound = (
             np.zeros(of.group.size),
@@ -45,9 +45,9 @@ class SlowSignals:
         self.totals, self.is_broken = np.zeros((3, of.rho.size)), False
 
     def _is_sound(self, *values: float) -> bool:
-        return all(abs(value) <= self.most for value in values)
+        return all(abs(value) <= self.max_finite for value in values)
 
-    def complete(self, observation: Floats, action: int, probability: float) -> None:
+    def finish_signals(self, observation: Floats, action: int, probability: float) -> None:
         """Take the transition to a sound state."""
         of = self.of
         for p, constant in enumerate(of.action.tolist()):
@@ -66,5 +66,5 @@ class SlowSignals:
             horizon = min(
                 1 / (1 - self.longest[of.group[i]]) if self.longest[of.group[i]] < 1 else math.inf, LONGEST_HORIZON
             )
-            self.bound[i] = min(BOUND_SCALE * self.largest[i] * horizon, self.most)
+            self.bound[i] = min(BOUND_SCALE * self.largest[i] * horizon, self.max_finite)
         self.is_broken = not self._is_sound(*told)

@@ -52,7 +52,7 @@ def learn(i: int, demons: Demons, signals: DemonSignals, phi_t: Phi, phi_tp1: Ph
     add(theta, -alpha * gamma * (1.0 - lam) * e_w, phi_tp1)
     add(w, -alpha_w * q * (1.0 if demons.every_step else rho), phi_t)
 
-    if not abs(q) * max(1.0, alpha_w) <= demons.most:
+    if not abs(q) * max(1.0, alpha_w) <= demons.max_finite:
         demons.flagged[i] = True  # w is lost
     estimate(i, demons, delta, e, e_w)
     demons.gamma_t[i], demons.lam_t[i] = gamma, lam

@@ -136,7 +136,7 @@ class SpanArrays(NamedTuple):
     largest_tail: int  # steps
     one_over_tau: float
     largest_step: float  # |delta| max e past this flags a demon
-    most: float  # the largest number of the engine's type
+    max_finite: float  # the largest number of the engine's type
     period: int  # K
     longest_wait: int  # steps after which what is pending is written, however little it is
     n_active: int

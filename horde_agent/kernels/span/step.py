@@ -64,7 +64,7 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
 
 
 @inner_kernel
-def hear(span: SpanArrays, first: int, last: int, slot: int) -> None:
+def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
     """Give the lanes first..last - 1 what they are told of a step."""
     rho, c = span.signal_rho[slot], span.signal_c[slot]
     for i in range(first, last):  # one thing at a time: numba makes vectors of such loops alone
@@ -102,7 +102,7 @@ def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
 
 
 @inner_kernel
-def rest(span: SpanArrays, lane: int, zero: Any) -> None:
+def skip_step(span: SpanArrays, lane: int, zero: Any) -> None:
     """Skip a step with rho = 0: clear traces, decay the MSPBE estimate.
 
     gamma_t and lam_t stay: until the next step that learns they multiply the trace, which is 0.
@@ -129,7 +129,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     g_e_phi, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     v = multiply_add(alpha, d_sum - h_sum, load(span.base, lane, zero))
 
-    is_finite = absolute(rho + gamma + lam + c_tp1) <= span.most
+    is_finite = absolute(rho + gamma + lam + c_tp1) <= span.max_finite
     rho, gamma, lam = choose(is_finite, rho, zero), choose(is_finite, gamma, zero), choose(is_finite, lam, zero)
     q = choose(is_finite, q, zero)
     delta = choose(is_finite, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
@@ -161,18 +161,18 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.max_trace, lane, choose(e_sum > largest, e_sum, largest))
         store(span.mspbe, lane, estimate)
         flag(span, lane, is_small, zero)
-        flag(span, lane, absolute(v + estimate + e_w) <= span.most, zero)
-        keep(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
+        flag(span, lane, absolute(v + estimate + e_w) <= span.max_finite, zero)
+        store_step(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
     else:
         end_trace(span, lane, zero)
-        store(span.td_error, lane, choose(absolute(delta) <= span.most, delta, zero))
+        store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
         estimate = load(span.mspbe, lane, zero)
         store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
         if kind == RESTS:
             q = zero
         else:
-            keep_q(span, b, lane, now, q)
-        flag(span, lane, absolute(v + q) <= span.most, zero)
+            store_q(span, b, lane, now, q)
+        flag(span, lane, absolute(v + q) <= span.max_finite, zero)
     store(span.prediction, lane, v)
     store(span.d_sum, lane, d_sum)
     store(span.h_sum, lane, h_sum)
@@ -188,7 +188,7 @@ def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
 
 
 @inner_kernel
-def keep(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
+def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
     """Keep what lanes need of a step as long as it is not written, and c as long as the trace reaches back to it."""
     start, n_lanes = span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
@@ -200,7 +200,7 @@ def keep(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, 
 
 
 @inner_kernel
-def keep_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
+def store_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
     """Keep what lanes need of a step in which w alone decayed."""
     start, places = span.start[b], span.d.shape[0] // span.policy.shape[0]
     width = span.start[b + 1] - start

@@ -27,7 +27,7 @@ from horde_agent.kernels.span.arrays import (
     over_block,
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
-from horde_agent.kernels.span.step import end_trace, hear, learn, predict_lanes, rest, scan
+from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step
 from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
@@ -39,7 +39,7 @@ BEGIN = 1 << 30  # a task of a thread
 
 
 @inner_kernel
-def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
+def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
     """Observe the state reached, (n_active,), and keep what is told of the way; where a stream ends, gamma is 0."""
     observe(span, tiles_tp1)
     time = span.clock[NOW]
@@ -49,11 +49,11 @@ def note(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float,
     copy(signals.c_tp1, span.signal_c[slot])
     span.signal_changes[slot, 0], span.signal_changes[slot, 1] = 0, 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
-        note_states(span, signals, slot, is_last)
+        enqueue_states(span, signals, slot, is_last)
 
 
 @inner_kernel
-def note_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
+def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
     """Keep continuations, trace decays and outcomes, and note whether they are other ones than before, or not 0."""
     gamma, lam, z = span.signal_gamma[slot], span.signal_lam[slot], span.signal_z[slot]
     latest, n_anew, n_outcomes, goes_on = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
@@ -153,9 +153,9 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
         foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
         foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
-        hear(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
+        load_signals(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
         if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
-            rest(span, lane, zero)
+            skip_step(span, lane, zero)
             is_behind = True
             continue
         if n_steps > 1:
@@ -184,7 +184,7 @@ def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
     advance_all_lanes(span, b, (n_steps, thread))
     if n_steps > 1:
         span.w_at[b] = now + n_steps
-    hand_out(span, b)
+    write_predictions(span, b)
 
 
 @inner_kernel
@@ -201,7 +201,7 @@ def move_bases(span: SpanArrays, b: int, now: int) -> None:
 
 
 @inner_kernel
-def hand_out(span: SpanArrays, b: int) -> None:
+def write_predictions(span: SpanArrays, b: int) -> None:
     """Give out a block's predictions."""
     for i in range(span.start[b], span.start[b + 1]):
         if span.demon[i] >= 0:
@@ -224,7 +224,7 @@ def begin_block(span: SpanArrays, b: int) -> None:
     now = span.clock[NOW]
     move_base(span, b, (span.theta, now, span.base))
     begin_all_lanes(span, b, now)
-    hand_out(span, b)
+    write_predictions(span, b)
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
@@ -285,7 +285,7 @@ def step(
     span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
 ) -> int:
     """Note the step to `tiles_tp1`, (n_active,); take the last `n_steps`, if any, and return what was found."""
-    note(span, signals, tiles_tp1, m_step, is_last)
+    enqueue_signals(span, signals, tiles_tp1, m_step, is_last)
     return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
 
 

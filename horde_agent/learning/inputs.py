@@ -1,4 +1,4 @@
-"""States and actions as a caller gives them: taken as plain arrays and numbers, or refused in one sentence."""
+"""Check the states and actions that a caller passes, and convert them to plain arrays and numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NO_TILES = np.zeros(0, dtype=np.int64)
 _RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
 
 
-class States:
-    """What a Horde takes from its caller.
+class InputChecker:
+    """Checks and copies the inputs of a Horde.
 
     Args:
         n_features, n_active: Of the states.
