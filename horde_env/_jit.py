@@ -1,4 +1,4 @@
-"""The one place where this package's numba options live, and the one kernel that every body needs."""
+"""All numba options of this package, and the kernel that every body needs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from horde_env.backend import Floats
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ADVICE = "so each start compiles it again, for some seconds: name a folder that can be written by NUMBA_CACHE_DIR"
+_ADVICE = "so each start compiles again, for some seconds; set NUMBA_CACHE_DIR to a writable folder"
 
 
 def _finds_cache() -> bool:
-    """Whether numba has a folder to keep what it compiles in; without one it would refuse to compile."""
+    """Return whether numba has a writable cache folder; without one, `cache=True` fails."""
     try:
         njit(cache=True)(_finds_cache)
     except RuntimeError:  # cannot cache function: no locator available
         warnings.warn(
-            f"numba can write none of the folders where it keeps what it has compiled, {_ADVICE}",
+            f"numba has no writable cache folder, {_ADVICE}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -37,9 +37,9 @@ def _finds_cache() -> bool:
 
 _HAS_CACHE = _finds_cache()
 
-# Kernels here make no arrays and return none, so that nobody need count who holds one: counting took half the time of a
-# period of the planar engine, for each slice that a kernel hands on. HORDE_PLAIN_KERNELS=1 does without this option of
-# numba's insides, should a numba come that no longer has it.
+# Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each slice took half the
+# time of a period of the planar engine. HORDE_PLAIN_KERNELS=1 disables this internal option of numba, in case a later
+# numba no longer has it.
 _COUNTING: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False}
 
 
@@ -50,15 +50,15 @@ def _digest(file: str) -> str:
 
 
 def kernel(function: Function, counting: dict[str, Any] = _COUNTING) -> Function:
-    """Compile a function when it is first called; a cache survives the process, so a second start compiles nothing.
+    """Compile a function at its first call, with a cache on disk.
 
     NaN stays visible: neither nnan nor ninf.
     """
     compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **counting)(function)
     cache: Any = getattr(compiled, "_cache", None)
-    if getattr(cache, "_cache_file", None) is not None:  # neither without compiling nor where there is no cache
+    if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
         save, folder = cache.save_overload, cache.cache_path
-        # By content, not by time: a fresh clone finds what another has compiled. The options are part of it.
+        # By content, not by time: a fresh clone can use another's cache. The options are part of the key.
         own = function.__code__.co_filename
         cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *counting)
 
@@ -66,22 +66,22 @@ def kernel(function: Function, counting: dict[str, Any] = _COUNTING) -> Function
             try:
                 save(signature, made)
             except OSError as error:  # the disk is full
-                sentence = f"what numba has compiled cannot be kept in {folder} ({error.strerror}), {_ADVICE}"
-                warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+                message = f"numba cannot write its cache in {folder} ({error.strerror}), {_ADVICE}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
 
         cache.save_overload = save_if_possible
     return compiled  # type: ignore[no-any-return]
 
 
 def drawing_kernel(function: Function) -> Function:
-    """Compile a function that draws from a NumPy Generator: numba must count the references to it."""
+    """Compile a function that draws from a NumPy Generator, which needs reference counts."""
     return kernel(function, {})
 
 
 def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
-    Numba's cache notices a change in the function's own file alone. This one is void after a change in the others, too.
+    Numba's cache notices changes in the function's own file only; this one also those in `modules`.
     """
 
     def decorate(function: Function) -> Function:
@@ -94,15 +94,15 @@ def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
     return decorate
 
 
-EDGE = 1e-9  # a reading on the edge of its range may round past it by one ulp; that is no clip
+EDGE = 1e-9  # a reading on the edge of its range may round past it by one ulp, which is not counted as clipped
 
 
 @kernel
 def scale_to_unit(values: Floats, low: Floats, span: Floats, out: Any) -> int:
     """Write (values - low) / span into `out`, float32, clipped to [0, 1]; return how many readings were clipped.
 
-    Once per step from SI values to the unit interval: six passes of NumPy cost a tenth of a step. A reading that is not
-    finite counts as clipped and becomes 0. All arrays have shape (n,).
+    All arrays have shape (n,). A reading that is not finite counts as clipped and becomes 0. Six passes of NumPy would
+    take a tenth of a step.
     """
     n_clipped = 0
     for i in range(values.shape[0]):

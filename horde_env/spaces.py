@@ -1,4 +1,4 @@
-"""What an agent may know of the robot, and what it may ask of it."""
+"""Action spaces, requests, reset options and metadata of a robot's environment."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
 def discrete_request(action: Any, requests: Floats) -> Floats:
     """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
 
-    An array of one whole number will do: vector environments and policies of other libraries give such.
+    An array of one integer is accepted, too: vector environments and policies of other libraries return such.
 
     Raises:
-        ValueError: If `action` is not one of them.
+        ValueError: If `action` is not an integer from 0 to n_actions - 1.
     """
     if isinstance(action, np.ndarray) and action.size == 1:
         action = action.item()
@@ -54,10 +54,10 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
 
 
 def velocity_request(action: Any, largest: Floats) -> Floats:
-    """Return the request (m/s, m/s, rad/s) of shares of the largest one, along the axes in which there is one.
+    """Return the request (m/s, m/s, rad/s) of shares of the largest one along its nonzero axes, shape (n_axes,).
 
     Raises:
-        ValueError: If `action` is not so many numbers in [-1, 1].
+        ValueError: If `action` is not n_axes numbers in [-1, 1].
     """
     axes = np.flatnonzero(largest)
     try:
@@ -74,14 +74,14 @@ def velocity_request(action: Any, largest: Floats) -> Floats:
 
 
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
-    """Return the manoeuvre that a reset is asked for, or None, and how long to charge at most, in seconds.
+    """Return the manoeuvre requested from a reset, or None, and the longest time to charge, in seconds.
 
     Args:
-        options: As `PenEnv.reset` takes them.
+        options: As in `PenEnv.reset`.
         can_do: The manoeuvres of this body.
 
     Raises:
-        ValueError: If the options make no sense, or this body cannot do the manoeuvre.
+        ValueError: If an option is unknown or invalid, or this body cannot do the manoeuvre.
     """
     options = {} if options is None else options
     if not isinstance(options, dict):
@@ -93,21 +93,20 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     if manoeuvre is not None and manoeuvre not in MANOEUVRES:
         raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
     if manoeuvre is not None and manoeuvre not in can_do:
-        raise ValueError("this body cannot dock: nothing here can charge it, so leave the manoeuvre 'dock' out")
+        raise ValueError("manoeuvre 'dock' is not possible: this body has no dock; leave it out")
     charge_s = options.get("charge_s", CHARGE_LIMIT_S)
     if "charge_s" in options and manoeuvre != "dock":
-        raise ValueError("charge_s belongs to the manoeuvre 'dock'; leave it out")
+        raise ValueError("charge_s is an option of the manoeuvre 'dock' only; leave it out")
     if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
-        raise ValueError(f"charge_s must be a finite number of seconds from 0 on, not {charge_s!r}")
+        raise ValueError(f"charge_s must be a finite number of seconds >= 0, not {charge_s!r}")
     return manoeuvre, float(charge_s)
 
 
 def picture(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
-    """Return what a page needs to draw robot and pen from above, as plain lists; metres and radians.
+    """Return the data for drawing robot and pen from above, as lists; metres and radians.
 
-    "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) of the
-    sensors of reflectance: where each sits, where it looks, and which channel of the observation it is; "ranges" what
-    0 and 1 of each channel stand for, in its unit.
+    "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) position,
+    direction and channel index of each reflectance sensor; "ranges" the values at 0 and 1 of each channel, in its unit.
     """
     rays = []
     if "ir_distance" in spec.groups:
@@ -119,7 +118,7 @@ def picture(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
-    """Return an environment's metadata: its channels, actions, period (s), tile layout, and how it can be drawn."""
+    """Return an environment's metadata: its channels, actions, period (s), tile layout and render modes."""
     return {
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),

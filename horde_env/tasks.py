@@ -1,4 +1,4 @@
-"""Rewards by name, for those who train a controller; a Horde needs none.
+"""Rewards by name, for training a controller; a Horde needs none.
 
 A task is a pure function of (observation before, request, observation after, robot); observations are scaled to
 [0, 1], the request is (vx m/s, vy m/s, yaw rate rad/s), and rewards lie in [-1, 1] per step.

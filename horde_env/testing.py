@@ -1,12 +1,12 @@
-"""The contract of a body and of its environment, as tests for anybody's backend.
+"""The contract of a robot body and of its environment, as tests for any backend.
 
     class TestMyRobot(BackendContract):
         def make_backend(self) -> Backend:
             return MyRobot(port="loop://")
 
-pytest runs every `test_...` method against a body of its own; nothing here needs pytest. A body that cannot repeat
-itself says `deterministic = False`, one that does not obey (a recording) `obeys = False`; one that waits for its
-deadlines itself is wrapped (`PacedBody(body, clock)`).
+pytest runs every `test_...` method against a new body; nothing here imports pytest. Set `deterministic = False` for a
+body that is not reproducible by its seed, and `obeys = False` for one that ignores commands (a recording); wrap one
+that waits for its deadlines (`PacedBody(body, clock)`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ STAY = {"manoeuvre": "stay"}  # a real robot drives in any other reset
 
 
 class BackendContract(ABC):
-    """What every body promises, and what the environment makes of it.
+    """The contract of a body and of the environment over it.
 
     Attributes:
         deterministic: The same seed gives the same frames.
-        obeys: The body does what it is asked (a recorded life does not).
-        n_steps: How far the tests go; a recording must be longer.
+        obeys: The body follows commands (a recorded life does not).
+        n_steps: Number of steps in a test; a recording must be longer.
     """
 
     deterministic = True
@@ -48,7 +48,7 @@ class BackendContract(ABC):
         """Return a fresh body."""
 
     def make_spec(self) -> RobotSpec:
-        """Return the robot that the body is."""
+        """Return the body's robot."""
         return critterbot()
 
     @contextmanager
@@ -83,14 +83,14 @@ class BackendContract(ABC):
                 assert frame.extras.keys() == first.extras.keys()
                 assert all(np.isscalar(value) for value in frame.extras.values())
 
-    def test_time_goes_on_by_one_period_per_frame(self) -> None:
+    def test_time_advances_by_one_period_per_frame(self) -> None:
         """Frames are a period apart on the robot's clock, to half a period."""
         with self.running() as (backend, first):
             times = [first.t, *(backend.exchange(r).t for r in self._requests())]
             assert (np.abs(np.diff(times) / backend.period_s - 1.0) < 0.5).all()
 
     def test_a_frame_never_changes_afterwards(self) -> None:
-        """A learner keeps frames: a body may not reuse their arrays."""
+        """A learner stores frames, so a body may not reuse their arrays."""
         with self.running() as (backend, first):
             before = first.values.copy()
             for request in self._requests():
@@ -102,12 +102,12 @@ class BackendContract(ABC):
         spec = self.make_spec()
         with self.running() as (backend, _):
             for request in self._requests():
-                asked = request.copy()
+                before = request.copy()
                 frame = backend.exchange(request)
-                assert np.array_equal(request, asked)
+                assert np.array_equal(request, before)
                 if self.obeys:
                     share = frame.values[spec.group("last_request")]
-                    assert np.allclose(share, spec.shares(asked), atol=0.05)
+                    assert np.allclose(share, spec.shares(before), atol=0.05)
 
     def test_the_same_seed_gives_the_same_frames(self) -> None:
         """On two bodies, and on one body reset twice."""
@@ -153,7 +153,7 @@ class BackendContract(ABC):
                 assert all(isinstance(value, (int, float)) for value in info.values())
 
     def test_only_a_reset_makes_a_gap(self) -> None:
-        """While nothing is lost, every other frame follows from the last one, and the body did as asked."""
+        """While nothing is lost, every other frame follows from the last one, and its command was applied."""
         with self.environment() as env:
             _, info = env.reset(seed=0, options=STAY)
             assert (info["gap"], info["manoeuvre_steps"]) == (1, 0)
@@ -161,7 +161,7 @@ class BackendContract(ABC):
                 _, _, _, _, info = env.step(i % 5)
                 assert (info["gap"], info["applied"], info["stale"]) == (0, 1, 0)
 
-    def test_a_drive_to_the_centre_keeps_its_frames(self) -> None:
+    def test_a_drive_to_the_centre_returns_its_frames(self) -> None:
         """At most 2 s long; its last frame is the observation that the reset returns."""
         with self.environment() as env:
             env.reset(seed=0)
@@ -178,7 +178,7 @@ class BackendContract(ABC):
             assert env.manoeuvre_frames == []
 
     def test_a_refused_action_sends_nothing(self) -> None:
-        """The next step goes on as if it had not been asked for."""
+        """The next step is one period later, as if there had been no refused action."""
         with self.environment() as env:
             _, info = env.reset(seed=0, options=STAY)
             for action in (5, -1, 0.5, None):
@@ -195,7 +195,7 @@ class BackendContract(ABC):
             _assert_raises(ResetNeeded, env.step, 0)
 
     def test_a_request_leaves_before_the_wait(self) -> None:
-        """The clock waits for the end of a period that began when the request was sent: one sleep per step."""
+        """The clock waits for the end of a period that began with the request: one sleep per step."""
         spec, hand = self.make_spec(), ManualClock()
         clock = RealTimeClock(spec.period_s, monotonic=hand.monotonic, sleep=hand.sleep)
         env = PenEnv(self.make_backend(), clock, spec=spec)
@@ -213,11 +213,11 @@ class BackendContract(ABC):
 
 
 class PacedBody:
-    """A body that waits by a clock, with its periods begun for it: for a contract, whose environments have their own.
+    """Wraps a body that waits by its own clock, and begins that clock's periods, for use in a contract test.
 
     Args:
         body: The body.
-        clock: The clock that it waits by.
+        clock: The body's clock.
     """
 
     def __init__(self, body: Backend, clock: Clock) -> None:
@@ -238,7 +238,7 @@ class PacedBody:
 
 
 class LosingBody:
-    """A body that stops answering after a number of exchanges: for testing what is above it.
+    """A body that stops answering after a number of exchanges: for testing its environment.
 
     Args:
         body: The body that answers until then.

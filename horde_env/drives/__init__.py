@@ -1,1 +1,1 @@
-"""Who drives the robot beside its agent: manoeuvres, docking, charging; and whether it obeys."""
+"""Driving without the agent: manoeuvres, docking and charging; checks that the robot follows its commands."""

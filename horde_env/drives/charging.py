@@ -1,9 +1,8 @@
-"""The battery and what is done about it: when it is low, and one stay at the dock from the drive there to the way off.
+"""Judge the battery, and charge at the dock: drive there, charge, leave.
 
-A robot charges only where its host allows it (control modes 0x69 and 0x6A) and stands still for as long: frames then
-carry `applied` False. It is full, or needs nothing, when it obeys again on the dock's power. A charge that has begun
-goes on to its end, whatever the host says (power AVR's firmware of 2011, power_avr_charge.c): to forbid it keeps the
-next one from beginning.
+A robot charges only if its host allows it (control modes 0x69 and 0x6A), and stands still meanwhile: its frames have
+`applied` False. It is full, or needs no charge, when it follows commands again on the dock's power. The firmware always
+completes a charge once begun (power AVR of 2011, power_avr_charge.c): disabling only prevents the next one.
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # a Create leaves a dock within 5 s
 
 CHARGE_LIMIT_S = 9 * 3600.0  # three batteries of 7.7 Ah, one after the other, at 3 A: 7.7 h
-SETTLED_S = 5.0  # obeying for so long at the dock means charged
+SETTLED_S = 5.0  # commands applied for this time at the dock: charged
 UNPLUGGED_S = 2.0
 LEAVING_S = 2.0  # 0.28 m
 HELD_LIMIT_S = 5.0
 BEHIND = 0.5  # reading behind the robot at which it stops backing off
-RECORD_S = 60.0  # while charging one frame in so long is kept
+RECORD_S = 60.0  # between two recorded frames while charging
 
 
 @runtime_checkable
 class Chargeable(Protocol):
-    """A body whose charging the host can allow."""
+    """A body with charging that the host can allow."""
 
     def enable_charging(self, enabled: bool) -> None:
-        """Let the dock charge the batteries, or not (as after boot)."""
+        """Allow charging at the dock, or forbid it (as after boot)."""
 
 
 GAUGE_STATE = ("is_urgent", "_is_below", "_lowest_v", "_n_held")
 
 
 class BatteryGauge:
-    """Whether the battery needs the dock: it is low, or the dock has begun a charge that only a stay can end.
+    """Judges whether the robot must dock: its battery is low, or the dock's charger holds it.
 
     Low is judged with hysteresis from the voltage of the lowest battery, smoothed over 5 s.
 
-    A reading is not believed where the bus has 0 V, which no robot that answers can have, or a battery more than a
-    packet can tell. The original simulator, whose battery is a counter from 10,000 down, shows both: it needs no dock.
+    A reading is ignored if the bus has 0 V, which no robot that answers can have, or if a battery exceeds the packet's
+    range. The original simulator shows both, because its battery is a counter from 10,000 down; it needs no dock.
 
     Args:
         spec: The robot.
@@ -78,23 +77,23 @@ class BatteryGauge:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with the next reading."""
+        """Discard all readings."""
         self._is_below = self.is_urgent = False
         self._lowest_v: float | None = None
         self._n_held = 0  # steps in a row
 
     @property
     def is_held(self) -> bool:
-        """Whether the dock's charger has kept the robot from its requests for 10 s."""
+        """True if the dock's charger has blocked the robot's requests for 10 s."""
         return self._n_held >= self._n_held_limit
 
     @property
     def is_low(self) -> bool:
-        """Whether to dock: held, or from `low_v` down until `full_v` is reached (the Critterbot's: 14.5 V, 15.0 V)."""
+        """True if held, or below `low_v` until `full_v` is reached (the Critterbot's: 14.5 V, 15.0 V)."""
         return self._is_below or self.is_held
 
     def read(self, values: Floats, *, applied: bool = True) -> None:
-        """Take the newest frame's values, shape (n_channels,), and whether the body did what was requested."""
+        """Process the newest frame's values, shape (n_channels,), and whether its command was applied."""
         if not self.is_known:
             return
         batteries_v = values[self._at].tolist()
@@ -115,9 +114,9 @@ class BatteryGauge:
 
     @property
     def finding(self) -> str:
-        """What it says of the battery, in words and volts."""
+        """The battery's state in words and volts."""
         if self._lowest_v is None:
-            return "nothing is known of the battery"
+            return "the battery's voltage is unknown"
         judgement = (
             f"urgent below {self._urgent_v} V"
             if self.is_urgent
@@ -130,12 +129,12 @@ class BatteryGauge:
         return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"
 
     def info(self) -> dict[str, int]:
-        """Return `battery_low` and `battery_urgent`, 0 or 1, or nothing where the robot has no such channels."""
+        """Return `battery_low` and `battery_urgent`, 0 or 1; nothing if the robot has no such channels."""
         return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)} if self.is_known else {}
 
 
-class Ending:
-    """How any stay at a dock is ended from outside.
+class EndableStay:
+    """The part of a stay at a dock that is the same for all robots: ending it from outside.
 
     Attributes:
         is_charging: Whether charging is enabled now.
@@ -150,19 +149,19 @@ class Ending:
         self._is_ended = True
 
     def stop_charging(self) -> None:
-        """Disable the charging, and call the robot back, where it was enabled."""
+        """Disable charging if it is enabled."""
         if self.is_charging:
             self.is_charging = False
             self._body.enable_charging(False)
 
 
-class DockStay(Ending):
-    """One stay at the dock: the drive there, the charging, the way off; a function of the frames and of nothing else.
+class DockStay(EndableStay):
+    """One stay at the dock: drive there, charge, leave; a function of the frames alone.
 
     Args:
         spec: The robot.
-        body: Whose charging is enabled at the dock, and disabled again whatever happens.
-        charge_s: How long to stay for charging at most; a robot that is still held then is left at the dock.
+        body: Its charging is enabled at the dock, and disabled again in any case.
+        charge_s: Longest time to charge; a robot that is still held then stays at the dock.
 
     Attributes:
         docked: Whether the dock was reached.
@@ -183,26 +182,26 @@ class DockStay(Ending):
         self._n_charging = self._n_free = self._n_unplugged = self._n_backing = self._n_held = 0
 
     def request(self, frame: Frame, observation: Observation) -> Floats | None:
-        """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        """Process the newest frame, raw and scaled; return the next request (m/s, m/s, rad/s), or None at the end."""
         if self._is_leaving:
             return self._leave(frame, observation)
         if self.is_charging:
             return self._charge(frame, observation)
         bus_v = float(frame.values[self._bus])
-        asked = None if self._is_ended else self._drive.request(observation, frame.beacon, bus_v)
+        request = None if self._is_ended else self._drive.request(observation, frame.beacon, bus_v)
         if self._drive.docked:
             self.docked = self.is_charging = True
             self._body.enable_charging(True)
             return np.zeros(3)
-        return asked
+        return request
 
     def _charge(self, frame: Frame, observation: Observation) -> Floats | None:
-        """Stand still until nothing more comes, or the time is up."""
+        """Stand still until the charge is complete, the power is off, or the time is over."""
         self._n_charging += 1
         self._n_free = self._n_free + 1 if frame.applied else 0
         self._n_unplugged = self._n_unplugged + 1 if frame.values[self._bus] < DOCKED_V else 0
         if self._n_unplugged * self._period_s >= UNPLUGGED_S:
-            self.outcome = "the dock's power went away"
+            self.outcome = "the dock's power failed"
         elif self._n_free * self._period_s >= SETTLED_S:
             self.outcome = "charged"
         elif self._is_ended or self._n_charging >= self._max_charging:
@@ -214,7 +213,7 @@ class DockStay(Ending):
         return self._leave(frame, observation)
 
     def _leave(self, frame: Frame, observation: Observation) -> Floats | None:
-        """Back off slowly, as soon as the body obeys; not into a wall."""
+        """Back off slowly once commands are applied, but not into a wall."""
         if self._n_backing * self._period_s >= LEAVING_S or observation[self._behind] > BEHIND:
             return None
         if frame.applied:

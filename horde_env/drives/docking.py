@@ -1,14 +1,14 @@
-"""The way to the dock, from sensors alone: search, turn to the beacon, approach, wiggle until the contacts meet.
+"""Drive to the dock from sensors alone: search, turn to the beacon, approach, wiggle until the contacts meet.
 
-The dock shows itself by an infrared beacon that blinks at 50 Hz: of all light it alone changes from packet to packet at
-100 Hz, so `Frame.beacon` holds its strength at eight sensors all around. The routine is the robot's own (ARM firmware
-of 2011, lib_recharger.c): wander and avoid until the beacon is seen, turn IR light 0 towards it, approach at 20 wire
-units, then at 8, then alternate steps aside (y = -8) and small turns (theta = -4) until the bus has more than 17.0 V.
+The dock has an infrared beacon that blinks at 50 Hz. It is the only light that changes from packet to packet at 100 Hz,
+so `Frame.beacon` holds its strength at eight sensors all around. The routine is the robot's (ARM firmware of 2011,
+lib_recharger.c): wander and avoid until the beacon is visible, turn IR light 0 towards it, approach at 20 wire units,
+then at 8, then alternate side steps (y = -8) and small turns (theta = -4) until the bus has more than 17.0 V.
 
-Three things are ours. The firmware turns to the sensor that sees most; here the bearing is taken between sensors. It
-wiggles to one side only; here the side is that of the dock's axis, told by the reflectance 45 degrees to the left and
-to the right, which agree where the robot faces the wall squarely. And the last stretch is driven only while they agree,
-so that the nose meets the contacts and not a corner of the dock.
+Three things differ. The firmware turns to the brightest sensor; here the bearing is interpolated between sensors. It
+wiggles to one side only; here the side is towards the dock's axis, found from the reflectance 45 degrees to the left
+and to the right, which are equal if the robot faces the wall squarely. The last stretch is driven only while they are,
+because otherwise the nose meets a corner of the dock instead of the contacts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TURN_GAIN = 2.5  # rad/s per rad of bearing
 ALIGNED_RAD = 0.4  # forward only within this bearing
 
 # Beacon, share of full scale between two packets. The firmware takes half the alternating sum of four packets, which is
-# the mean change between two, and calls 10 of 255 seen and 150 near. Noise allows less for the one here, and slowing
-# down sooner is gentler.
+# the mean change between two; its thresholds are 10 of 255 (seen) and 150 (near). The noise here allows lower ones, and
+# slowing down sooner is gentler.
 SEEN, NEAR = 7.5 / 255, 75 / 255
-FLOOR = 4 / 255  # what noise alone shows
-DIM_SHARE = 0.4  # a beacon that loses so much at once passes between two packets: its clock is not the robot's
-DIM_KEPT = 0.97
+FLOOR = 4 / 255  # noise alone
+DIM_SHARE = 0.4  # below this share of the last look it blinks between two packets: its clock is not the robot's
+DIM_DECAY = 0.97
 FOLLOWED = 0.5  # share of a fresh bearing in the estimate
 
 FAR = 0.05  # reading of the front sensor some 0.3 m from dark plastic
@@ -52,15 +52,15 @@ WIGGLE_S, WIGGLING_S, RETREAT_S = 0.5, 6.0, 1.5
 
 
 class Compass:
-    """Strength and bearing of the beacon, carried on by the gyroscope while the blink is not to be seen.
+    """Strength and bearing of the beacon, extrapolated by the gyroscope while the blink is not visible.
 
     Args:
         angles: Directions of the sensors, radians counter-clockwise from forward, shape (n,).
         period_s: Time between two looks.
 
     Attributes:
-        strongest: The beacon at the sensor that sees most of it, share of full scale.
-        is_dim: Whether the newest look told nothing and the estimate is carried on.
+        strongest: The beacon at the brightest sensor, share of full scale.
+        is_dim: Whether the newest look was too dim and the estimate is extrapolated.
     """
 
     def __init__(self, angles: Floats, period_s: float) -> None:
@@ -70,35 +70,35 @@ class Compass:
         self.strongest = 0.0
         self.is_dim = False
 
-    def look(self, beacon: Floats, yaw_rate: float) -> None:
-        """Take the newest strengths, shape (n,), and how fast the body turns, rad/s."""
+    def update(self, beacon: Floats, yaw_rate: float) -> None:
+        """Process the newest strengths, shape (n,), and the body's yaw rate, rad/s."""
         fresh = complex(np.maximum(beacon - FLOOR, 0.0) @ self._directions)
         carried = self._sum * cmath.exp(-1j * yaw_rate * self._period_s)
         strongest = float(beacon.max())
         self.is_dim = strongest < DIM_SHARE * self.strongest
         if self.is_dim:
-            self._sum, self.strongest = DIM_KEPT * carried, DIM_KEPT * self.strongest
+            self._sum, self.strongest = DIM_DECAY * carried, DIM_DECAY * self.strongest
         else:
             self._sum = carried + FOLLOWED * (fresh - carried)
             self.strongest += FOLLOWED * (strongest - self.strongest)
 
     @property
     def is_seen(self) -> bool:
-        """Whether there is a beacon at all."""
+        """True if a beacon is visible."""
         return self.strongest > SEEN
 
     @property
     def bearing_rad(self) -> float:
-        """Where it is, counter-clockwise from forward."""
+        """Direction of the beacon, counter-clockwise from forward."""
         return cmath.phase(self._sum)
 
 
 class DockingDrive:
-    """One drive to the dock: a function of the frames of this drive and of nothing else.
+    """One drive to the dock: a function of this drive's frames alone.
 
     Args:
         spec: The robot.
-        time_limit_s: The drive is over after this time, docked or not.
+        time_limit_s: The drive ends after this time, docked or not.
 
     Attributes:
         docked: Whether the dock's voltage is on the bus.
@@ -125,11 +125,11 @@ class DockingDrive:
         self._held_until = 0
 
     def request(self, observation: Observation, beacon: Floats | None, bus_v: float) -> Floats | None:
-        """Take what the newest frame tells and return the next request, or None where the drive is over.
+        """Process the newest frame and return the next request, or None at the end of the drive.
 
         Args:
             observation: Scaled observation, shape (n_channels,).
-            beacon: `Frame.beacon`, shape (8,); without it the robot wanders until the time is up.
+            beacon: `Frame.beacon`, shape (8,); without it the robot wanders until the time limit.
             bus_v: Voltage of the bus.
 
         Returns:
@@ -144,7 +144,7 @@ class DockingDrive:
         yaw_rate = float(low + (high - low) * observation[self._gyro])
         infrared = observation[self._infrared].astype(np.float64)
         if beacon is not None:
-            self._compass.look(beacon, yaw_rate)
+            self._compass.update(beacon, yaw_rate)
         loud = loudness(infrared)
         self._tilt += 0.5 * (float(loud[self._right] - loud[self._left]) - self._tilt)
         return np.array((0.0, 0.0, 0.0) if self._n_powered else self._act(infrared))
@@ -164,7 +164,7 @@ class DockingDrive:
         return self._approach(infrared, turn)
 
     def _search(self, infrared: Floats) -> tuple[float, float, float]:
-        """Wander: forward, and away from what is in the way."""
+        """Wander forward, and turn from obstacles."""
         ahead = max(infrared[self._front], infrared[self._left], infrared[self._right])
         if ahead > BLOCKED:
             self._aside = 1.0 if infrared[self._right] > infrared[self._left] else -1.0
@@ -172,7 +172,7 @@ class DockingDrive:
         return (FAST if ahead < CLOSE else SLOW), 0.0, 0.0
 
     def _approach(self, infrared: Floats, turn: float) -> tuple[float, float, float]:
-        """Drive to the beacon; near the dock slowly, and onto its axis before the last stretch."""
+        """Drive to the beacon: slowly near the dock, and onto its axis before the last stretch."""
         front = float(infrared[self._front])
         is_far = self._compass.strongest < NEAR and front < FAR and not self._compass.is_dim
         if is_far:
@@ -184,7 +184,7 @@ class DockingDrive:
         return (0.0 if front < BLOCKED else -0.5 * SLOW), aside, turn
 
     def _wiggle(self) -> tuple[float, float, float]:
-        """Step aside and turn, by turns, as the firmware does, towards the dock's axis; after a while begin again."""
+        """Alternate side steps and turns towards the dock's axis, as the firmware does; retreat every 6 s."""
         self._n_wiggles += 1
         if self._n_wiggles * WIGGLE_S > WIGGLING_S:
             self._n_wiggles = 0
@@ -196,19 +196,19 @@ class DockingDrive:
         return self._hold((0.25 * SLOW, 0.0, -self._aside * SMALL_TURN), WIGGLE_S)
 
     def _away(self, infrared: Floats) -> tuple[float, float]:
-        """Return a velocity away from what is too near, so that the tail has room to swing."""
+        """Return a velocity from near obstacles, which gives the tail room to swing."""
         x, y = -PUSH_GAIN * (np.maximum(infrared - BLOCKED, 0.0) @ self._ways)
         size = math.hypot(x, y)
         share = min(1.0, PUSH_MOST / size) if size > 0.0 else 0.0
         return float(share * x), float(share * y)
 
-    def _hold(self, asked: tuple[float, float, float], duration_s: float) -> tuple[float, float, float]:
-        """Ask for the same until `duration_s` has passed."""
-        self._held, self._held_until = asked, self.n_steps + round(duration_s / self._period_s)
-        return asked
+    def _hold(self, request: tuple[float, float, float], duration_s: float) -> tuple[float, float, float]:
+        """Repeat a request for `duration_s`."""
+        self._held, self._held_until = request, self.n_steps + round(duration_s / self._period_s)
+        return request
 
 
 def _nearest(angles: Floats, of: np.ndarray, wanted: float) -> int:
-    """Return which of the sensors marked in `of` looks most in a direction."""
+    """Return the sensor, of those marked in `of`, that points closest to a direction."""
     off = np.abs(np.angle(np.exp(1j * (angles - wanted))))
     return int(np.where(of, off, np.inf).argmin())

@@ -1,4 +1,4 @@
-"""Drives: what a body can do on its own between episodes; each kind of robot has its own, or none."""
+"""Drives: the manoeuvres of a kind of robot between episodes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from horde_env.robot import RobotSpec
 
 
 class Drive(Protocol):
-    """A drive to the middle, or to wherever there is room."""
+    """A drive to the middle, or to free space."""
 
     def request(self, observation: Observation) -> Floats | None:
-        """Take the newest observation and return the next request (m/s, m/s, rad/s), or None at the end."""
+        """Process the newest observation; return the next request (m/s, m/s, rad/s), or None at the end."""
 
 
 class Stay(Protocol):
-    """A stay at the dock: the way there, the charging, the way off; see `charging.DockStay`."""
+    """A stay at the dock: drive there, charge, leave; see `charging.DockStay`."""
 
     docked: bool
     is_charging: bool
     outcome: str
 
     def request(self, frame: Frame, observation: Observation) -> Floats | None:
-        """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        """Process the newest frame, raw and scaled; return the next request (m/s, m/s, rad/s), or None at the end."""
 
     def end(self) -> None:
         """Give up the drive, or stop charging and leave."""
 
     def stop_charging(self) -> None:
-        """Disable the charging where it was enabled."""
+        """Disable charging if it is enabled."""
 
 
 class Drives(NamedTuple):
-    """What a kind of robot does on its own.
+    """The manoeuvres of a kind of robot, each None if it has none.
 
     Attributes:
-        centring: Makes a drive to the middle, from the robot and the side of its pen in metres; None where it has none.
-        stay: Makes a stay at the dock, from the robot, its body and the longest charge in seconds; None likewise.
+        centring: Returns a drive to the middle, from the robot and the side of its pen in metres.
+        stay: Returns a stay at the dock, from the robot, its body and the longest charge in seconds.
     """
 
     centring: Callable[[RobotSpec, float], Drive] | None = None
@@ -52,7 +52,7 @@ NONE = Drives()
 
 
 def drives_of(backend: object, spec: RobotSpec) -> Drives:
-    """Return what a body can do: what it says itself (`drives`), else the Critterbot's where it has those sensors."""
+    """Return a body's `drives`; by default the Critterbot's if it has those sensors."""
     own = getattr(backend, "drives", None)
     if own is not None:
         return own  # type: ignore[no-any-return]

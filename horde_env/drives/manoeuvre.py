@@ -1,9 +1,9 @@
-"""Drives of the body itself between episodes: to the middle of the pen, from infrared distance alone.
+"""Drive to the middle of the pen, from infrared distance alone.
 
-The robot cannot turn on this drive, has two seconds, and sees a wall only within about 0.6 m. So it asks which poses
-in an empty square pen would explain its ten readings (a posterior over a fixed grid of poses, uniform before), takes
-the mean of the way to the middle under those poses, and drives it. While walls pass out of sight that mean becomes
-vague, so the estimate with the smallest variance is kept and carried on by dead reckoning.
+The robot cannot turn on this drive, has two seconds, and senses a wall only within about 0.6 m. From its ten readings
+it computes a posterior over a fixed grid of poses in an empty square pen (uniform prior), and drives along the vector
+to the middle in the posterior mean. That mean becomes vague as walls get out of range, so the estimate with the
+smallest variance is stored and continued by dead reckoning.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ TIME_LIMIT_S = 2.0
 SPEED = 0.44  # m/s, 25 wire units, in any direction
 NEAR_M = 0.08  # the drive ends within this distance of the middle ...
 SLOW = 0.10  # ... at this speed, m/s
-CLOSING_S = 0.35  # speed asked for = distance / this
-LAG_S = 0.25  # how long the wheels take to follow a request; the robot's slew is 1 unit per 10 ms
-SETTLING_STEPS = 4  # the body may still be turning from what it did before: only the newest reading counts so long
+CLOSING_S = 0.35  # requested speed = distance / this
+LAG_S = 0.25  # until the wheels follow a request; the robot's slew is 1 unit per 10 ms
+SETTLING_STEPS = 4  # the body may still turn from its last action: until then only the newest reading counts
 DRIFT_M2 = 0.002  # variance that a step of dead reckoning adds
-LOUDNESS_SD = 0.5  # how well a reading is explained: noise, unknown surfaces, the grid's pitch
+LOUDNESS_SD = 0.5  # error of the model: noise, unknown surfaces, the grid's pitch
 
-# The robot's reflectance curve is not known; this one saturates against a wall and is lost
-# in noise beyond 0.6 m.
+# The robot's reflectance curve is unknown; this one saturates at a wall and is below the noise beyond 0.6 m.
 HALF_SIGNAL_M = 0.09
-NOISE = 0.03  # reading that is no better than none, a share of full scale
+NOISE = 0.03  # share of full scale
 
 
 def reflectance(distance_m: Floats, incidence: Floats) -> Floats:
@@ -49,12 +48,12 @@ def loudness(reading: Floats) -> Floats:
 
 
 class PoseTable(NamedTuple):
-    """What the robot would read, and where the middle would be, at poses that fill the pen.
+    """The expected readings and the direction of the middle at poses that fill the pen.
 
     Attributes:
         loudness: Of the expected infrared readings, shape (n_poses, n_sensors).
         square: Sum of the squares of each row of `loudness`, shape (n_poses,).
-        moments: The way to the middle in the body's frame, in metres, and its square, shape (n_poses, 3).
+        moments: The vector to the middle in the body's frame, in metres, and its square, shape (n_poses, 3).
     """
 
     loudness: Floats
@@ -63,7 +62,7 @@ class PoseTable(NamedTuple):
 
 
 def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tuple[Floats, Floats]:
-    """Follow rays to the walls of a square room around the origin.
+    """Return where rays meet the walls of a square room around the origin.
 
     Args:
         origin: Points inside the room, metres, shape (..., 2).
@@ -74,16 +73,16 @@ def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tup
         The distances in metres and the cosines of the angles of incidence, both of shape (...,).
     """
     with np.errstate(divide="ignore"):
-        reach = (half_side_m - np.sign(direction) * origin) / np.abs(direction)
-    incidence = np.where(reach[..., 0] < reach[..., 1], np.abs(direction[..., 0]), np.abs(direction[..., 1]))
-    return np.maximum(reach.min(axis=-1), 0.0), incidence
+        distance = (half_side_m - np.sign(direction) * origin) / np.abs(direction)
+    incidence = np.where(distance[..., 0] < distance[..., 1], np.abs(direction[..., 0]), np.abs(direction[..., 1]))
+    return np.maximum(distance.min(axis=-1), 0.0), incidence
 
 
 @cache
 def pose_table(spec: RobotSpec, side_m: float, n_headings: int = 15, n_places: int = 19) -> PoseTable:
     """Return the table of all poses at which the body fits between the walls.
 
-    A square looks the same after a quarter turn, so headings fill a quarter only.
+    A square is symmetric under quarter turns, so headings cover a quarter only.
     """
     half = side_m / 2.0
     places = np.linspace(-half, half, n_places + 2)[1:-1]
@@ -106,7 +105,7 @@ def pose_table(spec: RobotSpec, side_m: float, n_headings: int = 15, n_places: i
 
 
 class CentringDrive:
-    """One drive to the middle: a function of the observations of this drive and of nothing else.
+    """One drive to the middle: a function of this drive's observations alone.
 
     Args:
         spec: The robot.
@@ -124,7 +123,7 @@ class CentringDrive:
         self._velocity = np.zeros(2)
 
     def request(self, observation: Observation) -> Floats | None:
-        """Take the newest observation and return the next request, or None where the drive is over.
+        """Process the newest observation and return the next request, or None at the end of the drive.
 
         Args:
             observation: Scaled observation, shape (n_channels,).
@@ -132,20 +131,20 @@ class CentringDrive:
         Returns:
             Velocity of the body (m/s forward, m/s left, 0 rad/s), shape (3,), no faster than `SPEED`.
         """
-        self._look(observation[self._sensors].astype(np.float64))
+        self._update(observation[self._sensors].astype(np.float64))
         distance = float(np.hypot(*self.to_middle))
         arrived = distance < NEAR_M and float(np.hypot(*self._velocity)) < SLOW
         if arrived or self.n_steps >= self.max_steps:
             return None
         self.n_steps += 1
-        asked = self.to_middle * min(1.0 / CLOSING_S, SPEED / max(distance, 1e-9))
-        self._reckon(asked)
-        return np.array([asked[0], asked[1], 0.0])
+        request = self.to_middle * min(1.0 / CLOSING_S, SPEED / max(distance, 1e-9))
+        self._reckon(request)
+        return np.array([request[0], request[1], 0.0])
 
-    def _look(self, readings: Floats) -> None:
-        """Let the readings replace the estimate where they are the surer of the two."""
+    def _update(self, readings: Floats) -> None:
+        """Replace the estimate by the readings' mean if its variance is smaller."""
         table = self._table
-        # |expected - heard|^2 without its part |heard|^2, which all poses share.
+        # |expected - read|^2 without its part |read|^2, which all poses share.
         error = table.square - 2.0 * (table.loudness @ loudness(readings))
         weight = np.exp((error.min() - error) / (2.0 * LOUDNESS_SD**2))
         x, y, square = (weight @ table.moments) / weight.sum()
@@ -153,9 +152,9 @@ class CentringDrive:
         if variance <= self._variance or self.n_steps < SETTLING_STEPS:
             self.to_middle, self._variance = np.array([x, y]), variance
 
-    def _reckon(self, asked: Floats) -> None:
-        """Carry the estimate through one period of driving."""
+    def _reckon(self, request: Floats) -> None:
+        """Advance the estimate by one period of driving."""
         before = self._velocity
-        self._velocity = asked + (before - asked) * np.exp(-self._period_s / LAG_S)
+        self._velocity = request + (before - request) * np.exp(-self._period_s / LAG_S)
         self.to_middle = self.to_middle - 0.5 * (before + self._velocity) * self._period_s
         self._variance += DRIFT_M2

@@ -1,1 +1,1 @@
-"""The pen as a person sees it: drawn, in a picture or a window."""
+"""Pictures and windows of the robot in its pen."""

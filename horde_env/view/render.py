@@ -1,8 +1,8 @@
 """A top view of a robot: the pen if its pose is known, its senses in any case.
 
-Left: the pen with walls, dock and lamps, the path of the last minute, the comma-shaped body and its infrared beams,
-drawn as far as their reflections say. A body that does not know its pose is drawn large, forward up, with rings every
-0.2 m. Right: the same body close up, and every channel as a bar over its specified range.
+Left: the pen with walls, dock and lamps, the path of the last minute, the comma-shaped body and its infrared beams up
+to their estimated reflections. A body without a pose is drawn large, forward up, with rings every 0.2 m. Right: the
+same body close up, and every channel as a bar over its specified range.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BAR_NAMES = {"rotational_velocity": "gyro", "bus_voltage": "bus", "battery_volta
 
 
 class View(NamedTuple):
-    """Where body or world metres lie on the canvas: pixel = origin + scale * flip_y(turn(point) + place)."""
+    """Transform from metres to pixels: pixel = origin + scale * flip_y(turn(point) + place)."""
 
     origin: tuple[float, float]
     scale: float
@@ -89,7 +89,7 @@ class Look(NamedTuple):
 
 
 class Painter:
-    """Draws the frames of a robot; what does not change is drawn once.
+    """Draws the frames of a robot; the background is drawn once.
 
     Args:
         spec: The robot.
@@ -105,7 +105,7 @@ class Painter:
         """Return the picture of a frame, uint8 (480, 720, 3).
 
         Args:
-            frame: What the body sensed; `x_m`, `y_m`, `heading_rad` of its extras place it in its place.
+            frame: The body's frame; `x_m`, `y_m`, `heading_rad` of its extras are its pose.
             trail: Earlier positions in metres, oldest first.
         """
         pose, look = frame.extras, self._look
@@ -196,7 +196,7 @@ def draw_trail(canvas: Canvas, view: View, trail: Sequence[tuple[float, float]])
 
 
 def draw_body(canvas: Canvas, view: View, spec: RobotSpec, values: Floats, reach_m: float) -> None:
-    """Draw the body and what it senses around it; `values` are all channels in SI units, (n_channels,)."""
+    """Draw the body and its readings around it; `values` are all channels in SI units, (n_channels,)."""
     _draw_beams(canvas, view, spec, values, reach_m)
     outline = view.px(np.array(spec.body["outline_m"]))
     canvas.polygon(outline, SHELL, edge=INK, edge_width=max(0.006 * view.scale, 1.4))

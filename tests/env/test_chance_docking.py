@@ -1,4 +1,4 @@
-"""A robot that meets its dock by chance: when it is free to leave, when the firmware holds it, and what ends that."""
+"""A robot that meets its dock by chance: when it can leave, when the firmware holds it, and until when."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
         x, y, ux, uy, nose_m = machine.face
         machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
         machine.power.charge[:] = charge
-        env._gauge.forget()  # the charge is not that of the readings so far
+        env._gauge.forget()  # discard the readings of another charge
         yield env, machine
     finally:
         env.close()
@@ -49,33 +49,33 @@ CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(Emula
 @CRITTERBOTS
 def test_a_critterbot_above_14_and_a_half_volts_is_not_charged_and_drives_off(kind: Any) -> None:
     with critterbot_before_dock(kind, [0.5, 0.5, 0.5]) as (env, machine):
-        told = [env.step(FORWARD)[4] for _ in range(5)]
+        infos = [env.step(FORWARD)[4] for _ in range(5)]
         assert machine.on_dock()
-        told += [env.step(BACK)[4] for _ in range(15)]
+        infos += [env.step(BACK)[4] for _ in range(15)]
         assert not machine.on_dock()
-    assert {info["applied"] for info in told} == {1}
-    assert {info["battery_low"] for info in told} == {0}
+    assert {info["applied"] for info in infos} == {1}
+    assert {info["battery_low"] for info in infos} == {0}
 
 
 @CRITTERBOTS
-def test_a_critterbot_below_14_and_a_half_volts_is_held_and_asks_for_a_stay(kind: Any) -> None:
-    """Charge .18 is 14.43 V at rest: the firmware charges it against the host's wish, and the battery is low."""
+def test_a_critterbot_below_14_and_a_half_volts_is_held_with_a_low_battery(kind: Any) -> None:
+    """Charge .18 is 14.43 V at rest: the firmware charges it even if the host forbids it."""
     with critterbot_before_dock(kind, [0.18, 0.18, 0.18]) as (env, machine):
-        told = [env.step(FORWARD)[4] for _ in range(8)]
+        infos = [env.step(FORWARD)[4] for _ in range(8)]
         assert machine.on_dock()
-        told += [env.step(BACK)[4] for _ in range(20)]
+        infos += [env.step(BACK)[4] for _ in range(20)]
         assert machine.on_dock()
         assert not machine.power.charging_enabled
-    assert told[-1]["applied"] == 0
-    assert told[-1]["battery_low"] == 1
+    assert infos[-1]["applied"] == 0
+    assert infos[-1]["battery_low"] == 1
 
 
 @CRITTERBOTS
-def test_a_critterbot_charged_for_uneven_batteries_asks_for_a_stay_that_ends_off_the_dock(kind: Any) -> None:
+def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_dock(kind: Any) -> None:
     """.5, .35 and .5 are 15.37, 14.98 and 15.27 V: no battery is low, and two differ by more than 0.2 V."""
     with critterbot_before_dock(kind, [0.5, 0.35, 0.5]) as (env, machine):
-        told = [env.step(FORWARD)[4] for _ in range(120)]
-        low, applied = ([info[name] for info in told] for name in ("battery_low", "applied"))
+        infos = [env.step(FORWARD)[4] for _ in range(120)]
+        low, applied = ([info[name] for info in infos] for name in ("battery_low", "applied"))
         assert applied[-1] == 0
         assert low.index(1) == applied.index(0) + 99
         _, info = env.reset(options=DOCK)
@@ -119,24 +119,24 @@ def test_a_create_backs_off_its_dock_within_six_seconds(kind: Any) -> None:
     with create_before_dock(kind, 0.5) as (env, firmware):
         drive_onto_dock(env)
         assert firmware.machine.is_docked
-        told = [env.step(STOP)[4] for _ in range(70)]
+        infos = [env.step(STOP)[4] for _ in range(70)]
         assert not firmware.machine.is_docked
-        assert (firmware.mode, told[-1]["applied"]) == (SAFE, 1)
-    assert sum(info["gap"] for info in told) >= 1, "what follows the leaving does not follow from what was before"
-    assert {info["battery_low"] for info in told} == {0}
+        assert (firmware.mode, infos[-1]["applied"]) == (SAFE, 1)
+    assert sum(info["gap"] for info in infos) >= 1
+    assert {info["battery_low"] for info in infos} == {0}
 
 
 @CREATES
-def test_a_create_with_a_low_battery_stays_on_its_dock_until_it_is_low_no_more(kind: Any) -> None:
-    """13.4 V at rest: it charges in Passive, and neither 131 nor 132 is sent. At 15 V it is free to leave."""
+def test_a_create_with_a_low_battery_stays_on_its_dock_until_it_is_charged(kind: Any) -> None:
+    """13.4 V at rest: it charges in Passive, and neither 131 nor 132 is sent. At 15 V it can leave."""
     with create_before_dock(kind, 0.1) as (env, firmware):
         drive_onto_dock(env)
         charge_ah, modes = firmware.machine.charge_ah, set()
         for _ in range(100):
-            told = env.step(STOP)[4]
+            info = env.step(STOP)[4]
             modes.add(firmware.mode)
         assert firmware.machine.is_docked
-        assert (modes, told["applied"], told["battery_low"]) == ({PASSIVE}, 0, 1)
+        assert (modes, info["applied"], info["battery_low"]) == ({PASSIVE}, 0, 1)
         assert firmware.machine.charge_ah > charge_ah
         firmware.machine.charge_ah = 0.8 * firmware.machine.capacity_ah
         for _ in range(70):

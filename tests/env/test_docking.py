@@ -1,4 +1,4 @@
-"""The drive to the dock on readings made up here; tests/env/sim/test_docking.py drives it in the pen."""
+"""The drive to the dock on made-up readings; tests/env/sim/test_docking.py drives it in the pen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horde_env.robot import critterbot
 
 SPEC = critterbot()
 LIGHTS = SPEC.angles("ir_light")
-BATTERY_V, DOCK_V = 15.0, 17.6
+BATTERY_V = 15.0
 
 
 def seen(bearing_rad: float, strength: float) -> np.ndarray:
@@ -30,10 +30,10 @@ def observation(infrared: dict[int, float] | None = None, yaw_rate: float = 0.0)
     return SPEC.scale(values)[0]
 
 
-def asked(drive: DockingDrive, what: np.ndarray, beacon: np.ndarray | None, n: int = 1) -> np.ndarray:
+def requested(drive: DockingDrive, readings: np.ndarray, beacon: np.ndarray | None, n: int = 1) -> np.ndarray:
     """Return the last of `n` requests under the same readings."""
     for _ in range(n):
-        request = drive.request(what, beacon, BATTERY_V)
+        request = drive.request(readings, beacon, BATTERY_V)
         assert request is not None
     return request
 
@@ -42,44 +42,44 @@ def asked(drive: DockingDrive, what: np.ndarray, beacon: np.ndarray | None, n: i
 
 
 @pytest.mark.parametrize("bearing", np.linspace(-math.pi, math.pi, 17))
-def test_the_bearing_is_that_of_the_beacon_between_two_sensors_too(bearing: float) -> None:
+def test_the_bearing_is_interpolated_between_two_sensors(bearing: float) -> None:
     compass = Compass(LIGHTS, 0.1)
     for _ in range(5):
-        compass.look(seen(bearing, 0.4), 0.0)
+        compass.update(seen(bearing, 0.4), 0.0)
     assert math.remainder(compass.bearing_rad - bearing, 2 * math.pi) == pytest.approx(0.0, abs=0.06)
     assert compass.is_seen
 
 
-def test_noise_is_no_beacon() -> None:
+def test_noise_is_not_a_beacon() -> None:
     """Two packets of 2 counts' noise each: |difference| of 2.3 counts in the mean, up to 10 in 10,000 looks."""
     rng, compass = np.random.default_rng(0), Compass(LIGHTS, 0.1)
     n_seen = 0
     for _ in range(10_000):
-        compass.look(np.abs(rng.normal(0.0, 2.0 * math.sqrt(2.0), 8)) / 255.0, 0.0)
+        compass.update(np.abs(rng.normal(0.0, 2.0 * math.sqrt(2.0), 8)) / 255.0, 0.0)
         n_seen += compass.is_seen
     assert n_seen < 300
 
 
-def test_what_noise_alone_shows_at_a_sensor_does_not_turn_the_bearing() -> None:
-    """A weak beacon ahead, and 3 of 255 at the left, which is below the noise of two packets: it is still ahead."""
+def test_a_reading_below_the_noise_does_not_turn_the_bearing() -> None:
+    """A weak beacon ahead, and 3 of 255 at the left, below the noise of two packets: it is still ahead."""
     compass, beacon = Compass(LIGHTS, 0.1), np.zeros(8)
     beacon[0], beacon[2] = 13 / 255, 3 / 255
     for _ in range(5):
-        compass.look(beacon, 0.0)
+        compass.update(beacon, 0.0)
     assert compass.bearing_rad == pytest.approx(0.0, abs=1e-12)
     beacon[2] = 13 / 255
     for _ in range(20):
-        compass.look(beacon, 0.0)
+        compass.update(beacon, 0.0)
     assert compass.bearing_rad == pytest.approx(math.pi / 4, abs=1e-3)
 
 
-def test_while_the_blink_hides_the_gyroscope_carries_the_bearing_on() -> None:
+def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
     """Half a second without the blink at 1 rad/s counter-clockwise: the beacon has moved 0.5 rad clockwise."""
     compass = Compass(LIGHTS, 0.1)
     for _ in range(5):
-        compass.look(seen(0.2, 0.4), 0.0)
+        compass.update(seen(0.2, 0.4), 0.0)
     for _ in range(5):
-        compass.look(seen(0.0, 0.0), 1.0)
+        compass.update(seen(0.0, 0.0), 1.0)
     assert compass.is_dim
     assert compass.is_seen
     assert compass.bearing_rad == pytest.approx(0.2 - 0.5, abs=0.05)
@@ -90,97 +90,85 @@ def test_while_the_blink_hides_the_gyroscope_carries_the_bearing_on() -> None:
 
 @pytest.mark.parametrize(("bearing", "turn"), [(math.radians(120), TURN), (math.radians(-120), -TURN)])
 def test_it_turns_to_the_beacon_the_short_way_before_it_drives(bearing: float, turn: float) -> None:
-    request = asked(DockingDrive(SPEC), observation(), seen(bearing, 0.1), 3)
+    request = requested(DockingDrive(SPEC), observation(), seen(bearing, 0.1), 3)
     np.testing.assert_allclose(request, [0.0, 0.0, turn])
 
 
 def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
     """150 of 255 in the firmware's sum of four packets is 75 between two."""
     assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
-    assert asked(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
-    assert asked(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
+    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
+    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
 
 
-def test_what_is_close_ahead_makes_it_slow_however_weak_the_beacon() -> None:
-    """So a beacon that hides between two packets never lets it hammer into the dock."""
-    assert asked(DockingDrive(SPEC), observation({0: 0.07}), seen(0.0, 0.1), 10)[0] == pytest.approx(SLOW)
+def test_an_obstacle_close_ahead_makes_it_slow_for_any_beacon() -> None:
+    """A beacon that blinks between two packets must not let it hit the dock fast."""
+    assert requested(DockingDrive(SPEC), observation({0: 0.07}), seen(0.0, 0.1), 10)[0] == pytest.approx(SLOW)
     drive = DockingDrive(SPEC)
-    asked(drive, observation(), seen(0.0, 70 / 255), 10)
-    assert asked(drive, observation(), seen(0.0, 0.0))[0] == pytest.approx(SLOW)
+    requested(drive, observation(), seen(0.0, 70 / 255), 10)
+    assert requested(drive, observation(), seen(0.0, 0.0))[0] == pytest.approx(SLOW)
 
 
 @pytest.mark.parametrize(("louder", "left"), [(6, 1.0), (1, -1.0)])
 def test_off_the_axis_it_steps_aside_before_it_comes_closer(louder: int, left: float) -> None:
-    """Too near the wall on the right: the dock's axis is to the left; it waits with the last stretch meanwhile."""
-    vx, vy, _ = asked(DockingDrive(SPEC), observation({0: 0.2, louder: 0.2}), seen(0.0, 0.5), 10)
+    """Too near the wall on the right: the dock's axis is to the left; the last stretch is not driven yet."""
+    vx, vy, _ = requested(DockingDrive(SPEC), observation({0: 0.2, louder: 0.2}), seen(0.0, 0.5), 10)
     assert vx <= 0.0
     assert vy * left > 0.05
 
 
-def test_square_before_the_dock_it_goes_on() -> None:
-    request = asked(DockingDrive(SPEC), observation({0: 0.5, 1: 0.15, 6: 0.15}), seen(0.0, 0.6), 10)
+def test_square_before_the_dock_it_drives_forward() -> None:
+    request = requested(DockingDrive(SPEC), observation({0: 0.5, 1: 0.15, 6: 0.15}), seen(0.0, 0.6), 10)
     np.testing.assert_allclose(request, [SLOW, 0.0, 0.0], atol=1e-9)
 
 
-def test_at_the_dock_without_power_it_wiggles_aside_and_around_by_turns() -> None:
+def test_at_the_dock_without_power_it_alternates_side_steps_and_turns() -> None:
     """Half a second of each, as the firmware's y = -8 and theta = -4; after six seconds it backs off once."""
     drive, touching = DockingDrive(SPEC), observation({0: 0.95, 6: 0.2, 1: 0.1})
-    asks = np.array([asked(drive, touching, seen(0.0, 0.6)) for _ in range(80)])
-    aside, around, back = asks[:, 1] > 0.5 * SLOW, asks[:, 2] < -0.5 * SMALL_TURN, asks[:, 0] < -0.5 * SLOW
+    requests = np.array([requested(drive, touching, seen(0.0, 0.6)) for _ in range(80)])
+    aside, around = requests[:, 1] > 0.5 * SLOW, requests[:, 2] < -0.5 * SMALL_TURN
+    back = requests[:, 0] < -0.5 * SLOW
     assert (aside.sum(), around.sum(), back.sum()) == pytest.approx((35, 30, 15), abs=5)
     changes = np.flatnonzero(np.diff(aside.astype(int)))
     assert (np.diff(changes)[:8] == 5).all()
-    assert np.abs(asks[:, 0]).max() <= SLOW
+    assert np.abs(requests[:, 0]).max() <= SLOW
 
 
 @pytest.mark.parametrize(("louder", "side"), [(6, 1.0), (1, -1.0)])
 def test_it_wiggles_towards_the_docks_axis(louder: int, side: float) -> None:
-    """The louder side is the nearer wall; its first way is to the left whatever it hears, so it is the later ones."""
+    """The louder side is the nearer wall."""
     drive, touching = DockingDrive(SPEC), observation({0: 0.95, 7 - louder: 0.1, louder: 0.25})
-    asks = np.array([asked(drive, touching, seen(0.0, 0.6)) for _ in range(40)])
-    aside = asks[np.abs(asks[:, 1]) > 0.5 * SLOW]
+    requests = np.array([requested(drive, touching, seen(0.0, 0.6)) for _ in range(40)])
+    aside = requests[np.abs(requests[:, 1]) > 0.5 * SLOW]
     assert len(aside) > 10
     assert (aside[:, 1] * side > 0.0).all()
-    assert (asks[:, 2][np.abs(asks[:, 2]) > 0.5 * SMALL_TURN] * side < 0.0).all()
+    assert (requests[:, 2][np.abs(requests[:, 2]) > 0.5 * SMALL_TURN] * side < 0.0).all()
 
 
-def test_it_is_over_when_the_dock_is_on_the_bus_for_three_frames() -> None:
-    """A single reading of more than 17.0 V is none: it stands still and looks again."""
-    drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
-    assert drive.request(what, beacon, DOCK_V) is not None
-    assert not np.array_equal(drive.request(what, beacon, BATTERY_V), np.zeros(3))
-    for _ in range(2):
-        np.testing.assert_array_equal(drive.request(what, beacon, DOCK_V), np.zeros(3))
-    assert drive.request(what, beacon, DOCK_V) is None
-    assert drive.docked
-
-
-def test_a_full_battery_is_no_dock() -> None:
-    """The robot's own batteries give up to 16.7 V, its dock 17.6 V; the firmware asks for more than 17.0 V."""
-    drive, what, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
-    for _ in range(5):
-        request = drive.request(what, beacon, 17.0)
+def test_it_is_docked_after_three_frames_above_17_volts() -> None:
+    """Batteries have up to 16.7 V, the dock 17.6 V. After one such reading it stands still and reads again."""
+    drive, readings, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
+    for bus_v, moves in ((17.1, False), (BATTERY_V, True), (17.0, True), (17.0, True), (17.1, False), (17.1, False)):
+        request = drive.request(readings, beacon, bus_v)
         assert request is not None
-        assert np.any(request)
-    for _ in range(2):
-        assert not np.any(drive.request(what, beacon, 17.1))
-    assert drive.request(what, beacon, 17.1) is None
+        assert np.any(request) == moves
+    assert drive.request(readings, beacon, 17.1) is None
     assert drive.docked
 
 
 @pytest.mark.parametrize("beacon", [None, np.zeros(8)])
-def test_without_a_beacon_it_wanders_away_from_walls_until_its_time_is_up(beacon: np.ndarray | None) -> None:
+def test_without_a_beacon_it_wanders_and_avoids_walls_until_the_time_limit(beacon: np.ndarray | None) -> None:
     drive = DockingDrive(SPEC, time_limit_s=2.0)
-    assert asked(drive, observation(), beacon)[0] == pytest.approx(FAST)
-    assert asked(drive, observation({0: 0.2}), beacon)[0] == pytest.approx(SLOW)
-    np.testing.assert_allclose(asked(drive, observation({0: 0.4, 1: 0.4}), beacon), [0.0, 0.0, -TURN])
-    asked(drive, observation(), beacon, 17)
+    assert requested(drive, observation(), beacon)[0] == pytest.approx(FAST)
+    assert requested(drive, observation({0: 0.2}), beacon)[0] == pytest.approx(SLOW)
+    np.testing.assert_allclose(requested(drive, observation({0: 0.4, 1: 0.4}), beacon), [0.0, 0.0, -TURN])
+    requested(drive, observation(), beacon, 17)
     assert drive.request(observation(), beacon, BATTERY_V) is None
     assert (drive.n_steps, drive.docked) == (20, False)
 
 
-def test_a_wall_beside_pushes_it_away_while_it_turns() -> None:
-    """Sensor 8 looks back from the tail's root: to swing the tail it moves forward."""
-    vx, vy, _ = asked(DockingDrive(SPEC), observation({8: 0.6}), seen(math.radians(90), 0.1), 3)
+def test_a_near_wall_repels_it_while_it_turns() -> None:
+    """Sensor 8 points back from the tail's root: it moves forward to swing the tail."""
+    vx, vy, _ = requested(DockingDrive(SPEC), observation({8: 0.6}), seen(math.radians(90), 0.1), 3)
     assert vx > 0.05
     assert vy == pytest.approx(0.0, abs=1e-6)

@@ -29,9 +29,9 @@ def drive(body: ToyBody, frame: Frame) -> int:
 def test_it_comes_near_the_middle_from_nine_poses_in_ten(
     reach_m: float, gain: float, lag_s: float, spin: float
 ) -> None:
-    """From anywhere beyond 0.4 m, the distance to the middle falls by 40 % or more, also on a curve not its own.
+    """From anywhere beyond 0.4 m, the distance to the middle falls by 40 % or more, also on other reflectance curves.
 
-    A wall is lost from sight 0.72 m from the body's centre, so an unaided push away from walls ends 0.28 m off it.
+    A wall is out of range 0.72 m from the body's centre, so simply avoiding walls would end 0.28 m from the middle.
     """
     body, rng = ToyBody(reach_m=reach_m, gain=gain, lag_s=lag_s), np.random.default_rng(1)
     body.reset(rng)
@@ -49,7 +49,7 @@ def test_it_comes_near_the_middle_from_nine_poses_in_ten(
     assert np.median(after) < 0.28
 
 
-def test_it_hardly_moves_where_it_need_not() -> None:
+def test_it_hardly_moves_from_the_middle() -> None:
     body = ToyBody()
     for heading in np.linspace(-3.0, 3.0, 13):
         body.reset(np.random.default_rng(0))
@@ -58,7 +58,7 @@ def test_it_hardly_moves_where_it_need_not() -> None:
 
 
 def test_the_same_observations_give_the_same_drive() -> None:
-    """Nothing but the observations of this drive counts: no clock, no chance, no earlier drive."""
+    """No clock, no randomness and no earlier drive has an effect."""
     body = ToyBody()
     frame = body.reset(np.random.default_rng(3))
     first, observations, requests = CentringDrive(SPEC, 2.0), [], []
@@ -80,7 +80,7 @@ def test_it_reads_infrared_distance_alone() -> None:
 
 
 def test_a_drive_is_over_after_two_seconds() -> None:
-    """A wall that never goes away: twenty requests, then none."""
+    """A wall at a constant distance: twenty requests, then none."""
     centring, stuck = CentringDrive(SPEC, 2.0), np.zeros(SPEC.n_channels, np.float32)
     stuck[SPEC.index("ir_distance_0")] = 0.95
     requests = [centring.request(stuck) for _ in range(22)]
@@ -96,8 +96,8 @@ def test_rays_meet_the_nearest_wall() -> None:
     np.testing.assert_allclose(incidence, [1.0, diagonal])
 
 
-def test_no_pose_of_the_table_leads_out_of_the_pen() -> None:
-    """The way to the middle from a pose where the body fits is shorter than from a corner."""
+def test_no_pose_of_the_table_is_outside_the_pen() -> None:
+    """The distance to the middle from a pose where the body fits is shorter than from a corner."""
     moments = pose_table(SPEC, 2.0).moments
     assert np.hypot(moments[:, 0], moments[:, 1]).max() < np.sqrt(2.0)
     np.testing.assert_allclose(moments[:, 2], moments[:, 0] ** 2 + moments[:, 1] ** 2, atol=1e-12)

@@ -20,30 +20,22 @@ def reward(name: str, after: np.ndarray) -> float:
     return task(name)(observation(), np.zeros(3), after, SPEC)
 
 
-def test_light_pays_for_the_light_after_the_step() -> None:
-    """Mean of (1, .25, .25, .25)."""
-    assert reward("light", observation(light_2=1.0)) == pytest.approx(0.4375)
+@pytest.mark.parametrize(
+    ("name", "channel", "share", "expected"),
+    [
+        ("light", "light_2", 1.0, 0.4375),  # mean of (1, .25, .25, .25)
+        ("beacon", "ir_light_5", 0.9, 0.9),  # the brightest sensor
+        ("centre", "ir_distance_9", 0.8, -0.8),  # the nearest wall
+        ("spin", "rotational_velocity", 0.75, 0.5),  # 0 .. 1 is -1 .. 1 of the largest yaw rate
+        ("none", "light_0", 1.0, 0.0),
+    ],
+)
+def test_the_reward_of_each_task(name: str, channel: str, share: float, expected: float) -> None:
+    assert reward(name, observation(**{channel: share})) == pytest.approx(expected)
 
 
-def test_the_beacon_pays_by_its_brightest_sensor() -> None:
-    assert reward("beacon", observation(ir_light_5=0.9)) == pytest.approx(0.9)
-
-
-def test_centre_fears_the_nearest_wall_alone() -> None:
-    assert reward("centre", observation(ir_distance_9=0.8)) == pytest.approx(-0.8)
-
-
-def test_spin_pays_for_turning_counter_clockwise() -> None:
-    turning = SPEC.scale(np.where(np.arange(57) == SPEC.index("rotational_velocity"), 2.7, 0.0))[0]
-    assert reward("spin", turning) == pytest.approx(0.5)
-
-
-def test_no_task_pays_nothing() -> None:
+def test_the_default_task_is_none_and_an_unknown_one_names_the_choices() -> None:
     assert task(None) is task("none")
-    assert reward("none", observation(light_0=1.0)) == 0.0
-
-
-def test_an_unknown_task_names_the_choices() -> None:
     with pytest.raises(ValueError, match=r"unknown task 'lihgt'; choose one of none, light, beacon, centre, spin"):
         task("lihgt")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives.charging import Chargeable, Ending
+from horde_env.drives.charging import Chargeable, EndableStay
 from horde_env.drives.kinds import Drives
 from horde_env.robot import RobotSpec
 
@@ -55,7 +55,7 @@ class ClearingDrive:
         return np.array([FORWARD, 0.0, 0.0])
 
 
-class CreateStay(Ending):
+class CreateStay(EndableStay):
     """One stay at the dock: the robot's own way there, the charging, the way off; a function of the frames alone.
 
     Args:
