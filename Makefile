@@ -84,7 +84,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	@touch $@
 
 docs: $(VENV)/.docs  ## The documentation site in .build/site: every script of the gallery is run, warnings are errors
-	for script in docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
+	for script in docs/pictures.py docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

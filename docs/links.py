@@ -1,4 +1,4 @@
-"""A hook of the site: what a page links to outside docs/ is named and not linked; the gallery shows its scripts."""
+"""A hook of the site: links to files outside docs/ become names; the gallery page shows its scripts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ GALLERY = Path(__file__).parent / "gallery"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return a page whose links to files above docs/ are their names; of the gallery, with all that is in it."""
+    """Return the page with links to files above docs/ replaced by names; the gallery page with every script."""
     if page.file.src_uri == "gallery/index.md":
         markdown += "".join(_shown(script) for script in sorted(GALLERY.glob("*.py")))
-    return re.sub(r"\[([^\]]+)\]\(\s*\.\./((?:examples|horde_\w+|assets|tests)/[^)\s]+)\s*\)", r"\1 (`\2`)", markdown)
+    above = r"\[([^\]]+)\]\(\s*\.\./((?:examples|horde_\w+|assets|tests)/[^)\s]+|[A-Z]+\.md)\s*\)"
+    return re.sub(above, r"\1 (`\2`)", markdown)
 
 
 def _shown(script: Path) -> str:
-    """Return a script of the gallery: what its docstring says, its picture, and itself."""
+    """Return a script of the gallery: its docstring, picture and code."""
     code = script.read_text(encoding="utf-8")
     title, _, says = (ast.get_docstring(ast.parse(code)) or script.stem).partition(": ")
     return f"\n\n## {title}\n\n{says}\n\n![{title}]({script.stem}.png)\n\n````python\n{code}````\n"

@@ -57,7 +57,8 @@ class Recorder:
         header: Further facts for the header; JSON types only.
         segment_s: A further file is begun when the newest one holds so many seconds, by `period_s` of the header ...
         segment_bytes: ... or so many bytes.
-        flush_s, sync_s: As above, in seconds.
+        flush_s: Time between two flushes, in seconds.
+        sync_s: Time between two syncs to disk, in seconds.
 
     Attributes:
         n_rows: Rows so far.

@@ -113,7 +113,7 @@ class LearnConfig:
             pseudo terminal takes `none` alone). The Create 2 has none.
         log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
             probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
-        columns: TOML file that says which columns of --log are channels (docs/runs.md): predictions about the
+        columns: TOML file that says which columns of --log are channels (docs/data.md): predictions about the
             behaviour itself are learned from any log.
         steps: Periods of 100 ms to live, excursions and drives included.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),

@@ -1,7 +1,7 @@
 """Senses: channels 16..52 of a packet, from the body's state and the pen alone (no engine), noisy and quantised.
 
 Each model is a kernel in `fields.py` or `inertial.py`; this file adds memory, time and the steps of the converter.
-The noise of each group is that of the real robot at rest (log of 5 October 2010); docs/SIMULATOR.md compares.
+The noise of each group is that of the real robot at rest (log of 5 October 2010); docs/results.md compares.
 """
 
 from __future__ import annotations
