@@ -142,6 +142,29 @@ def test_the_documentation_has_a_place_for_every_experiment() -> None:
         reproduction.filled(text, "elsewhere", [])
 
 
+def test_the_readme_quotes_the_final_nmsre_of_each_life() -> None:
+    header = ("life", "mean", "median", "below 1", "set aside", "carried most by")
+    rows = [["seed 0", 0.38312, 0.1524, "89.1%", 0, "light"], ["seed 1", 1234.5, 0.2, "88.0%", 3, "light"]]
+    (line,) = reproduction.headline(Table(reproduction.FINAL_NMSRE, header, rows))
+    for words in ("0.152, 0.2 (2 lives)", "mean 0.383, 1234.5", "89.1%, 88.0% of", "demons: 0, 3"):
+        assert words in line
+    text = (reproduction.DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert line in reproduction.filled(text, "headline", [line])
+
+
+def test_claims_and_tables_are_written_as_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction, "DOCS", tmp_path)
+    result = first(Study(tmp_path, "quick", (0,), "simulator", print))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "first-stale.csv").touch()
+    lines = "\n".join(reproduction.section(result, "a.png"))
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["first-claims.csv", "first-numbers.csv"]
+    assert (tmp_path / "results" / "first-numbers.csv").read_text() == "a,b\n1234,0.123456\nx,\n"
+    assert "[numbers](results/first-numbers.csv)" in lines
+    assert "it fell *Cause:* gravity" in lines  # of a claim that is not reproduced; the other has its verdict alone
+    assert "seen | heard" not in lines
+
+
 class Tags(HTMLParser):
     """Collects what a page refers to, and sees that its tags are closed."""
 
