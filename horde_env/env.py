@@ -20,7 +20,7 @@ from horde_env.drives.obedience import obedience_of
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.sim.pen import Pen, load_pen
-from horde_env.sim.saving import attributes, generator_state, inner, nested, put_back, restore_generator
+from horde_env.sim.saving import attributes, generator_state, inner, nested, restore_attributes, restore_generator
 from horde_env.spaces import (
     MANOEUVRES,
     ActionType,
@@ -226,8 +226,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             beacon=frame["beacon"].copy() if "beacon" in frame else None,
         )
         self._observation = inner(state, "own")["_observation"].copy()
-        put_back(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
-        put_back(self._obedience, inner(state, "obedience"), *self._obedience.saved)
+        restore_attributes(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
+        restore_attributes(self._obedience, inner(state, "obedience"), *self._obedience.saved)
         self._trail.clear()
         body.restore(inner(state, "body"))
         restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this

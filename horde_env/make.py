@@ -124,7 +124,7 @@ def make_simulator_env(
         battery_scale: Capacity of the batteries, a share of the robot's own (12 h); smaller ones show charging sooner.
         physics: What moves the body: "bullet" (PyBullet) or "planar" (numba, the same poses, faster); PyBullet where it
             is installed when None.
-        lamp_moves: Changes of the pen during each life (`horde_env.sim.changes.LampMove`): robot time in seconds, name
+        lamp_moves: Changes of the pen during each life (`horde_env.sim.sensors.LampMove`): robot time in seconds, name
             of a lamp in `assets/pen.toml`, its new place (x, y, z in metres). Pictures show the pen before them.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
@@ -134,8 +134,8 @@ def make_simulator_env(
     """
     from horde_env.robots.critterbot.obedience import VoltageObedience
     from horde_env.sim.backend import SimulatedBody
-    from horde_env.sim.changes import ChangingSenses, LampMove
     from horde_env.sim.pen import load_pen
+    from horde_env.sim.sensors import ChangingSenses, LampMove
 
     spec, pen = critterbot(), load_pen()
     senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if len(lamp_moves) else None

@@ -1,4 +1,4 @@
-"""SimulatedBody: the simulated robot as a Backend. Time is virtual: as fast as it computes."""
+"""SimulatedBody: the simulated robot as a Backend, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from horde_env.sim.machine import Machine
 from horde_env.sim.packet import Air
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.sim.period import N_NOISE, N_RAW
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import inner, nested
 from horde_env.sim.sensors import Kit, Senses
 
-# Half the square in which a life begins: even the tail's tip (0.289 m) is clear of the walls and of the dock there.
+# Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls and dock there.
 START_M = 0.6
 
 
@@ -32,20 +32,19 @@ Prepared = tuple[Kit, Air]  # what `Senses.prepare` returns
 class SimulatedBody(Backend):
     """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
 
-    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
+    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
 
     Args:
         spec: The robot; the Critterbot by default.
-        pen: Where it lives; `assets/pen.toml` by default.
+        pen: Its surroundings; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
-        physics: What moves the body, "planar" or "bullet"; PyBullet where it is installed when None (`engine`).
-        window: Whether to show PyBullet's own window.
-        senses: What reads channels 16..52; `Senses` in the pen by default.
-        obedience: The rule by which an environment judges whether it follows its commands
-            (`drives.obedience`); none by default.
+        physics: Engine that moves the body, "planar" or "bullet"; if None, PyBullet if it is installed.
+        window: Whether to show PyBullet's window.
+        senses: Source of channels 16..52; `Senses` in the pen by default.
+        obedience: Rule by which an environment judges whether the body follows its commands (`drives.obedience`).
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing, or a window where there is no display.
+        BackendUnavailable: If `physics="bullet"` without PyBullet, or `window` without a display.
         ValueError: If `battery_scale` is not positive or `physics` unknown.
     """
 
@@ -62,7 +61,7 @@ class SimulatedBody(Backend):
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.physics = chosen(physics, window=window)
+        self.physics = resolve_physics(physics, window=window)
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
         self.senses = Senses(self.spec, self.pen) if senses is None else senses
@@ -85,7 +84,7 @@ class SimulatedBody(Backend):
 
     @property
     def machine(self) -> Machine:
-        """The body behind the senses.
+        """The body without senses.
 
         Raises:
             BackendUnavailable: Before the first reset and after close.
@@ -93,11 +92,11 @@ class SimulatedBody(Backend):
         return opened(self._machine, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
-        """Place the robot, just switched on, at a random pose away from the walls, and return its first frame."""
+        """Boot the robot at a random pose clear of the walls, and return its first frame."""
         if self._machine is None:
             scale, window, physics = self._battery_scale, self._window, self.physics
             self._machine = Machine(self.spec, self.pen, battery_scale=scale, physics=physics, window=window)
-            self._machine.body.is_remembering = True
+            self._machine.body.is_restorable = True
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
@@ -120,16 +119,17 @@ class SimulatedBody(Backend):
             raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
         self._draw(self._normal)
         prepared = self.senses.prepare((machine.n_ticks + self._ticks) * motors.TICK_S)
-        asked = request[0], request[1], request[2]
+        velocity = request[0], request[1], request[2]
         if isinstance(machine.body, PlanarBody):
-            return self._lived(machine, machine.body, asked, prepared)
-        period.ask(machine.firmware.arm, machine.firmware.wheels, machine.firmware.matrix, asked, self._units)
+            return self._exchange_planar(machine, machine.body, velocity, prepared)
+        firmware = machine.firmware
+        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, velocity, self._units)
         was_held = machine.is_held()
         path = machine.run(self._normal[: 3 * self._ticks].reshape(-1, 3))
-        return self._sampled(path, machine.body.contact_impulse(), asked, prepared, was_held=was_held)
+        return self._sampled(path, machine.body.contact_impulse(), velocity, prepared, was_held=was_held)
 
     def _compile(self) -> None:
-        """Take one step that nobody sees, so that kernels are compiled before the first motion and not during it."""
+        """Take one step before the first reset, which compiles the kernels."""
         rng = np.random.default_rng(0)
         self._rng = rng
         self.machine.reset(0.0, 0.0, 0.0)
@@ -137,7 +137,7 @@ class SimulatedBody(Backend):
         self.exchange(np.zeros(3))
 
     def save(self) -> State:
-        """Return what the body's future depends on beside the generator that it was given.
+        """Return the body's state, except the generator passed to `reset`.
 
         Raises:
             BackendUnavailable: If the body was not reset or is closed.
@@ -145,7 +145,7 @@ class SimulatedBody(Backend):
         return nested(machine=self.machine.save(), senses=self.senses.save())
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned, bit for bit; the generator is its owner's to restore.
+        """Restore a state from `save`, bit for bit; its owner restores the generator.
 
         Raises:
             BackendUnavailable: If the body was not reset or is closed.
@@ -154,34 +154,36 @@ class SimulatedBody(Backend):
         self.senses.restore(inner(state, "senses"))
 
     def enable_charging(self, enabled: bool) -> None:
-        """Let the dock charge the batteries, or not (as after boot); the robot cannot move while it is charged."""
+        """Allow charging at the dock, or forbid it (as after boot); the robot cannot move while it is charged."""
         self.machine.power.charging_enabled = enabled
 
     def close(self) -> None:
-        """Let go of the simulation. Closing twice does nothing."""
+        """Close the simulation. Closing twice does nothing."""
         if self._machine is not None:
             self._machine.close()
             self._machine = None
 
     def _draw(self, normal: Floats) -> None:
-        """Draw the noise of what comes next: standard normals, then shares of 1."""
+        """Draw the next noise: standard normals, then uniforms."""
         self._rng.standard_normal(out=normal)
         self._rng.random(out=self._uniform)
 
-    def _lived(self, machine: Machine, body: PlanarBody, request: period.Request, prepared: Prepared) -> Frame:
-        """Let the planar engine hold a request for one period, in one kernel, and return the frame at its end."""
+    def _exchange_planar(
+        self, machine: Machine, body: PlanarBody, request: period.Request, prepared: Prepared
+    ) -> Frame:
+        """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
         (kit, air), values = prepared, np.zeros(self.spec.n_channels)
         wire, now = (machine.firmware.matrix, self._units, machine.face), (machine.n_ticks, machine.stuck_wheel)
         noise = self._normal, self._uniform
         own = machine.plant, kit, self._scales
-        end = period.live(*own, body.shape, body.state, wire, now, request, air, *noise, self._path, values)
+        end = period.run_period(*own, body.shape, body.state, wire, now, request, air, *noise, self._path, values)
         machine.n_ticks += self._ticks
         return self._frame(values, end)
 
     def _sampled(
         self, path: Floats, contact_n_s: float, request: period.Request, prepared: Prepared, *, was_held: bool = False
     ) -> Frame:
-        """Return the frame of the packet at the end of a path; `was_held` where something held the motors before it."""
+        """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
         (kit, air), values = prepared, np.zeros(self.spec.n_channels)
         noise = self._normal[3 * self._ticks :], self._uniform
         own = self.machine.plant, kit, self._scales

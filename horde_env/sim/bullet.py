@@ -1,8 +1,8 @@
-"""PyBullet, and the only file that imports it: a body that slides and turns in the plane, among boxes that do not move.
+"""A body that slides and turns in the plane among fixed boxes, by PyBullet; the only file that imports it.
 
-Three joints (x, y, yaw) take a force each at every tick; the wheels are elsewhere (`motors.py`). One client per body,
-of 28 MB, which goes with it. PyBullet holds the interpreter lock while it steps: bodies run in parallel as processes,
-not as threads.
+Each tick applies a force to each of three joints (x, y, yaw); `motors.py` has the wheels. Each body has a client of
+28 MB until it is closed. PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as
+processes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
 _OTHER, _PLACE, _NORMAL_FORCE = 2, 5, 9  # of a contact point's tuple
 
-# What PyBullet tells of the joints x, y and yaw: (position, velocity, ...) of each.
+# PyBullet's state of the joints x, y and yaw: (position, velocity, ...) of each.
 Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
 
 
 def motion_of(joints: Joints) -> Motion:
-    """Return the motion that the three joints are in."""
+    """Return the motion of the three joints."""
     x, y, yaw = joints
     return Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
 
@@ -45,18 +45,18 @@ class PlanarBody:
     """The robot's body in its pen; the seam is `engine.Body`.
 
     Args:
-        boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
+        boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
         tick_s: Time of one step, seconds.
-        window: Whether to show PyBullet's own window.
-        urdf: The body, on three joints; the Critterbot's when None.
+        window: Whether to show PyBullet's window.
+        urdf: The body, on three joints; the Critterbot's if None.
 
     Attributes:
-        joints: How the body moves, as PyBullet told it.
-        is_remembering: Whether the forces since the last moment without a contact are kept, for `save`. Only for who
-            asks for `contact_impulse` now and then: it notices such moments.
+        joints: The joints' state after the last step.
+        is_restorable: Whether the forces since the last time without a contact are stored, for `save`. Call
+            `contact_impulse` regularly then: it discards them at such times.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display.
+        BackendUnavailable: If PyBullet is missing, or `window` without a display.
     """
 
     def __init__(self, boxes: Sequence[Box], *, tick_s: float, window: bool = False, urdf: Path | None = None) -> None:
@@ -65,11 +65,11 @@ class PlanarBody:
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
         if self._client < 0:
             raise BackendUnavailable(
-                "PyBullet gave no client (each takes 28 MB and it has room for a few hundred in a process); "
-                "close the environments that are no longer used."
+                "PyBullet returned no client (each takes 28 MB; a process can have a few hundred); close unused "
+                "environments."
             )
-        self._let_go = weakref.finalize(self, self._p.disconnect, physicsClientId=self._client)
-        self._let_go.atexit = False  # PyBullet sees to that itself
+        self._disconnect = weakref.finalize(self, self._p.disconnect, physicsClientId=self._client)
+        self._disconnect.atexit = False  # PyBullet disconnects at exit
         self._p.setPhysicsEngineParameter(
             fixedTimeStep=tick_s,
             numSolverIterations=_ITERATIONS,
@@ -78,15 +78,15 @@ class PlanarBody:
         )
         self._boxes = {self._add_box(*box): i for i, box in enumerate(boxes)}
         self._body = self._add_robot(asset("robot/critterbot.urdf") if urdf is None else urdf)
-        # Bound once: these run a thousand times per simulated second and body.
+        # Bound once, since they run at every tick.
         p, client = self._p, self._client
-        # By place, which takes a third less than by name; a torque needs no target positions and velocities.
+        # Positional arguments take a third less than keywords; a torque needs no target positions and velocities.
         self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED)
         self._advance = partial(p.stepSimulation, client)
-        self._look: Callable[[], Joints] = partial(p.getJointStates, self._body, _JOINTS, client)
+        self._read_joints: Callable[[], Joints] = partial(p.getJointStates, self._body, _JOINTS, client)
         self._fresh: int = self._p.saveState(physicsClientId=client)
         self.joints: Joints = ((0.0, 0.0),) * 3
-        self.is_remembering = False
+        self.is_restorable = False
         self._free, self._forces = self.joints, list[Sequence[float]]()
 
     def place(self, x: float, y: float, heading: float) -> None:
@@ -98,11 +98,11 @@ class PlanarBody:
         self._free, self._forces = self.joints, []
 
     def save(self) -> State:
-        """Return what the body's future depends on, where it `is_remembering`.
+        """Return the body's state, if it `is_restorable`.
 
-        PyBullet keeps, beside positions and velocities, what it knew of each contact, which nothing that it saves holds
-        and which enters the next bit. A body without contacts has none of that. So this is its motion when it last had
-        none, and the forces of each tick since: pushed so again, it comes to the same bits (measured).
+        PyBullet caches data of each contact, which affect the next bit and which its own saved states lack. A body
+        without contacts has no such data. So the state is the motion when it last had none, and the forces of each tick
+        since: replaying them gives the same bits (measured).
         """
         return {
             "free": np.array([[joint[0], joint[1]] for joint in self._free]),
@@ -110,7 +110,7 @@ class PlanarBody:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned, here or in another process."""
+        """Restore a state from `save`, in this or another process."""
         self._p.restoreState(self._fresh, physicsClientId=self._client)
         free = [(float(position), float(velocity)) for position, velocity in state["free"]]
         for joint, (position, velocity) in zip(_JOINTS, free, strict=True):
@@ -125,16 +125,16 @@ class PlanarBody:
         return motion_of(self.advance(force))
 
     def advance(self, force: Sequence[float]) -> Joints:
-        """Do what `step` does, and return the motion as PyBullet tells it: `motion_of` reads it, at leisure."""
-        if self.is_remembering:
+        """Step, and return the joints' state; `motion_of` converts it."""
+        if self.is_restorable:
             self._forces.append(force)
         self._push(force, _UNUSED, _UNUSED, self._client)
         self._advance()
-        joints = self.joints = self._look()
+        joints = self.joints = self._read_joints()
         return joints
 
     def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Let firmware, motors and body run for a tick per row of `noise`; see `engine.Body.run`."""
+        """Run firmware, motors and body for a tick per row of `noise`; see `engine.Body.run`."""
         seen: list[Joints] = []
         advance, see = self.advance, seen.append
         force = tick.act(*drive, *supply, self.joints[2][0])
@@ -149,7 +149,7 @@ class PlanarBody:
 
     @property
     def motion(self) -> Motion:
-        """How the body moves now."""
+        """The body's pose and velocity."""
         return motion_of(self.joints)
 
     def contact_impulse(self) -> float:
@@ -161,20 +161,20 @@ class PlanarBody:
         return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 
     def touches(self) -> list[tuple[float, float, int]]:
-        """Return where the body was pushed in the last tick: x, y (metres), and by which of the boxes."""
+        """Return the contacts of the last tick: x, y (metres) and the box's index."""
         points = self._p.getContactPoints(self._body, physicsClientId=self._client)
         pushed = [point for point in points if point[_NORMAL_FORCE] > 0.0]
         return [(*point[_PLACE][:2], self._boxes[point[_OTHER]]) for point in pushed]
 
     def close(self) -> None:
-        """Let go of the client, as happens to a body that nobody holds any more. Closing twice does nothing."""
+        """Disconnect the client, as garbage collection does. Closing twice does nothing."""
         self._client = -1
-        self._let_go()
+        self._disconnect()
 
     def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float, turned: float = 0.0) -> int:
         p, half = self._p, [size_x / 2, size_y / 2, height / 2]
         shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
-        # Maximal coordinates: a plain rigid body, a fifth cheaper per step than a multi-body that never moves.
+        # Maximal coordinates: a plain rigid body costs a fifth less per step than a fixed multi-body.
         box: int = p.createMultiBody(
             0,
             shape,
@@ -192,7 +192,7 @@ class PlanarBody:
         p, client = self._p, self._client
         flags = p.URDF_USE_INERTIA_FROM_FILE
         body: int = p.loadURDF(str(urdf), useFixedBase=True, flags=flags, physicsClientId=client)
-        # A joint comes with a motor of its own that holds it still, and links with damping: neither belongs here.
+        # Switch off the joints' default motors, which hold them still, and the links' damping.
         p.setJointMotorControlArray(body, _JOINTS, p.VELOCITY_CONTROL, forces=[0.0] * 3, physicsClientId=client)
         for link in (-1, *_JOINTS):
             p.changeDynamics(
@@ -202,38 +202,37 @@ class PlanarBody:
 
 
 def require(window: bool) -> Any:
-    """Return PyBullet, imported here and nowhere else, where a PlanarBody can be opened.
+    """Return PyBullet, imported only here, if a PlanarBody can be opened.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing, or a window was asked for where there is no display: PyBullet would
-            end the process.
+        BackendUnavailable: If PyBullet is missing, or `window` without a display: PyBullet would end the process.
     """
     try:
         with _quiet_stderr():
             import pybullet
     except ImportError as missing:
         raise BackendUnavailable(
-            "PyBullet is not installed; the planar engine (physics='planar') needs nothing. PyBullet has wheels for "
+            "PyBullet is not installed; the planar engine (physics='planar') does not need it. PyBullet has wheels for "
             "CPython 3.10 and 3.11 on Linux x86-64 only; elsewhere take it from conda-forge, or build it: `pip install "
             "numpy setuptools wheel && pip install --no-build-isolation pybullet`."
         ) from missing
     on_linux = sys.platform.startswith("linux")
     if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise BackendUnavailable(
-            "a window was asked for, but there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); "
-            'use render_mode="rgb_array", or run where there is a display.'
+            "PyBullet's window needs a display, but neither DISPLAY nor WAYLAND_DISPLAY is set; use "
+            'render_mode="rgb_array", or run with a display.'
         )
     return pybullet
 
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Send what C code writes to stderr nowhere: PyBullet announces its build time whenever it is imported."""
-    kept = os.dup(2)
+    """Discard stderr output of C code: PyBullet prints its build time when it is imported."""
+    stderr = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

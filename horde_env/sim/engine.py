@@ -1,4 +1,4 @@
-"""What an engine that moves the robot's body looks like: the seam, with PyBullet and the planar engine behind it."""
+"""The interface of the physics engines, PyBullet and the planar one, and the states of the body."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from horde_env.backend import State
 from horde_env.sim.tick import Drive, Supply
 
 Floats = NDArray[np.float64]
-Box = tuple[float, ...]  # centre x, y, size x, y, height, metres; turned by, radians, where that is said
+Box = tuple[float, ...]  # centre x, y, size x, y, height, metres; rotation, radians, if it is rotated
 
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
 
 
 class Motion(NamedTuple):
-    """Where the body is and how it moves: world frame, SI; the heading grows without bound."""
+    """Pose and velocity of the body: world frame, SI; the heading is not wrapped."""
 
     x: float
     y: float
@@ -28,37 +28,63 @@ class Motion(NamedTuple):
     yaw_rate: float
 
 
-class Body(Protocol):
-    """A body that slides and turns in the plane, among boxes that do not move.
+class BodyState(NamedTuple):
+    """The body at one 100 Hz instant, the input of all sensors: world frame of the pen, SI units.
 
     Attributes:
-        is_remembering: Whether it keeps what `save` needs.
+        x, y: Position of the body's centre, metres.
+        heading: Radians counter-clockwise from x, in (-pi, pi].
+        vx, vy, yaw_rate: Velocity, m/s and rad/s.
+        ax, ay: Mean acceleration over the last 10 ms, contact impulses included, m/s^2.
+        wheel_speed: Rim speeds, m/s, counter-clockwise positive, shape (3,).
+        duty: PWM share of each wheel, -1..1, shape (3,).
+        contact_n_s: Total contact impulse over the last 10 ms, N s.
     """
 
-    is_remembering: bool
+    x: float
+    y: float
+    heading: float
+    vx: float
+    vy: float
+    yaw_rate: float
+    ax: float
+    ay: float
+    wheel_speed: Floats
+    duty: Floats
+    contact_n_s: float
+
+
+class Body(Protocol):
+    """A body that slides and turns in the plane among fixed boxes.
+
+    Attributes:
+        is_restorable: Whether it stores all that `save` needs.
+    """
+
+    is_restorable: bool
 
     @property
     def motion(self) -> Motion:
-        """How the body moves now."""
+        """The body's pose and velocity."""
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose (metres, radians), with no memory of earlier contacts."""
 
     def save(self) -> State:
-        """Return what the body's future depends on, where it `is_remembering`."""
+        """Return the body's state, if it `is_restorable`."""
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned, here or in another process: the same bits."""
+        """Restore a state from `save`, in this or another process, bit for bit."""
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
 
     def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Let firmware, motors and body run for some ticks during which the power supply stays as it is.
+        """Run firmware, motors and body for n ticks under a constant power supply.
 
         Args:
             drive: State of firmware and motors, changed in place.
-            supply: What the power supply says, and which wheel is stuck.
+            supply: State of the power supply, and which wheel is stuck.
             noise: Standard normals for the encoders, a row for each tick, shape (n, 3), n >= 1.
 
         Returns:
@@ -69,4 +95,4 @@ class Body(Protocol):
         """Return the sum of the normal impulses on the body in the last tick, N s."""
 
     def close(self) -> None:
-        """Let go of the body. Closing twice does nothing."""
+        """Close the engine. Closing twice does nothing."""

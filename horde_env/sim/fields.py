@@ -1,12 +1,12 @@
-"""What reaches a sensor through the air of the pen: reflected infrared, the beacon, light, heat.
+"""Sensors that measure at a distance: reflected infrared, the beacon, light, heat.
 
-Kernels on bare arrays. All four ask where a line of sight crosses a wall or the dock, so they share this file.
+Kernels on bare arrays. All four intersect lines of sight with walls and dock, so they share this file.
 Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
 (n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
 without noise. Metres, radians, kelvin; light as a share of full scale.
 
-Where the robot was measured (log of 5 October 2010, web site of its makers) the number is the robot's; its curve of
-infrared against distance, its height and the view of its thermal zones are in no source, so those are assumptions.
+Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No source has its curve
+of infrared against distance, its height or the view of its thermal zones: those are assumptions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from horde_env._jit import kernel
 from horde_env.backend import Floats
 
-SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; the robot's height is in none of the sources
+SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
 # A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has the wall before it.
 SETBACK_M = 0.02
@@ -24,7 +24,7 @@ NEAREST_M = 0.005
 HALF_SIGNAL_M = 0.09  # distance at which a matte white wall, met squarely, gives half of full scale
 BEAM_RAD = 0.10  # half width of the beam: rays at -BEAM_RAD, 0, BEAM_RAD, weighted 1 : 2 : 1
 IDLE_SHARE = 0.010  # reading with nothing in range: 2.5 of 255
-IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD where anything is seen
+IR_REST_SD = 0.001  # when idle; grows to IR_SEEN_SD with the signal
 IR_SEEN_SD = 0.008
 IR_EDGE = (0.015, 0.22)  # readings at the edge of range, which now and then jump
 IR_JUMP_CHANCE = 0.015
@@ -60,7 +60,7 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
 
 @kernel
 def placed(pose: Floats, sensors: Floats, k: int) -> tuple[float, float, float]:
-    """Return where sensor `k` starts to look, SETBACK_M behind its place, and its direction: world x, y, angle."""
+    """Return the start of sensor `k`'s line of sight, SETBACK_M behind its position, and its direction: x, y, angle."""
     c, s = math.cos(pose[2]), math.sin(pose[2])
     x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
     y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
@@ -193,7 +193,7 @@ def warmth(
 ) -> None:
     """Write the temperature each zone sees: room + sum of (T - room) x the share of its view that the object fills.
 
-    `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); what a wall hides of an object is cut off.
+    `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part behind them.
     """
     for k in range(out.shape[0]):
         x, y, angle = placed(pose, sensors, k)

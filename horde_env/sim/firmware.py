@@ -1,19 +1,19 @@
-"""The robot's two programs in their own integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
+"""The robot's two programs in integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
 
-Both run at 100 Hz here. The motor AVR's own period is 10.11 ms; a click is scaled with it, so that four clicks a period
-stay one wheel unit, 0.0176 m/s. They have the faults of the real ones, which a host must live with:
+Both run at 100 Hz here. The motor AVR's real period is 10.11 ms; a click is scaled with it, so four clicks a period
+are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which a host must be prepared:
 
-    a ramp is not ended      by a duty command or an unknown mode: it goes on, its units now taken for duties
-    an unchanged target      is taken for nothing to do, though duties may have left the wheels elsewhere
-    an unknown mode          asks for duty 0, but does not begin the 0.5 s of the timeout anew
-    what the current limit   took off a setpoint is given back unit by unit even when the setpoint is smaller by then:
-                             the wheel is driven the other way, and forward by a setpoint that fell to 0 at once
+    ramp             continues after a duty command or an unknown mode, with its units taken as duties
+    same target      is ignored, even if duties have changed the wheels' setpoints meanwhile
+    unknown mode     requests duty 0, but does not restart the timeout of 0.5 s
+    current limit    returns its reduction unit by unit even if the setpoint is smaller by then: the wheel is driven
+                     backwards, or forwards if the setpoint fell to 0 at once
 
-Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c, avr_motor.c), and what
-they did beside this one, cycle by cycle, when compiled for a host.
+Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c, avr_motor.c), compiled
+for a host and compared with this file cycle by cycle.
 
 The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and `wheels`, shape
-(N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host speaks to it by `command`, in wire units.
+(N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends `command`, in wire units.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import numpy as np
 from horde_env._jit import kernel
 from horde_env.backend import Ints
 
-# Motor modes of a control packet; any other asks for duty 0.
+# Motor modes of a control packet; any other requests duty 0.
 WHEEL_SPACE, XYTHETA_SPACE, WHEEL_VOLTAGE = 0, 1, 2
-NOT_MOTOR_MODES = (0x68, 0x6E)  # exit, charging, reference voltage, amplifier: they leave the motors alone
+NOT_MOTOR_MODES = (0x68, 0x6E)  # exit, charging, reference voltage, amplifier: no effect on the motors
 
 # Words of `arm`.
 MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
 
-# Rows of `wheels`: what the ARM keeps, what the sensors give (bytes), what the AVR keeps, what the AVR says.
+# Rows of `wheels`: state of the ARM, readings of the sensors (bytes), state of the AVR, outputs of the AVR.
 REQUEST, SLEW_TARGET, SLEW_AT, SETPOINT, SLEW_INTERVAL = 0, 1, 2, 3, 4
 CLICKS, CURRENT, TEMPERATURE = 5, 6, 7
 INTEGRAL, LAST_ERROR, REDUCTION, CAP, STOOD, STALL_PERIODS, LAST_CAPPED = 8, 9, 10, 11, 12, 13, 14
 OUTPUT, DUTY, N_ROWS = 15, 16, 17
 
-TIMEOUT_CYCLES = 50  # the motor event that counts so many since the last command begins the stop
-AVR_TIMEOUT_PERIODS = 61  # without a word from the ARM, after which a motor AVR takes 0 for its setpoint
+TIMEOUT_CYCLES = 50  # without a command, after which the motor event begins the stop
+AVR_TIMEOUT_PERIODS = 61  # without a message from the ARM, after which a motor AVR sets its setpoint to 0
 ARM_LIMIT = 100  # wheel units the ARM accepts
-AVR_LIMIT = 25  # wheel units the AVR goes for
+AVR_LIMIT = 25  # wheel units the AVR regulates to
 FRACTION_BITS = 16  # of SLEW_AT and SLEW_INTERVAL
 INTEGRAL_LIMIT = 1000
 FULL_DUTY = 127
@@ -60,7 +60,7 @@ def truncated(a: int, b: int) -> int:
 
 @kernel
 def clamped(value: int, limit: int) -> int:
-    """Keep `value` within +-limit."""
+    """Clip `value` to +-limit."""
     return min(max(value, -limit), limit)
 
 
@@ -68,7 +68,7 @@ def clamped(value: int, limit: int) -> int:
 def to_wheels(matrix: Ints, x: int, y: int, theta: int, out: Ints) -> None:
     """Write the wheel units of a request (x forward, y RIGHT, theta ccw; wire units) into `out`, shape (3,).
 
-    Integer matrix / 1024 truncated toward zero; where a wheel would exceed 100 all three are scaled down.
+    Integer matrix / 1024 truncated toward zero; if a wheel exceeds 100, all three are scaled down.
     """
     largest = 0
     for i in range(3):
@@ -83,9 +83,9 @@ def to_wheels(matrix: Ints, x: int, y: int, theta: int, out: Ints) -> None:
 def begin_slew(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     """Start a ramp to new wheel units; the wheel with the largest change moves one unit per cycle.
 
-    The return for an unchanged target is the firmware's own, with its fault: after duties the target may be zero
-    already, and zeros then do not stop the wheels. A ramp without steps (the wheels are at the target, which is
-    another than the last) divides by zero there; that processor's division makes it 0.
+    The return for an unchanged target is in the firmware, with its fault: after duties the target may be zero already,
+    and zeros then do not stop the wheels. A ramp without steps (the wheels are at the new target) divides by zero in
+    the firmware; that processor's division returns 0.
     """
     arm[MODE], arm[SILENT] = WHEEL_SPACE, 0
     if wheels[SLEW_TARGET, 0] == a and wheels[SLEW_TARGET, 1] == b and wheels[SLEW_TARGET, 2] == c:
@@ -117,21 +117,20 @@ def continue_slew(arm: Ints, wheels: Ints) -> None:
 
 @kernel
 def set_duties(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
-    """Set the three duties at once; a ramp that is under way goes on from the next cycle, its units now duties."""
+    """Set the three duties at once; a ramp in progress continues in the next cycle, with its units as duties."""
     arm[MODE] = WHEEL_VOLTAGE
     wheels[SETPOINT, 0], wheels[SETPOINT, 1], wheels[SETPOINT, 2] = a, b, c
 
 
 @kernel
 def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c: int) -> None:
-    """Take one control packet: a motor mode and three integers, signed bytes on the wire.
+    """Process one control packet: a motor mode and three integers, signed bytes on the wire.
 
     Args:
         arm: The ARM's words, changed in place.
         wheels: The wheels' rows, changed in place.
         matrix: The kinematics in 1/1024, shape (3, 3).
-        mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E leave the motors alone; others are
-            duty 0.
+        mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E: no effect; others: duty 0.
         a: First number: wheel 100, or x.
         b: Second number: wheel 220, or y.
         c: Third number: wheel 340, or theta.
@@ -174,10 +173,10 @@ def arm_cycle(arm: Ints, wheels: Ints) -> None:
 
 @kernel
 def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
-    """Return wheel i's setpoint, in units or duty, less what the current limit has taken off: 1 per period above it.
+    """Return wheel i's setpoint, in units or duty, less the current limit's reduction: 1 per period above the limit.
 
-    While it takes off, it leaves 1 of the setpoint at least. What it has taken it gives back by 1 per period, without
-    another look at the setpoint: 20 off a setpoint of 5 is -15, and off 0, which has no sign here, +20.
+    While it grows, the reduction leaves at least 1 of the setpoint. It shrinks by 1 per period, whatever the setpoint
+    is then: a reduction of 20 makes a setpoint of 5 -15, and of 0, which counts as negative, +20.
     """
     size = abs(setpoint)
     if wheels[CURRENT, i] > CURRENT_LIMIT:
@@ -190,10 +189,10 @@ def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
 
 @kernel
 def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
-    """Bring wheel i's CAP, the largest duty it may have, up to date; `bus` in 0.1 V.
+    """Update wheel i's CAP, its largest duty; `bus` in 0.1 V.
 
-    It grows by 1 per period, from 0 at power-up, to what the bus allows. A motor that is wanted and stands still under
-    current loses 1 every six periods, and goes on losing until it has turned for as many periods as it stood.
+    It grows by 1 per period, from 0 at power-up, to the bus's limit. A motor with a setpoint that stands still under
+    current loses 1 every six periods, until it has turned for as long as it stood.
     """
     if setpoint != 0:
         stood = wheels[STOOD, i] + (1 if wheels[CLICKS, i] == 0 else -1)
@@ -218,7 +217,7 @@ def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
 def speed_control(wheels: Ints, i: int, setpoint: int) -> int:
     """Return wheel i's output for a setpoint in wheel units: a leaky PI plus D on clicks. Setpoint 0 coasts.
 
-    A wheel that coasts leaves error and integral as they were, to be found again when it is next wanted.
+    A coasting wheel keeps its error and integral for its next setpoint.
     """
     if setpoint == 0:
         return 0
@@ -231,9 +230,9 @@ def speed_control(wheels: Ints, i: int, setpoint: int) -> int:
 
 @kernel
 def drive_bridge(wheels: Ints, i: int, output: int) -> None:
-    """Write wheel i's DUTY: its output within the cap, but for one dead period where the bridge changes sides.
+    """Write wheel i's DUTY: its output within the cap, or 0 for the one period in which the bridge changes sides.
 
-    It counts 0 to the forward side, and remembers what it was told, not what it did.
+    0 counts as the forward side; a change is one of the output, not of the duty.
     """
     capped = clamped(output, wheels[CAP, i])
     changes = (capped >= 0) != (wheels[LAST_CAPPED, i] >= 0)
@@ -259,9 +258,9 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
         arm: The ARM's words, changed in place.
         wheels: The wheels' rows, changed in place.
         bus: Bus voltage in 0.1 V.
-        charging: True where the charger holds the motors still.
+        charging: Whether the charger holds the motors still.
 
-    While the ARM hangs (`Firmware.hang`) the AVRs go on with its last word for 0.6 s.
+    While the ARM hangs (`Firmware.hang`) the AVRs continue with its last message for 0.6 s.
     """
     if arm[HUNG] == 0:
         arm_cycle(arm, wheels)
@@ -273,10 +272,10 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
 
 
 class Firmware:
-    """Owner of the firmware's state, and the host's side of the wire.
+    """The firmware's state and the host's commands.
 
     Attributes:
-        arm, wheels: The state as the kernels know it (the rows and words are this module's constants).
+        arm, wheels: The kernels' state (the rows and words are this module's constants).
         matrix: The kinematics in 1/1024, shape (3, 3).
     """
 
@@ -287,33 +286,36 @@ class Firmware:
         self.boot()
 
     def boot(self) -> None:
-        """Switch off and on again: at rest, in velocity mode, the voltage cap to grow from 0."""
+        """Switch off and on again: at rest, in velocity mode, with the duty cap at 0."""
         self.wheels[:] = 0
         self.reset_arm()
 
     def reset_arm(self) -> None:
-        """Switch the ARM off and on, and not the motor AVRs: they remember."""
+        """Switch the ARM off and on, but not the motor AVRs, which keep their state."""
         self.arm[:] = 0
-        self.arm[SLEW_STEP] = 1  # of no steps: no ramp is under way
+        self.arm[SLEW_STEP] = 1  # of no steps: no ramp is in progress
         self.wheels[:CLICKS] = 0
 
     def hang(self) -> None:
-        """Stop the ARM where it is, until it is reset: from the next cycle on the motor AVRs hear nothing."""
+        """Freeze the ARM until it is reset: from the next cycle on it sends nothing to the motor AVRs."""
         self.arm[HUNG] = max(self.arm[HUNG], 1)
 
     @property
     def hung_cycles(self) -> int:
-        """For how many cycles the ARM has hung; 0 while it runs."""
+        """Number of cycles since the ARM hung; 0 while it runs."""
         return max(int(self.arm[HUNG]) - 1, 0)
 
     def set_duty(self, wheel: int, duty: int) -> None:
-        """Set one wheel's duty, as the console does: no command that the timeout knows of; no such wheel: the mode."""
+        """Set the mode and one wheel's duty, as the console does, without restarting the timeout.
+
+        A wheel that does not exist sets the mode only.
+        """
         self.arm[MODE] = WHEEL_VOLTAGE
         if 0 <= wheel < self.wheels.shape[1]:
             self.wheels[SETPOINT, wheel] = clamped(duty, ARM_LIMIT)
 
     def command(self, mode: int, a: int, b: int, c: int) -> None:
-        """Hand over one control packet (see the kernel of that name)."""
+        """Process one control packet (see the kernel `command`)."""
         command(self.arm, self.wheels, self.matrix, mode, a, b, c)
 
     def cycle(self, bus: int, charging: bool) -> None:
@@ -322,5 +324,5 @@ class Firmware:
 
     @property
     def overheated(self) -> bool:
-        """Whether a motor below 65 keeps the drive off until all three are at 85."""
+        """True after a motor's temperature byte fell below 65, until all three are at 85."""
         return bool(self.arm[OVERHEATED])

@@ -1,7 +1,7 @@
-"""Hull: what a robot's URDF says of its body as a shape in the plane, for an engine that has no reader of its own.
+"""Hull: the body's shape in the plane from a robot's URDF, for the planar engine.
 
-Both engines read the same file, so that there is one robot. Seen from above, a link's sphere is a disc and its mesh a
-convex polygon; what the joints above the link weigh is too little to matter.
+Both engines read the same file. From above, a link's sphere is a disc and its mesh a convex polygon; the mass of the
+joints above the link is negligible.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Hull:
     """A rigid body in the plane, in its own frame (x forward, y left), metres.
 
     Attributes:
-        mass_kg: Of all of it.
+        mass_kg: Mass.
         inertia_kg_m2: About the centre of mass.
-        centroid_m: Where the centre of mass is.
+        centroid_m: Centre of mass.
         friction: Coulomb's coefficient of its surface, to be multiplied by the other surface's.
-        restitution: Share of its normal speed that a hit leaves, likewise.
+        restitution: Share of the normal speed after a hit, likewise.
         corners_m: Corners of its convex pieces one after the other, each counter-clockwise, shape (n_corners, 2); a
             disc has one, its centre.
         pieces: First corner, number of corners of each piece, shape (n_pieces, 2).
-        radii_m: What is added all around a piece: the radius of a disc, 0 of a polygon; shape (n_pieces,).
+        radii_m: Margin around a piece: the radius of a disc, 0 for a polygon; shape (n_pieces,).
         reach_m: Distance of the farthest point from the origin.
     """
 
@@ -96,16 +96,16 @@ def convex(points: Floats) -> Floats:
 
 
 def _chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that a walk with left turns alone keeps."""
-    kept: list[tuple[float, float]] = []
+    """Return the points of the chain that has left turns only."""
+    chain: list[tuple[float, float]] = []
     for x, y in ordered:
-        while len(kept) > 1:
-            (ax, ay), (bx, by) = kept[-2:]
+        while len(chain) > 1:
+            (ax, ay), (bx, by) = chain[-2:]
             if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0.0:
                 break
-            kept.pop()
-        kept.append((x, y))
-    return kept
+            chain.pop()
+        chain.append((x, y))
+    return chain
 
 
 def _seen_from_above(mesh: Path) -> Floats:
@@ -115,6 +115,6 @@ def _seen_from_above(mesh: Path) -> Floats:
 
 
 def _numbers(element: ElementTree.Element | None, attribute: str, default: str) -> Floats:
-    """Return the numbers of an attribute, or those of the default where there is none."""
+    """Return the numbers of an attribute, or those of `default` without one."""
     text = default if element is None else element.get(attribute, default)
     return np.array([float(word) for word in text.split()])

@@ -1,4 +1,4 @@
-"""Accelerometer, gyroscope and magnetometer: what the body feels. Kernels on bare arrays, SI units.
+"""Accelerometer, gyroscope and magnetometer: kernels on bare arrays, SI units.
 
 The constants were measured in the real robot's log of 5 October 2010 (100 Hz, 100 s); 1 LSB of the accelerometer is
 9.81/1024 m/s^2, of the gyroscope 1/77.5 rad/s. `motion` is (x, y, heading, yaw_rate, ax, ay) of the body in the world;
@@ -23,8 +23,8 @@ CHIP_M = (-0.005, -0.014)  # of the accelerometer from the axis of rotation: reg
 
 ROLLER_PITCH_M = 0.0147  # rim travel per shake: the log's 20 .. 23 Hz at about 18 wheel units
 SHAKE_PER_SPEED = (10.9, 12.0, 13.6)  # sd of the shaking over rim speed, (m/s^2)/(m/s), for x, y, z
-SHAKE_MOST = (1.35, 3.1, 3.7)  # sd that it does not pass, m/s^2
-SHAKE_PHASE = np.array([[0.0, 1.9, 4.2], [1.6, 5.7, 2.8], [3.6, 0.8, 5.0]])  # of axis and wheel: they are not in step
+SHAKE_MOST = (1.35, 3.1, 3.7)  # its largest sd, m/s^2
+SHAKE_PHASE = np.array([[0.0, 1.9, 4.2], [1.6, 5.7, 2.8], [3.6, 0.8, 5.0]])  # by axis and wheel: they differ
 SHAKE_TONE = math.sqrt(0.5)  # the sines carry half of the shaking's power, noise the rest: the log's lag at 0.01 s
 RING_PER_IMPULSE = 6.0  # vertical ringing of the body when hit, m/s^2 per N s
 
@@ -47,8 +47,8 @@ def acceleration(
 ) -> None:
     """Write the accelerometer (x forward, y left, z up): motion, gravity, shaking, noise; `normal` (7,).
 
-    The chip at r beside the axis feels a + alpha x r - yaw_rate^2 r, turned into the body frame. Each wheel, its
-    rollers at phase `roller`, shakes each axis by a sine and as much noise, which grow with its speed up to a bound.
+    The chip at r from the axis measures a + alpha x r - yaw_rate^2 r in the body frame. Each wheel, with its rollers at
+    phase `roller`, shakes each axis by a sine and equal noise, which grow with its speed up to a bound.
     """
     c, s = math.cos(motion[2]), math.sin(motion[2])
     alpha = (motion[3] - yaw_rate_before) / PACKET_S
@@ -78,8 +78,8 @@ def magnetic(motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: 
     """Write the magnetometer as a share of 1023 counts: Earth, steel under the floor, motors, noise. `normal` (3,).
 
     `earth` is (north, centre x 3, swing x 3): centre + swing cos(heading - north). `iron` has rows (x, y, depth, field
-    x 3), shape (i, 6): steel at depth h, r aside, adds its field times (1 + (r/h)^2)^(-3/2), as a dipole falls off.
-    x is the one live horizontal axis; y is nearly deaf.
+    x 3), shape (i, 6): steel at depth h and horizontal distance r adds its field times (1 + (r/h)^2)^(-3/2), as of a
+    dipole. Of the horizontal axes only x is sensitive.
     """
     swing = math.cos(motion[2] - earth[0])
     drive = duty[0] - 0.5 * duty[1] - 0.5 * duty[2]
@@ -113,7 +113,7 @@ def feel(
     normal: Floats,
     out: Floats,
 ) -> None:
-    """Turn the rollers; write acceleration, magnetic and rotational velocity; `normal` (11,), `out` (7,)."""
+    """Advance the rollers; write acceleration, magnetic and rotational velocity; `normal` (11,), `out` (7,)."""
     for wheel in range(3):
         roller[wheel] += 2.0 * math.pi / ROLLER_PITCH_M * elapsed_s * wheel_speed[wheel]
     acceleration(motion, yaw_rate_before, wheel_speed, roller, contact_n_s, normal[:7], out[:3])

@@ -1,6 +1,6 @@
-"""The robot's body with its firmware, at 100 Hz: it takes control packets and moves; it has no senses and no host.
+"""The robot's body with its firmware, at 100 Hz, driven by control packets; without senses and host.
 
-`SimulatedBody` is its host in the simulator; anything else that speaks the robot's integers may drive it.
+`SimulatedBody` is its host in the simulator; the emulator is another.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.sim import motors, period, tick
-from horde_env.sim.engine import Body
+from horde_env.sim.engine import Body, BodyState
 from horde_env.sim.firmware import DUTY, Firmware
 from horde_env.sim.pen import Pen
 from horde_env.sim.period import N_NOISE, N_RAW, PER_DUTY, TICKS_PER_POWER_STEP, wrapped
 from horde_env.sim.physics import Physics, open_body
 from horde_env.sim.power import POWER_STATE, PowerSupply
-from horde_env.sim.saving import attributes, inner, nested, put_back
-from horde_env.sim.state import BodyState
+from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 
 class Machine:
@@ -28,23 +27,23 @@ class Machine:
 
     Args:
         spec: The robot's geometry.
-        pen: Where it lives.
+        pen: Its surroundings.
         battery_scale: Factor on the batteries' capacity.
-        physics: What moves the body; see `engine`.
+        physics: The engine that moves the body.
         window: Whether to show PyBullet's window.
 
     Attributes:
-        firmware: Takes control packets (`firmware.command`), keeps the setpoints.
+        firmware: Setpoints and timeouts, set by control packets (`firmware.command`).
         motion: The motors' state, see `motors`.
         power: Batteries and charger.
-        body: Where the robot is.
+        body: The robot's body in its engine.
         n_ticks: Ticks of 10 ms since the last reset.
-        stuck: Number of a wheel that something blocks (0, 1, 2), or None.
-        plant: The state of firmware, motors and supply as `period.live` knows it.
-        face: Of the dock, and how far the robot's nose is ahead; see `period.on_dock`.
+        stuck: Number of a blocked wheel (0, 1, 2), or None.
+        plant: The state of firmware, motors and supply for `period.run_period`.
+        face: Face of the dock, and distance of the robot's nose from its centre; see `period.on_dock`.
 
     Raises:
-        BackendUnavailable: See `engine.chosen`.
+        BackendUnavailable: See `physics.resolve_physics`.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Machine:
         self.body: Body = open_body(physics, pen.boxes(), tick_s=motors.TICK_S, window=window)
 
     def reset(self, x: float, y: float, heading: float) -> None:
-        """Switch off and on at a pose: firmware booted, motors cold, batteries full."""
+        """Boot the robot at a pose: motors cold, batteries full."""
         self.firmware.boot()
         self.power.boot()
         self.motion[:] = 0.0
@@ -79,14 +78,14 @@ class Machine:
         motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
 
     def tick(self, noise: Floats) -> None:
-        """Let 10 ms pass; `noise` holds three standard normals for the encoders."""
+        """Advance 10 ms; `noise` holds three standard normals for the encoders."""
         self.run(noise.reshape(1, 3))
 
     def run(self, noise: Floats) -> Floats:
-        """Let 10 ms pass for each row of `noise`, shape (n, 3), standard normals for the encoders.
+        """Advance 10 ms for each row of `noise`, shape (n, 3), standard normals for the encoders.
 
         Returns:
-            How the body moved at the end of each tick, a row in the order of `Motion`, shape (n, 6).
+            The motion at the end of each tick, a row in the order of `Motion`, shape (n, 6).
         """
         paths = []
         n_done = 0
@@ -97,11 +96,11 @@ class Machine:
             n_done += len(paths[-1])
             self.n_ticks += len(paths[-1])
             if self.n_ticks % TICKS_PER_POWER_STEP == 0:
-                self._supply()
+                period.draw_power(self.motion, self.power.amounts, self.power.marks, self.on_dock())
         return paths[0] if len(paths) == 1 else np.concatenate(paths)
 
     def is_held(self) -> bool:
-        """Whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
+        """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
         return bool(period.is_held(self.firmware.arm, self.power.amounts, self.power.marks))
 
     @property
@@ -117,9 +116,9 @@ class Machine:
         return values
 
     def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
-        """Return the body as the sensors may know it; `previous` is its velocity (vx, vy) one tick ago.
+        """Return the sensors' input; `previous` is the velocity (vx, vy) one tick ago.
 
-        Without `touch` nobody asks for the contacts, and `contact_n_s` is 0.
+        Without `touch`, contacts are not computed and `contact_n_s` is 0.
         """
         x, y, heading, vx, vy, yaw_rate = self.body.motion
         ax, ay = (vx - previous[0]) / motors.TICK_S, (vy - previous[1]) / motors.TICK_S
@@ -128,7 +127,7 @@ class Machine:
         return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
 
     def save(self) -> State:
-        """Return what the robot's future depends on."""
+        """Return the robot's state."""
         return nested(
             own=attributes(self, "motion", "n_ticks", "stuck"),
             firmware=attributes(self.firmware, "arm", "wheels"),
@@ -137,27 +136,24 @@ class Machine:
         )
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned."""
-        put_back(self, inner(state, "own"), "motion", "n_ticks", "stuck")
-        put_back(self.firmware, inner(state, "firmware"), "arm", "wheels")
-        put_back(self.power, inner(state, "power"), *POWER_STATE)
+        """Restore a state from `save`."""
+        restore_attributes(self, inner(state, "own"), "motion", "n_ticks", "stuck")
+        restore_attributes(self.firmware, inner(state, "firmware"), "arm", "wheels")
+        restore_attributes(self.power, inner(state, "power"), *POWER_STATE)
         self.body.restore(inner(state, "body"))
 
     def on_dock(self) -> bool:
-        """Whether the robot's nose touches the dock's contacts."""
+        """Return whether the robot's nose touches the dock's contacts."""
         m = self.body.motion
         return bool(period.on_dock(m.x, m.y, m.heading, self.face))
 
     def close(self) -> None:
-        """Let go of the body. Closing twice does nothing."""
+        """Close the body. Closing twice does nothing."""
         self.body.close()
-
-    def _supply(self) -> None:
-        period.draw_power(self.motion, self.power.amounts, self.power.marks, self.on_dock())
 
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:
-    """Return the middle of the dock's face and the direction it looks in: (x, y, ux, uy)."""
+    """Return the middle of the dock's face and its outward direction: (x, y, ux, uy)."""
     (x, y), (size_x, size_y) = pen.dock.centre_m, pen.dock.size_m
     ux, uy = math.cos(pen.beacon.direction_rad), math.sin(pen.beacon.direction_rad)
     depth = 0.5 * (size_x * abs(ux) + size_y * abs(uy))

@@ -1,12 +1,12 @@
-"""Motors, omniwheels and encoders: from duties to the force on the body, and from its motion back to bytes.
+"""Motors, omniwheels and encoders: from duties to the force on the body, and from its motion to bytes.
 
-A wheel's rim moves with the floor (no slip below the grip limit), so the body's velocity is the only motion there is.
-Forces are at the rim, in newtons; currents in the robot's own bytes (255 full scale), for which no ampere is known.
+A wheel's rim moves with the floor (no slip below the grip limit), so the wheels have no state of motion but the body's.
+Forces are at the rim, in newtons; currents in the robot's bytes (255 full scale), since the scale in ampere is unknown.
 
 The numbers are fitted to the real robot's log of 5 October 2010. A stalled motor draws 0.75 byte per unit of duty at
-16.5 V (31 at the limit, falling as the stall cap takes duty away); turned freely at 19 units it draws 7. One driven
-wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that fixes the rollers' friction
-against the axles'. Newtons per byte (0.12) follows from the time that a 4 kg body takes to come to rest.
+16.5 V (31 at the limit, falling as the stall cap lowers the duty); turned freely at 19 units it draws 7. One driven
+wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that determines the rollers'
+friction relative to the axles'. Newtons per byte (0.12) follows from the time in which a 4 kg body stops.
 
 State: `motion`, float64 of shape (N_ROWS, 3), one column per wheel.
 """
@@ -31,17 +31,17 @@ RIM_SPEED, TRAVEL, HANDOVER, CURRENT, SHOWN_CURRENT, HEAT, SUPPLY, N_ROWS = rang
 CURRENT_PER_VOLT = 5.77  # bytes: 0.75 per unit of duty at 16.5 V
 BACK_EMF = 0.146 / WHEEL_UNIT  # V per m/s of rim speed: 1.12 units of duty per wheel unit at 16.5 V
 FORCE_PER_BYTE = 0.12  # N
-AMPERE_PER_BYTE = 0.05  # what a byte costs the batteries; an assumption
+AMPERE_PER_BYTE = 0.05  # load of the batteries; an assumption
 CURRENT_LAG_S = 0.02
 GRIP_N = 8.0  # a third of the weight at a friction of 0.6
 
 AXLE_FRICTION_N = 0.22  # gears and bearing, at any speed
 AXLE_DRAG = 0.6 / (19 * WHEEL_UNIT)  # N per m/s
 ROLLER_FRICTION_N = 0.85  # of a wheel dragged along its axle
-CREEP = 0.0176  # m/s: below it friction fades, so that rest is reached without a switch
+CREEP = 0.0176  # m/s: friction fades below it, which makes stopping smooth
 
-# An omniwheel hands over from roller to roller, so the encoder runs ahead of the floor and behind it. The position
-# error of a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
+# An omniwheel rolls from roller to roller, so the encoder runs ahead of the floor and behind it. The position error of
+# a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
 HANDOVER_DRIVEN, HANDOVER_ROLLING = 0.075, 0.035
 
 IDLE_TEMPERATURE = (129.0, 131.0, 133.0)  # bytes, LOWER is hotter; first packet of the log
@@ -57,16 +57,16 @@ def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
 
 @kernel
 def fading(speed: float) -> float:
-    """Return the direction of a friction in -1..1: the sign of `speed`, smoothly through zero."""
+    """Return a friction's direction in -1..1: the sign of `speed`, smooth at zero."""
     return speed / math.sqrt(speed * speed + CREEP * CREEP)
 
 
 @kernel_over(firmware)
 def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
-    """Return the current a motor draws, in bytes: none without duty, and none back into the bus.
+    """Return a motor's current, in bytes, >= 0: 0 without duty.
 
-    The bridge's free-wheeling diodes let a motor that turns faster than its duty coast: it is not braked. One that is
-    driven against its turning draws more, by its back EMF.
+    By the bridge's free-wheeling diodes, a motor that turns faster than its duty coasts without braking. One that is
+    driven against its rotation draws more, by its back EMF.
     """
     if duty == 0:
         return 0.0
@@ -79,8 +79,8 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: 
     """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
 
     Args:
-        motion: Motor state; RIM_SPEED must be that of the body now. Currents and heat are brought up to date.
-        wheels: The firmware's state, whose DUTY is applied.
+        motion: Motor state with the current RIM_SPEED; currents and heat are updated.
+        wheels: The firmware's state; its DUTY is applied.
         geometry: See `wheel_geometry`.
         heading: Of the body, radians.
         bus_v: Bus voltage, V.
@@ -94,7 +94,7 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: 
         side, ahead, arm = geometry[i, 0], geometry[i, 1], geometry[i, 2]
         drive = math.copysign(FORCE_PER_BYTE * current, duty) - AXLE_DRAG * rim - AXLE_FRICTION_N * fading(rim)
         drive = min(max(drive, -GRIP_N), GRIP_N)
-        # The axle points along (ahead, -side); the rollers resist being dragged that way.
+        # The axle points along (ahead, -side); the rollers' friction acts in that direction.
         drag = -ROLLER_FRICTION_N * fading(ahead * vx - side * vy)
         fx += drive * side + drag * ahead
         fy += drive * ahead - drag * side
@@ -116,7 +116,7 @@ def motion_of_centre(motion: Floats, geometry: Floats) -> tuple[float, float]:
 
 @kernel_over(firmware)
 def heat_and_charge(motion: Floats, i: int, current: float, duty: int) -> None:
-    """Bring motor i's shown current, heat and the charge it took from the bus (A s) up to date by one tick."""
+    """Advance motor i's shown current, heat and charge taken from the bus (A s) by one tick."""
     motion[CURRENT, i] = current
     motion[SHOWN_CURRENT, i] += TICK_S / CURRENT_LAG_S * (current - motion[SHOWN_CURRENT, i])
     motion[HEAT, i] += TICK_S * (HEAT_PER_SQUARE * current * current - motion[HEAT, i] / COOLING_S)
@@ -134,7 +134,7 @@ def sense(
     vy: float,
     yaw_rate: float,
 ) -> None:
-    """Bring rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) up to the end of a tick.
+    """Update rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) at the end of a tick.
 
     Args:
         motion: Motor state, changed in place.
@@ -165,7 +165,7 @@ def sense(
 def report(motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
     """Write the motors' twelve bytes of a packet into `out`: three outputs, velocities, currents, temperatures.
 
-    `noise` holds six standard normals; their size is that of the real robot at rest.
+    `noise` holds six standard normals, scaled here to the real robot's noise at rest.
     """
     for i in range(3):
         current = motion[SHOWN_CURRENT, i] + CURRENT_SD * noise[i]

@@ -1,6 +1,6 @@
-"""One packet of all senses in one kernel: the models of `fields` and `inertial`, memory, and the converter's steps.
+"""One packet of all senses in one kernel: the models of `fields` and `inertial`, lags, and the converter's steps.
 
-Calling seven kernels cost more than what they compute. The values of a packet lie in the order of the channels.
+Seven calls of kernels would cost more than their computation. The values are in the order of the channels.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index
 N_FELT, N_FELT_DRAWS = 7, 11  # values and standard normals of acceleration, magnetic and rotational velocity
 
 THERMAL_SD = 1.5 * 0.02  # of each new reading, K
-THERMAL_DRIFT_SD = 6.0 * 0.02  # at rest the log's zones swim by 5 to 10 counts within seconds
-# How far each zone of the real robot reads off the mean of all: mean of the log, K.
+THERMAL_DRIFT_SD = 6.0 * 0.02  # at rest the log's zones drift by 5 to 10 counts within seconds
+# Offset of each zone of the real robot from the mean of all: mean of the log, K.
 ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0])
 
 
-# What `read` works with. A NamedTuple costs twice as much to hand over, and `read` gives them names anyway.
+# Arguments of `read`. Passing a NamedTuple costs twice as much, and `read` names the elements.
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Eyes = tuple[Floats, Floats, Floats, Floats]
 Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
-Air = tuple[float, tuple[float, float], float, float, float, float, float]  # elapsed_s, lit .. kept of `read`
+Air = tuple[float, tuple[float, float], float, float, float, float, float]  # elapsed_s, lit .. drift_share of `read`
 
 
 @kernel_over(fields, inertial)
@@ -49,34 +49,35 @@ def read(
     gain: float,
     ambient: float,
     room_k: float,
-    reach: float,
-    kept: float,
+    lag_share: float,
+    drift_share: float,
     out: Floats,
 ) -> None:
     """Write a packet, quantised, SI units; infrared light is the mean of this packet and the one before.
 
     Args:
-        scene: What there is to be sensed: obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the
-            Earth's field, iron; see `fields` and `inertial`.
-        eyes: Where the sensors of ir_distance, ir_light, light and thermal sit: rows x, y, angle in the body frame.
+        scene: Obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the Earth's field, iron; see
+            `fields` and `inertial`.
+        eyes: Poses of the sensors of ir_distance, ir_light, light and thermal: rows x, y, angle in the body frame.
         memory: Changed in place: the values before the converter (37,), of which the thermal zones' stay until they are
-            refreshed; the rollers' phases (3,); what the zones lag behind with (8,), and their drift (8,); infrared
-            light of the last two packets (2, 8), and how much it changed between them (8,).
+            refreshed; the rollers' phases (3,); the zones' lagged temperatures (8,) and drift (8,); infrared light of
+            the last two packets (2, 8), and its change between them (8,).
         steps: Of the converter, shape (4, 37); see `quantise`.
         normal: Standard normals, shape (57,), in the order of the channels; infrared light and thermal have two each.
         uniform: For the jumps of ir_distance, shape (2, 10).
-        before: The body 10 ms ago; its acceleration is not looked at.
+        before: The body 10 ms ago; its acceleration is not used.
         pose: The body now.
         wheel_speed: Rim speeds, m/s, shape (3,).
         duty: -1..1, shape (3,).
         contact_n_s: Contact impulse over the last 10 ms.
         elapsed_s: Since the last packet.
-        lit: How much of the beacon is lit in the last two packets, 0..1.
+        lit: Brightness of the beacon in the last two packets, 0..1.
         gain: The lamps' flicker, about 1.
-        ambient: Light from everywhere, share of full scale.
+        ambient: Ambient light, share of full scale.
         room_k: Temperature of the room, K.
-        reach: How far the thermal zones move towards what they see, 0..1; 0 where they are not refreshed now.
-        kept: Share of the zones' drift that is left.
+        lag_share: Share of the way from the thermal zones' lagged to their true temperatures, 0..1; 0 if they are not
+            refreshed now.
+        drift_share: Share of the zones' drift that is left.
         out: Receives the packet, shape (37,).
     """
     segments, heights, reflectances, beacon, lamps, warm, earth, iron = scene
@@ -90,12 +91,12 @@ def read(
     near, shine, heat = values[N_FELT:v1], values[v2:v3], values[v3:]
     fields.ir_distance(pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, near)
     fields.light(pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], shine)
-    if reach > 0.0:
+    if lag_share > 0.0:
         fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, heat)
-        follow(reach, kept, normal[n3:], zones, drift, heat)
+        follow(lag_share, drift_share, normal[n3:], zones, drift, heat)
         for k in range(heat.shape[0]):
             heat[k] += ZONE_BIAS_K[k]
-    for k in range(values.shape[0]):  # out[:] = values would compile a message about shapes for 2.5 s
+    for k in range(values.shape[0]):  # out[:] = values compiles for 2.5 s more
         out[k] = values[k]
     quantise(steps, out)
     glare = normal[n1:n2].reshape((2, v2 - v1))
@@ -107,16 +108,17 @@ def read(
 
 
 @kernel
-def follow(reach: float, kept: float, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
-    """Turn what the thermal zones see, in `out`, into what they show: a lag, a drift that wanders, noise; (n,) each.
+def follow(lag_share: float, drift_share: float, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
+    """Add lag, drift and noise to the thermal zones' true temperatures in `out`; (n,) each.
 
-    `zones` and `drift` are the sensors' memory: zones move by the share `reach` towards what is seen, the drift keeps
-    the share `kept` of itself (an Ornstein-Uhlenbeck process). `normal` (2 n,).
+    `zones`, the lagged temperatures, move by `lag_share` towards the true ones; `drift_share` of the drift remains (an
+    Ornstein-Uhlenbeck process). `normal` (2 n,).
     """
     n = out.shape[0]
     for k in range(n):
-        zones[k] += reach * (out[k] - zones[k])
-        drift[k] = kept * drift[k] + THERMAL_DRIFT_SD * math.sqrt(1.0 - kept * kept) * normal[n + k]
+        zones[k] += lag_share * (out[k] - zones[k])
+        innovation = THERMAL_DRIFT_SD * math.sqrt(1.0 - drift_share * drift_share)
+        drift[k] = drift_share * drift[k] + innovation * normal[n + k]
         out[k] = zones[k] + drift[k] + THERMAL_SD * normal[k]
 
 

@@ -1,4 +1,4 @@
-"""Pen: the walls, the dock and whatever shines, warms or bends the magnetic field, as data that cannot change.
+"""Pen: the walls, the dock, lamps, warm objects and magnetic fields, as immutable data.
 
 World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light is a share of the
 sensor's full scale. The numbers live in `assets/pen.toml`.
@@ -30,7 +30,7 @@ class Dock(NamedTuple):
 
 
 class Beacon(NamedTuple):
-    """The dock's blinking infrared lamp; `rate_hz` is the range from which each life draws its oscillator."""
+    """The dock's blinking infrared lamp; each life draws its rate from the range `rate_hz`."""
 
     position_m: Point3
     direction_rad: float
@@ -58,7 +58,7 @@ class Warm(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What surrounds the pen: its temperature, the light that comes from everywhere, and the mains."""
+    """The room around the pen: temperature, ambient light and mains."""
 
     temperature_k: float
     light: float
@@ -67,7 +67,7 @@ class Room(NamedTuple):
 
 
 class Magnetism(NamedTuple):
-    """Earth's field as the chip counts it: centre + swing cos(heading - north) per axis of the chip."""
+    """Earth's field in counts of the chip: centre + swing cos(heading - north) per axis of the chip."""
 
     north_rad: float
     centre: Point3
@@ -75,7 +75,7 @@ class Magnetism(NamedTuple):
 
 
 class Iron(NamedTuple):
-    """Steel `depth_m` below the floor; `field` are the counts (world x, world y, z) that it adds right above it."""
+    """Steel `depth_m` below the floor; `field` are the counts (world x, world y, z) directly above it."""
 
     position_m: Point
     depth_m: float
@@ -84,13 +84,13 @@ class Iron(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """The robot's surroundings. Immutable: a changed pen is a new one, handed to `Senses.pen`.
+    """The robot's surroundings. Immutable: assign a changed copy to `Senses.pen`.
 
     Attributes:
         side_m: Inner side of the square pen.
         wall_height_m, wall_thickness_m: Of all four walls.
         wall_reflectance: Infrared reflectance against matte white.
-        dock, beacon, room, lamps, warm, magnetism, iron: What is described by the classes of these names.
+        dock, beacon, room, lamps, warm, magnetism, iron: See the classes of these names.
     """
 
     side_m: float
@@ -106,7 +106,7 @@ class Pen:
     iron: tuple[Iron, ...]
 
     def segments(self) -> Floats:
-        """Return the obstacles seen from above as segments (x0, y0, x1, y1), shape (7, 4).
+        """Return the obstacles from above as segments (x0, y0, x1, y1), shape (7, 4).
 
         The inner faces of the walls east, north, west, south, then the dock's west side, face and east side.
         """
@@ -143,9 +143,9 @@ class Pen:
         """Return this pen with one lamp moved or dimmed; a warm object of the same name moves along.
 
         Args:
-            name: Which lamp.
-            position_m: Its new place, or None to leave it.
-            intensity: Its new intensity, or None to leave it; 0 switches it off (its shade stays warm for a while).
+            name: The lamp.
+            position_m: Its new position, or None.
+            intensity: Its new intensity, or None; 0 switches it off (its shade stays warm).
 
         Raises:
             ValueError: If there is no such lamp or the intensity is negative.
@@ -168,7 +168,7 @@ class Pen:
 
 
 def load_pen(table: dict[str, Any] | None = None) -> Pen:
-    """Return the pen described by a table like that of `assets/pen.toml`, or by that file itself.
+    """Return the pen described by a table in the form of `assets/pen.toml`, or by that file if None.
 
     Raises:
         KeyError: If the table lacks an entry.

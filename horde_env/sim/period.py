@@ -1,7 +1,7 @@
 """One period of the simulated robot in one kernel: the command, its ticks, the supply, and the frame at its end.
 
-To call a kernel and to hand it its numbers costs more than what it computes: `live` is a whole step of the planar
-engine. With PyBullet, which is called from Python at every tick, `ask` comes before its ticks and `sample` after them.
+Calling a kernel costs more than its computation, so `run_period` is a whole step of the planar engine. PyBullet is
+called from Python at every tick: `send_request` precedes its ticks and `sample` follows them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 
-# How near the robot's nose must be to the middle of the dock's face, and how straight, for the contacts to meet.
+# Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at which contacts meet.
 DOCK_REACH_M = 0.05
 DOCK_COS = math.cos(math.radians(20.0))
 
@@ -33,7 +33,7 @@ Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clo
 Plant = tuple[Drive, tuple[Floats, Ints]]  # firmware and motors, and the power supply's amounts and marks
 Kit = tuple[Scene, Eyes, Memory, Floats]  # the first four arguments of `packet.read`
 Scales = tuple[Floats, Floats, Floats, int, int]  # lsb, offset, largest request, places of last_request, overheating
-End = tuple[float, float, float, bool]  # x, y, heading, and whether anything kept the motors from the command
+End = tuple[float, float, float, bool]  # x, y, heading, and whether the command was blocked
 
 
 @kernel
@@ -44,13 +44,13 @@ def wrapped(heading: float) -> float:
 
 @kernel
 def to_byte(number: float) -> int:
-    """Return the nearest whole number that a signed byte of the wire can carry, -128 left out."""
+    """Return the nearest integer in -127..127, the wire's range without -128."""
     return int(min(max(np.rint(number), -127.0), 127.0))
 
 
 @kernel_over(firmware)
-def ask(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units: Floats) -> None:
-    """Hand a request to the firmware as bytes of the wire.
+def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units: Floats) -> None:
+    """Send a request to the firmware in bytes of the wire.
 
     `units` are those of the wire's x, y (to the RIGHT: negative) and theta; m/s, m/s, rad/s; shape (3,).
     """
@@ -60,7 +60,7 @@ def ask(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units: Floats) 
 
 @kernel_over(firmware, power)
 def is_held(arm: Ints, amounts: Floats, marks: Ints) -> bool:
-    """Return whether charging, an empty battery, heat or too high a voltage keeps the motors from the command."""
+    """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
     is_off = power.holds_motors(marks) or arm[firmware.OVERHEATED] == 1
     return bool(is_off or power.bus_byte(amounts) > firmware.BUS_TOO_HIGH)
 
@@ -69,7 +69,8 @@ def is_held(arm: Ints, amounts: Floats, marks: Ints) -> bool:
 def on_dock(x: float, y: float, heading: float, face: Floats) -> bool:
     """Return whether the robot's nose touches the dock's contacts.
 
-    `face` is the middle of the dock's face, the direction it looks in, and how far the nose is ahead: x, y, ux, uy, m.
+    `face` is the middle of the dock's face, its outward direction, and the nose's distance from the body's centre: x,
+    y, ux, uy, m.
     """
     c, s = math.cos(heading), math.sin(heading)
     nose = math.hypot(x + face[4] * c - face[0], y + face[4] * s - face[1])
@@ -78,7 +79,7 @@ def on_dock(x: float, y: float, heading: float, face: Floats) -> bool:
 
 @kernel_over(motors, firmware, power)
 def draw_power(motion: Floats, amounts: Floats, marks: Ints, is_on_dock: bool) -> None:
-    """Let the supply be what it is after the ticks since it was last looked at, and the motors' account begin anew."""
+    """Advance the power supply by `TICKS_PER_POWER_STEP`; reset the motors' charge counters."""
     span_s = TICKS_PER_POWER_STEP * motors.TICK_S
     a, b, c = motion[motors.SUPPLY, 0], motion[motors.SUPPLY, 1], motion[motors.SUPPLY, 2]
     power.advance(amounts, marks, (a + b + c) / span_s, is_on_dock, span_s)
@@ -114,13 +115,13 @@ def sample(
     """Write all channels of the packet at the end of a path, SI units; return its end.
 
     Args:
-        plant: The robot's state behind its senses.
-        senses: What `packet.read` works with.
-        scales: What turns the first channels into SI units and the request into shares.
-        path: How the body moved, of which the last three ticks are looked at, shape (n, 6), in the order of `Motion`.
+        plant: The state of firmware, motors and supply.
+        senses: First four arguments of `packet.read`.
+        scales: Scales of the first channels and of the request.
+        path: Motion at the end of each tick, of which the last three are used, shape (n, 6), in the order of `Motion`.
         contact_n_s: Contact impulse over the last tick.
-        request: What was asked for.
-        air: What changes in the room; see `packet.read`.
+        request: The request of this period.
+        air: State of the room; see `packet.read`.
         normal: Standard normals, shape (67,): ten of `report`, then those of `packet.read`.
         uniform: For the jumps of ir_distance, shape (2, 10).
         out: Receives the packet, shape (n_channels,).
@@ -128,7 +129,7 @@ def sample(
     (arm, wheels, motion, _, _), (amounts, marks) = plant
     scene, eyes, memory, steps = senses
     lsb, offset, largest, at_request, at_overheating = scales
-    elapsed_s, lit, gain, ambient, room_k, reach, kept = air
+    elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
     report(amounts, motion, wheels, normal, out[:N_RAW])
     for i in range(N_RAW):
         out[i] = lsb[i] * out[i] + offset[i]
@@ -136,7 +137,7 @@ def sample(
     heading = wrapped(now[2])
     ax_before, ay_before = (before[3] - earlier[3]) / motors.TICK_S, (before[4] - earlier[4]) / motors.TICK_S
     ax, ay = (now[3] - before[3]) / motors.TICK_S, (now[4] - before[4]) / motors.TICK_S
-    # The shell gives way when it hits a wall: what the chip feels of it lasts two packets.
+    # The shell is soft: a hit shows in two packets of the accelerometer.
     pose = now[0], now[1], heading, now[5], 0.5 * (ax_before + ax), 0.5 * (ay_before + ay)
     pose_before = before[0], before[1], wrapped(before[2]), before[5], ax_before, ay_before
     duties = wheels[firmware.DUTY]
@@ -144,7 +145,7 @@ def sample(
     speed, seen = motion[motors.RIM_SPEED], out[N_RAW : N_RAW + steps.shape[1]]
     packet.read(
         scene, eyes, memory, steps, normal[N_NOISE:], uniform, pose_before, pose, speed, duty, contact_n_s,
-        elapsed_s, lit, gain, ambient, room_k, reach, kept, seen,
+        elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share, seen,
     )  # fmt: skip
     for i in range(3):
         out[at_request + i] = request[i] / largest[i]
@@ -153,7 +154,7 @@ def sample(
 
 
 @kernel_over(fields, inertial, packet, firmware, motors, power, tick, rigid, planar)
-def live(
+def run_period(
     plant: Plant,
     senses: Kit,
     scales: Scales,
@@ -171,28 +172,28 @@ def live(
     """Hold a request for a period of the planar engine and write the packet at its end; see `sample`.
 
     Args:
-        plant: The robot's state behind its senses, changed in place.
-        senses: What `packet.read` works with; its memory is changed.
+        plant: The state of firmware, motors and supply, changed in place.
+        senses: First four arguments of `packet.read`; the memory is changed.
         scales: See `sample`.
-        shape: What `rigid.step` wants to know of body and obstacles.
+        shape: Body and obstacles for `rigid.step`.
         motion: Of the body, changed in place.
         wire: The kinematics in 1/1024 (3, 3), the wire's units, and the dock's face (see `on_dock`).
         now: Ticks since the robot was switched on, and the number of the stuck wheel.
-        request: What is asked for.
-        air: What changes in the room, of the packet at the end.
+        request: The request of this period.
+        air: State of the room at the end.
         normal: Standard normals, shape (3 n + 67,): of n ticks' encoders, then of the packet.
         uniform: For the jumps of ir_distance, shape (2, 10).
-        path: Receives how the body moved, a row for each of the n ticks, shape (n, 6).
+        path: Receives the motion at the end of each of the n ticks, shape (n, 6).
         out: Receives the packet, shape (n_channels,).
 
     Returns:
-        x, y, heading, and whether anything kept the motors from the request at its beginning or at its end.
+        x, y, heading, and whether the request was blocked at the beginning or the end of the period.
     """
     drive, (amounts, marks) = plant
     matrix, units, face = wire
     n_ticks, stuck = now
     n = path.shape[0]
-    ask(drive[0], drive[1], matrix, request, units)
+    send_request(drive[0], drive[1], matrix, request, units)
     was_held = is_held(drive[0], amounts, marks)
     for k in range(n):
         supply = power.bus_byte(amounts), power.holds_motors(marks), amounts[power.BUS_V], stuck

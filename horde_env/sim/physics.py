@@ -1,6 +1,6 @@
-"""What moves the robot's body, chosen by name: PyBullet where it is installed, the planar engine anywhere.
+"""Choose the engine that moves the robot's body by its name: PyBullet if it is installed, else the planar engine.
 
-`bullet.PlanarBody` is the reference; `planar.PlanarBody` meets its poses and is many times faster.
+`bullet.PlanarBody` is the reference; `planar.PlanarBody` agrees with its poses and is many times faster.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ PHYSICS: tuple[Physics, ...] = get_args(Physics)
 
 
 def default_physics() -> Physics:
-    """Return "bullet" where PyBullet is installed, else "planar". Nothing is imported to find out."""
+    """Return "bullet" if PyBullet is installed, else "planar", without importing it."""
     try:
         return "bullet" if find_spec("pybullet") is not None else "planar"
-    except ValueError:  # a module of this name without a specification: somebody has put it out of reach
+    except ValueError:  # sys.modules["pybullet"] has no specification, as in tests that hide it
         return "planar"
 
 
-def chosen(physics: str | None, *, window: bool = False) -> Physics:
-    """Return the engine that is asked for, the default one for None, where it can be opened here.
+def resolve_physics(physics: str | None, *, window: bool = False) -> Physics:
+    """Return the engine's name, the default one for None, if it can be opened here.
 
     Raises:
-        ValueError: If there is no such engine, or a window is asked of one that has none.
-        BackendUnavailable: If it needs PyBullet and that is missing, or a display that is not there.
+        ValueError: If there is no such engine, or `window` with one that has none.
+        BackendUnavailable: If PyBullet or a display is missing.
     """
     if physics is None:
         physics = "bullet" if window else default_physics()
@@ -39,7 +39,7 @@ def chosen(physics: str | None, *, window: bool = False) -> Physics:
         bullet.require(window)
         return "bullet"
     if window:
-        raise ValueError('the planar engine has no window of its own: ask for physics="bullet", or render the pen')
+        raise ValueError('window needs physics="bullet"; the planar engine has none (render the environment instead)')
     return "planar"
 
 
@@ -47,7 +47,7 @@ def open_body(physics: Physics, boxes: Sequence[Box], *, tick_s: float, window: 
     """Return the robot's body in the engine of that name.
 
     Raises:
-        BackendUnavailable: See `chosen`.
+        BackendUnavailable: See `resolve_physics`.
     """
     if physics == "bullet":
         return bullet.PlanarBody(boxes, tick_s=tick_s, window=window)

@@ -1,6 +1,6 @@
-"""The planar engine: the same body as PyBullet's, by this package's own kernels (`rigid`), wherever numba runs.
+"""The planar engine: the same body as PyBullet's, by this package's kernels (`rigid`).
 
-A whole run of ticks is one kernel, firmware and motors included: PyBullet is called three times a tick.
+A whole run of ticks, including firmware and motors, is one kernel; PyBullet is called three times a tick.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
 def tick_once(
     drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats
 ) -> None:
-    """Let a tick pass; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick alone."""
+    """Advance one tick; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick alone."""
     arm, wheels, motor_state, geometry, force = drive
     bus_byte, is_off, bus_v, stuck = supply
     inertia, corners, pieces, radii, obstacles, contacts = shape
@@ -44,12 +44,12 @@ def tick_once(
 
 @kernel_over(firmware, motors, tick, rigid)
 def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats) -> None:
-    """Let a tick pass for each row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
+    """Advance one tick per row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
 
     Args:
         drive: The first five arguments of `tick.act`, changed in place.
-        supply: The next four: what the power supply says, which is stepped elsewhere, and the stuck wheel.
-        shape: What `rigid.step` wants to know of body and obstacles.
+        supply: The next four: state of the power supply, constant here, and the stuck wheel.
+        shape: Body and obstacles for `rigid.step`.
         motion: Of the body, changed in place.
         dt: Duration of a tick, seconds.
         noise: Standard normals for the encoders.
@@ -60,20 +60,20 @@ def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, n
 
 
 class PlanarBody:
-    """The robot's body in its pen; the seam is `engine.Body`. How it moves is all that there is to remember.
+    """The robot's body in its pen; an `engine.Body`. Its state is its motion.
 
     Attributes:
-        shape: What `rigid.step` wants to know of body and obstacles.
-        state: How it moves, shape (N_MOTION,), changed in place.
+        shape: Body and obstacles for `rigid.step`.
+        state: Pose and velocity, shape (N_MOTION,), changed in place.
 
     Args:
-        boxes: What stands in its way: (centre x, centre y, size x, size y, height) in metres.
+        boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
         posts: Round posts: (centre x, centre y, radius) in metres.
         tick_s: Time of one step, seconds.
-        hull: The body's shape and inertia; that of the robot's URDF when None.
+        hull: The body's shape and inertia; from the robot's URDF if None.
     """
 
-    is_remembering = True
+    is_restorable = True
 
     def __init__(
         self,
@@ -97,16 +97,16 @@ class PlanarBody:
         self.state = np.zeros(rigid.N_MOTION)
 
     def place(self, x: float, y: float, heading: float) -> None:
-        """Put the body at rest at a pose; it has no memory of earlier contacts."""
+        """Put the body at rest at a pose."""
         self.state[:] = 0.0
         self.state[: rigid.VX] = x, y, heading
 
     def save(self) -> State:
-        """Return what the body's future depends on: how it moves."""
+        """Return the body's state: its motion."""
         return {"motion": self.state.copy()}
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned, here or in another process."""
+        """Restore a state from `save`, in this or another process."""
         self.state[:] = state["motion"]
 
     def step(self, force: Sequence[float]) -> Motion:
@@ -116,14 +116,14 @@ class PlanarBody:
         return self.motion
 
     def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Let firmware, motors and body run for a tick per row of `noise`; see `engine.Body.run`."""
+        """Run firmware, motors and body for a tick per row of `noise`; see `engine.Body.run`."""
         path = np.empty((noise.shape[0], len(Motion._fields)))
         run(drive, supply, self.shape, self.state, self._tick_s, noise, path)
         return path
 
     @property
     def motion(self) -> Motion:
-        """How the body moves now."""
+        """The body's pose and velocity."""
         return Motion(*self.state[: rigid.IMPULSE].tolist())
 
     def contact_impulse(self) -> float:
@@ -131,4 +131,4 @@ class PlanarBody:
         return float(self.state[rigid.IMPULSE])
 
     def close(self) -> None:
-        """Let go of nothing: it is arrays."""
+        """Do nothing: the body is arrays."""

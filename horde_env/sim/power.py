@@ -1,8 +1,8 @@
-"""The bus and its three batteries: they empty over a life and fill at the dock, when charging is enabled there.
+"""The bus and its three batteries, which discharge over a life and charge at the dock if charging is enabled.
 
 Source of thresholds and charge states: the published sources of the power AVR's and the ARM's firmware (2011).
-Volts at rest and their spread are those of the real robot's log; capacity and load are assumptions, chosen so that a
-wandering life lasts 12 h from full.
+Volts at rest and their spread are from the real robot's log; capacity and load are assumptions: a wandering robot runs
+12 h from full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from horde_env.backend import Floats, Ints
 from horde_env.sim.saving import number_of
 
 # Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
-# States 3, 5 and 8 are passed in one step: they switch a charger on or off.
+# States 3, 5 and 8, which switch a charger on or off, last one step.
 UNPLUGGED, START, COMPLETE, INTERRUPTED = 0, 1, 11, 201
 CHARGING = ((2, 3, 4), (5, 6, 7), (8, 9, 10))  # states in which 40, 160, 280 is charged
 NORMAL, TOP_OFF = (2, 6, 9), (4, 7, 10)  # of each charger: the states that last
@@ -30,26 +30,26 @@ DIODE_V = 0.03
 # Open-circuit volts over the share of charge left: four lithium cells in series.
 CHARGE_KNOTS = (0.0, 0.03, 0.10, 0.25, 0.50, 0.80, 1.0)
 VOLT_KNOTS = (11.0, 12.6, 14.0, 14.8, 15.3, 16.0, 16.72)
-BATTERY_OFFSET_V = (0.07, -0.06, -0.03)  # the log's means differ so
+BATTERY_OFFSET_V = (0.07, -0.06, -0.03)  # means of the log
 
-DOCK_V = 17.6  # what the dock puts on the bus; above 18.5 V the motors would not turn
+DOCK_V = 17.6  # on the bus at the dock; above 18.5 V the motors would not turn
 PLUGGED_V, PLUGGED_S = 17.2, 0.2
 LOW_V, LOW_S, LOW_OVER_V = 12.0, 1.0, 17.0
 UNBALANCED_V = 0.2
 WORTH_CHARGING_V = 16.0
-OVERRIDE_V = 14.5  # below it the dock charges even where charging is disabled
+OVERRIDE_V = 14.5  # below it the dock charges even if charging is disabled
 DEAD_V = 8.0
 
-# Numbers of a supply: charge and voltage of each battery, voltage of the bus, what sags, seconds plugged and low.
+# Numbers of a supply: charge and voltage of each battery, voltage of the bus, sag, seconds plugged and low, capacity.
 CHARGE, BATTERY_V, BUS_V, SAG_V, PLUGGED, LOW, CAPACITY, N_AMOUNTS = 0, 3, 6, 7, 8, 9, 10, 11
-ENABLED, STATE, IS_LOW, RESUMED, N_MARKS = range(5)  # whole numbers of a supply
+ENABLED, STATE, IS_LOW, RESUMED, N_MARKS = range(5)  # integers of a supply
 
 Three = tuple[float, float, float]  # a number per battery, at 40, 160, 280 degrees
 
 
 @kernel
 def open_circuit_v(charge: float) -> float:
-    """Return a resting battery's voltage for a share of charge in 0..1, by straight lines between the knots.
+    """Return a resting battery's voltage for a share of charge in 0..1, linear between the knots.
 
     >>> open_circuit_v(0.5)
     15.3
@@ -85,7 +85,7 @@ def batteries(
 
 @kernel
 def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
-    """Bring charge and voltages up to date after `dt_s` under these currents."""
+    """Update charge and voltages after `dt_s` under these currents."""
     before = amounts[CHARGE], amounts[CHARGE + 1], amounts[CHARGE + 2]
     after, volts, amounts[BUS_V] = batteries(before, gain_a, dt_s, amounts[CAPACITY], load_a, on_dock, amounts[SAG_V])
     for i in range(3):
@@ -94,7 +94,7 @@ def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: 
 
 @kernel
 def is_charged(amounts: Floats, state: int) -> bool:
-    """Return whether the charger at work has reached the end of its normal charge, or of its top-off."""
+    """Return whether the active charger has completed its normal charge, or its top-off."""
     for i in range(3):
         if state == NORMAL[i]:
             return bool(amounts[CHARGE + i] >= TOP_OFF_CHARGE)
@@ -104,8 +104,8 @@ def is_charged(amounts: Floats, state: int) -> bool:
 
 
 @kernel
-def wants_charge(amounts: Floats, enabled: bool) -> bool:
-    """Return whether a charge begins: batteries that differ are charged whatever the host says, empty ones likewise."""
+def begins_charge(amounts: Floats, enabled: bool) -> bool:
+    """Return whether a charge begins; unequal and empty batteries are charged even if charging is disabled."""
     a, b, c = amounts[BATTERY_V], amounts[BATTERY_V + 1], amounts[BATTERY_V + 2]
     lowest, highest = min(a, b, c), max(a, b, c)
     if lowest < DEAD_V:
@@ -117,7 +117,7 @@ def wants_charge(amounts: Floats, enabled: bool) -> bool:
 
 @kernel
 def next_state(amounts: Floats, marks: Ints) -> None:
-    """Move through the charge states. Unplugged while charging, the robot stays paralysed until it is back."""
+    """Advance the charge state. If unplugged while charging, the robot is paralysed until it is plugged in again."""
     state = marks[STATE]
     if amounts[PLUGGED] < PLUGGED_S:
         if state not in (UNPLUGGED, COMPLETE, INTERRUPTED):
@@ -127,20 +127,20 @@ def next_state(amounts: Floats, marks: Ints) -> None:
     elif state == INTERRUPTED:
         marks[STATE] = marks[RESUMED]
     elif state == UNPLUGGED:
-        marks[STATE] = START if wants_charge(amounts, marks[ENABLED] == 1) else UNPLUGGED
+        marks[STATE] = START if begins_charge(amounts, marks[ENABLED] == 1) else UNPLUGGED
     elif state != COMPLETE and is_charged(amounts, state):
         marks[STATE] = state + 1
 
 
 @kernel
 def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: float) -> None:
-    """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not.
+    """Advance the supply by `dt_s` seconds.
 
     Args:
         amounts: The supply's numbers, shape (N_AMOUNTS,), changed in place.
-        marks: Its whole numbers, shape (N_MARKS,), changed in place.
-        motors_a: A.
-        on_dock: Whether the dock's contacts are met.
+        marks: Its integers, shape (N_MARKS,), changed in place.
+        motors_a: Mean current of the motors, A.
+        on_dock: Whether the robot touches the dock's contacts.
         dt_s: Seconds.
     """
     load_a = ELECTRONICS_A + motors_a
@@ -168,7 +168,7 @@ def bus_byte(amounts: Floats) -> int:
 
 @kernel
 def holds_motors(marks: Ints) -> bool:
-    """Return whether the motors must stand still: on the charger, or without enough power to run at all."""
+    """Return whether the motors are held still: by the charger, or by a lack of power."""
     return bool(marks[IS_LOW] == 1 or (marks[STATE] != UNPLUGGED and marks[STATE] != COMPLETE))
 
 
@@ -182,16 +182,16 @@ class PowerSupply:
     """Batteries, bus and charger.
 
     Args:
-        battery_scale: Factor on the capacity; a small one makes a short life.
+        battery_scale: Factor on the capacity.
 
     Attributes:
-        amounts, marks: Its state as the kernels know it (their places are this module's constants).
+        amounts, marks: The kernels' state (the indices are this module's constants).
         charge: Share of charge left in each battery (at 40, 160, 280 degrees), shape (3,).
         battery_v: Voltage of each battery under its load, shape (3,).
         bus_v: Voltage of the bus.
-        charging_enabled: The host's wish; False after boot.
+        charging_enabled: Set by the host; False after boot.
         state: Charge state, one of this module's constants.
-        sag_v: What all voltages are lower than they should be: a tired battery (for tests of what a host does then).
+        sag_v: Reduction of all voltages, as of an old battery (for tests of a host).
         is_low: Whether the bus fell below 12 V: the robot is off until it has more than 17 V again.
 
     Raises:
@@ -216,7 +216,7 @@ class PowerSupply:
         self.boot()
 
     def boot(self) -> None:
-        """Start a life: batteries full, charging disabled, away from the dock."""
+        """Boot: batteries full, charging disabled, not at the dock."""
         self.amounts[:CAPACITY] = 0.0
         self.charge[:] = 1.0
         self.marks[:] = 0
@@ -225,7 +225,7 @@ class PowerSupply:
 
     @property
     def holds_motors(self) -> bool:
-        """Whether the motors must stand still: on the charger, or without enough power to run at all."""
+        """True if the charger or a lack of power holds the motors still."""
         return bool(holds_motors(self.marks))
 
     @property
@@ -234,5 +234,5 @@ class PowerSupply:
         return int(bus_byte(self.amounts))
 
     def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
-        """Let `dt_s` pass: the motors take `motors_a` on average, the robot touches the dock's contacts or not."""
+        """Advance by `dt_s` seconds, with a mean current of the motors of `motors_a`."""
         advance(self.amounts, self.marks, motors_a, on_dock, dt_s)

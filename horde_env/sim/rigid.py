@@ -1,17 +1,17 @@
-"""One rigid body in the plane, pushed by forces, among obstacles that do not move. Kernels on bare arrays, SI units.
+"""One rigid body in the plane under forces, among fixed obstacles. Kernels on bare arrays, SI units.
 
 A step of dt is semi-implicit Euler: velocities from forces, then from contacts, then the pose from the velocities. With
-d the way from the body's origin to its centre of mass, in the world, and omega the yaw rate, Newton and Euler say
+d the vector from the body's origin to its centre of mass, in the world, and omega the yaw rate, Newton and Euler give
 
     m (a + alpha x d - omega^2 d) = F        I_c alpha = torque - d x F        (x: the cross product in the plane)
 
 A contact acts along its normal n (from the obstacle to the body) at the lever r from the centre of mass. Its impulses
-are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that the body comes no nearer than touching by
-the end of the step, or leaves by a share of the speed of a hit; |lambda_t| <= mu lambda_n against sliding (Coulomb).
-What overlaps all the same is let out by the share RELEASE per step, so that nothing is thrown back.
+are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that the body at most touches by the end of
+the step, or rebounds with a share of the speed of a hit; |lambda_t| <= mu lambda_n against sliding (Coulomb). A
+remaining overlap shrinks by the share RELEASE per step, which avoids a rebound.
 
-Source: Catto (2005), Iterative dynamics with temporal coherence; the same scheme as PyBullet's, whose poses it meets.
-An obstacle is a row (centre x, y, half size x, y, radius): a box, or a post where the half sizes are 0.
+Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses the same scheme, and the poses agree.
+An obstacle is a row (centre x, y, half size x, y, radius): a box, or a post if the half sizes are 0.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ITERATIONS = 10
-RELEASE = 0.2  # share of an overlap that is let out per step
-NEAR_M = 0.02  # what is nearer than this is looked at as a contact
+RELEASE = 0.2  # share of an overlap that is removed per step
+NEAR_M = 0.02  # largest gap of a contact
 HIT_SPEED = 0.2  # m/s: a slower hit does not bounce
 MOST_CONTACTS = 24
 
@@ -41,8 +41,8 @@ NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
 
 
 @kernel
-def note(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float) -> int:
-    """Append a contact to the `n` there are, where it is near and there is room; return how many there are then."""
+def append_contact(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float) -> int:
+    """Append a contact to the first `n` if it is near and there is room; return the new number."""
     if gap >= NEAR_M or n >= contacts.shape[0]:
         return n
     row = contacts[n]
@@ -56,7 +56,7 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
     dx, dy = x - box[0], y - box[1]
     out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
     sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
-    if out_x <= 0.0 and out_y <= 0.0:  # within: the nearest face
+    if out_x <= 0.0 and out_y <= 0.0:  # inside: the nearest face
         if out_x > out_y:
             return sign_x, 0.0, out_x - box[4]
         return 0.0, sign_y, out_y - box[4]
@@ -70,7 +70,7 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
 
 @kernel
 def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> tuple[float, float, float]:
-    """Return the outward normal of the polygon's edge that a point is before, and its distance; inf if before none."""
+    """Return the outward normal of the polygon's edge in front of a point, and its distance; inf if there is none."""
     gap, nx, ny, along = -math.inf, 0.0, 0.0, 0.0
     for k in range(n):
         a, b = first + k, first + (k + 1) % n
@@ -89,10 +89,10 @@ def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> 
 def find_contacts(
     motion: Floats, inertia: Floats, corners: Floats, pieces: Ints, radii: Floats, obstacles: Floats, contacts: Floats
 ) -> int:
-    """Write what touches or is about to into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return how many.
+    """Write present and imminent contacts into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return their number.
 
-    A corner of the body before a box, and a corner of a box before a polygon of the body: in the plane two convex
-    shapes touch in no other way.
+    Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
+    body.
     """
     n, px, py = 0, motion[X], motion[Y]
     c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
@@ -106,7 +106,7 @@ def find_contacts(
             for k in range(first, first + n_corners):
                 x, y = c * corners[k, 0] - s * corners[k, 1], s * corners[k, 0] + c * corners[k, 1]
                 nx, ny, gap = corner_on_box(box, px + x, py + y)
-                n = note(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
+                n = append_contact(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
             if n_corners < 3:
                 continue
             for k in range(4 if box[2] + box[3] > 0.0 else 1):
@@ -116,30 +116,30 @@ def find_contacts(
                 if x * x + y * y > far * far:
                     continue
                 ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
-                nx, ny = s * ey - c * ex, -s * ex - c * ey  # against the edge's own normal, in the world
-                n = note(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])
+                nx, ny = s * ey - c * ex, -s * ex - c * ey  # opposite to the edge's normal, in the world
+                n = append_contact(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])
     return n
 
 
 @kernel
 def speed_at(velocity: tuple[float, float, float], row: Floats) -> tuple[float, float]:
-    """Return how fast the body's point at a contact moves along the normal, and across (to its left), m/s."""
+    """Return the velocity of the body's point at a contact along the normal, and across (to its left), m/s."""
     vx, vy = velocity[0] - velocity[2] * row[RY], velocity[1] + velocity[2] * row[RX]
     return row[NX] * vx + row[NY] * vy, row[NX] * vy - row[NY] * vx
 
 
 @kernel
-def hit(
+def apply_impulse(
     velocity: tuple[float, float, float], inertia: Floats, row: Floats, px: float, py: float
 ) -> tuple[float, float, float]:
-    """Return the velocity of the centre of mass and the yaw rate after an impulse (px, py) at a contact."""
+    """Return velocity of the centre of mass and yaw rate after an impulse (px, py) at a contact."""
     turn = (row[RX] * py - row[RY] * px) / inertia[INERTIA]
     return velocity[0] + px / inertia[MASS], velocity[1] + py / inertia[MASS], velocity[2] + turn
 
 
 @kernel
-def aim(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float) -> None:
-    """Write the normal speed that each contact asks for at the end of the step, and begin with no impulses."""
+def set_targets(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float) -> None:
+    """Write each contact's target of the normal speed at the end of the step, and clear its impulses."""
     for i in range(n):
         row = contacts[i]
         speed, _ = speed_at(velocity, row)
@@ -152,7 +152,7 @@ def aim(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats,
 def resolve(
     velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int
 ) -> tuple[float, float, float]:
-    """Return the velocity after `n` contacts have acted: projected Gauss-Seidel, all normals, then all frictions."""
+    """Return the velocity after `n` contacts: projected Gauss-Seidel, all normals, then all frictions."""
     per_mass, per_inertia, mu = 1.0 / inertia[MASS], 1.0 / inertia[INERTIA], inertia[FRICTION]
     for _ in range(ITERATIONS):
         for i in range(n):
@@ -161,7 +161,7 @@ def resolve(
             turn = row[RX] * row[NY] - row[RY] * row[NX]
             wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
             change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
-            velocity = hit(velocity, inertia, row, change * row[NX], change * row[NY])
+            velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
         for i in range(n):
             row = contacts[i]
             _, slip = speed_at(velocity, row)
@@ -169,7 +169,7 @@ def resolve(
             most = mu * row[ALONG]
             wanted = min(max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most)
             change, row[ACROSS] = wanted - row[ACROSS], wanted
-            velocity = hit(velocity, inertia, row, -change * row[NY], change * row[NX])
+            velocity = apply_impulse(velocity, inertia, row, -change * row[NY], change * row[NX])
     return velocity
 
 
@@ -189,7 +189,7 @@ def step(
 
     Args:
         motion: Pose, velocity and last impulse, shape (N_MOTION,), changed in place.
-        inertia: What the body weighs and how it touches, shape (N_INERTIA,).
+        inertia: Mass, inertia and surface of the body, shape (N_INERTIA,).
         corners: Of its convex pieces, body frame, shape (n_corners, 2); see `hull.Hull`.
         pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
         radii: Of each piece, shape (n_pieces,).
@@ -207,7 +207,7 @@ def step(
     n = find_contacts(motion, inertia, corners, pieces, radii, obstacles, contacts)
     motion[IMPULSE] = 0.0
     if n > 0:
-        aim((ux, uy, turned), inertia, contacts, n, dt)
+        set_targets((ux, uy, turned), inertia, contacts, n, dt)
         ux, uy, turned = resolve((ux, uy, turned), inertia, contacts, n)
         for i in range(n):
             motion[IMPULSE] += contacts[i, ALONG]

@@ -1,7 +1,7 @@
-"""What a thing's future depends on, as arrays with names: enough to go on from there, bit for bit.
+"""States of objects as named arrays, enough to continue bit for bit.
 
-A state is a flat dict, whose names hold "/" where one thing has another inside. Nothing in it is pickled: numbers,
-texts and arrays of them are all that there is.
+A state is a flat dict with "/" in the names of nested objects' arrays. Values are arrays of numbers or texts, never
+pickled.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from horde_env.backend import State
 
 
 def attributes(thing: object, *names: str) -> State:
-    """Return copies of a thing's numbers, texts, lists of numbers and arrays; None becomes an empty array."""
+    """Return copies of an object's numbers, texts, lists of numbers and arrays; None becomes an empty array."""
     found = {name: getattr(thing, name) for name in names}
     return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
 
 
-def put_back(thing: object, state: State, *names: str) -> None:
-    """Write what `attributes` returned back: into arrays and lists that are there, else in the attribute's place."""
+def restore_attributes(thing: object, state: State, *names: str) -> None:
+    """Restore a state from `attributes`: in place for arrays and lists, else by assignment."""
     for name in names:
         there, value = getattr(thing, name), state[name]
         if isinstance(there, np.ndarray):
@@ -34,12 +34,12 @@ def put_back(thing: object, state: State, *names: str) -> None:
 
 
 def number_of(array: str, at: int, kind: type) -> Any:
-    """Return an attribute that is one number of an array of the thing: what kernels change in place has a name so.
+    """Return a property for one number of an object's array, so that numbers changed by kernels have names.
 
     Args:
-        array: The thing's attribute that is the array.
-        at: Which of its numbers.
-        kind: bool, int or float: what the attribute reads as.
+        array: Name of the array attribute.
+        at: Index in it.
+        kind: Type of the property: bool, int or float.
     """
 
     def read(thing: object) -> Any:
@@ -52,24 +52,24 @@ def number_of(array: str, at: int, kind: type) -> Any:
 
 
 def nested(**parts: State) -> State:
-    """Return the states of several things as one."""
+    """Return the states of several objects as one."""
     return {f"{name}/{key}": value for name, part in parts.items() for key, value in part.items()}
 
 
 def inner(state: State, name: str) -> State:
-    """Return the state of one of the things that `nested` joined."""
+    """Return the state of one of the objects joined by `nested`."""
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
 
 
 def generator_state(rng: Generator) -> State:
-    """Return where a generator stands, as a text: its numbers have 128 bits."""
+    """Return a generator's state as a text, since its numbers have 128 bits."""
     return {"text": np.array(json.dumps(rng.bit_generator.state, default=lambda array: array.tolist()))}
 
 
 def restore_generator(rng: Generator, state: State) -> None:
-    """Have a generator go on from there.
+    """Restore a state from `generator_state`.
 
     Raises:
-        ValueError: If it is one of another kind.
+        ValueError: If the generator is of another kind.
     """
     rng.bit_generator.state = json.loads(str(state["text"]))

@@ -1,13 +1,15 @@
 """Senses: channels 16..52 of a packet, from the body's state and the pen alone (no engine), noisy and quantised.
 
-Each model is a kernel in `fields.py` or `inertial.py`; this file adds memory, time and the steps of the converter.
-The noise of each group is that of the real robot at rest (log of 5 October 2010); docs/results.md compares.
+Each model is a kernel in `fields.py` or `inertial.py`; this file adds lags, time and the steps of the converter.
+The noise of each group is from the real robot at rest (log of 5 October 2010); docs/results.md compares them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -15,10 +17,11 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.sim import inertial, packet
+from horde_env.sim.engine import BodyState
 from horde_env.sim.pen import Pen
-from horde_env.sim.saving import attributes, inner, nested, put_back
-from horde_env.sim.state import BodyState
+from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
+_ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
 BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
 
 THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
@@ -29,19 +32,19 @@ _OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
 
 Kit = tuple[packet.Scene, packet.Eyes, packet.Memory, Floats]  # the first four arguments of `packet.read`
 
-# The groups that look through the air, in the order of the channels.
+# The groups that measure at a distance, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
 
 
 class Senses:
-    """All sensors that look at the world or feel the body's motion: acceleration to thermal.
+    """All sensors of the world and of the body's motion: acceleration to thermal.
 
     Args:
-        spec: The robot: where its sensors sit and how their converters count.
-        pen: What there is to be sensed. Assign `senses.pen` to change it between two packets.
+        spec: The robot, with the sensors' poses and converters.
+        pen: The surroundings. Assign `senses.pen` to change them between two packets.
 
     Attributes:
-        n_normal, n_uniform: How many standard normals a packet takes, and how many readings jump: two draws each.
+        n_normal, n_uniform: Number of standard normals per packet, and of readings that jump (two draws each).
     """
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
@@ -63,7 +66,7 @@ class Senses:
 
     @property
     def beacon(self) -> Floats:
-        """How much each ir_light sensor changed between the last two packets, share of full scale, shape (8,)."""
+        """Change of each ir_light sensor between the last two packets, share of full scale, shape (8,)."""
         return self._change.copy()
 
     @property
@@ -73,7 +76,7 @@ class Senses:
 
     @property
     def pen(self) -> Pen:
-        """What there is to be sensed."""
+        """The surroundings."""
         return self._pen
 
     @pen.setter
@@ -92,7 +95,7 @@ class Senses:
         self._kit: Kit = self._scene, self._eyes, self._memory, self._steps
 
     def reset(self, rng: Generator) -> None:
-        """Forget all that lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
+        """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
         self._blink_hz = float(rng.uniform(*self._pen.beacon.rate_hz))
         self._blink_phase = float(rng.random())
         self._roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
@@ -101,15 +104,15 @@ class Senses:
         self._last_s = self._zone_s = -math.inf
 
     def save(self) -> State:
-        """Return all that lags, and this life's beacon."""
+        """Return the lags and this life's beacon."""
         memory = {f"{i}": array.copy() for i, array in enumerate(self._memory)}
         return nested(memory=memory, own=attributes(self, *_OWN_STATE))
 
     def restore(self, state: State) -> None:
-        """Go on from what `save` returned."""
+        """Restore a state from `save`."""
         for i, array in enumerate(self._memory):
             array[...] = state[f"memory/{i}"]
-        put_back(self, inner(state, "own"), *_OWN_STATE)
+        restore_attributes(self, inner(state, "own"), *_OWN_STATE)
 
     def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
         """Write acceleration .. thermal of the packet at `t_s` into `out`, quantised, SI units.
@@ -117,14 +120,14 @@ class Senses:
         Args:
             previous: The body 10 ms before; ir_light is the mean of the packets then and now.
             body: The body at `t_s`.
-            t_s: Robot time of the packet, seconds; it never runs backwards between two resets.
+            t_s: Robot time of the packet, seconds; not decreasing between two resets.
             rng: Source of the noise. Each call draws the same number of values.
-            out: The packet's values, shape (n_channels,); only these groups are touched.
+            out: The packet's values, shape (n_channels,); only these groups are written.
         """
         rng.standard_normal(out=self._normal)
         rng.random(out=self._uniform)
         (scene, eyes, memory, steps), air = self.prepare(t_s)
-        # The shell gives way when it hits a wall: what the chip feels of it lasts two packets.
+        # The shell is soft: a hit shows in two packets of the accelerometer.
         ax, ay = 0.5 * (previous.ax + body.ax), 0.5 * (previous.ay + body.ay)
         packet.read(
             scene,
@@ -143,22 +146,86 @@ class Senses:
         )
 
     def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
-        """Return what the kernels work with in a packet at `t_s`, seconds: to be called once for each packet."""
+        """Return the kernels' arguments for a packet at `t_s`, seconds. Call it once per packet."""
         elapsed_s, self._last_s = min(max(t_s - self._last_s, 0.0), 1.0), t_s
         return self._kit, (elapsed_s, *self._air(t_s))
 
     def _air(self, t_s: float) -> tuple[tuple[float, float], float, float, float, float, float]:
-        """Return what changes in the room by `t_s`: lit, gain, ambient, room_k, reach and kept of `packet.read`."""
-        room, reach, kept = self._pen.room, 0.0, 1.0
+        """Return the room's state at `t_s`: lit, gain, ambient, room_k, lag_share, drift_share of `packet.read`."""
+        room, lag_share, drift_share = self._pen.room, 0.0, 1.0
         if t_s - self._zone_s >= THERMAL_PERIOD_S - 1e-9:
             elapsed, self._zone_s = t_s - self._zone_s, t_s
-            reach, kept = 1.0 - math.exp(-elapsed / THERMAL_LAG_S), math.exp(-elapsed / THERMAL_DRIFT_S)
+            lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
+            drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
         lit = self._lit(t_s - inertial.PACKET_S), self._lit(t_s)
         # A lamp on the mains brightens twice in every cycle.
         gain = 1.0 + room.flicker * math.sin(4.0 * math.pi * room.mains_hz * t_s)
-        return lit, gain, room.light, room.temperature_k, reach, kept
+        return lit, gain, room.light, room.temperature_k, lag_share, drift_share
 
     def _lit(self, t_s: float) -> float:
-        """Return how much of the beacon is lit at `t_s`, 0..1: a square wave with soft edges."""
+        """Return the beacon's brightness at `t_s`, 0..1: a square wave with soft edges."""
         wave = math.sin(2.0 * math.pi * (self._blink_hz * t_s + self._blink_phase))
         return min(max(0.5 + BLINK_EDGE * wave, 0.0), 1.0)
+
+
+class LampMove(NamedTuple):
+    """One change.
+
+    Attributes:
+        at_s: Robot time of the first packet after the move, in seconds.
+        lamp: The lamp; a warm object of the same name moves along.
+        position_m: The new position: x, y, z in metres.
+    """
+
+    at_s: float
+    lamp: str
+    position_m: tuple[float, float, float]
+
+
+class ChangingSenses(Senses):
+    """Senses in a pen with moving lamps; each life begins with the initial pen.
+
+    Args:
+        spec: The robot.
+        pen: The pen before the first move.
+        moves: By increasing time.
+
+    Raises:
+        ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
+    """
+
+    def __init__(self, spec: RobotSpec, pen: Pen, moves: Sequence[LampMove]) -> None:
+        self._pens = [pen]
+        for move in moves:
+            if len(move.position_m) != 3 or not all(map(math.isfinite, move.position_m)):
+                raise ValueError(f"position_m must be three finite numbers (x, y, z in metres), not {move.position_m}")
+            self._pens.append(self._pens[-1].lit(move.lamp, position_m=move.position_m))
+        self._times = [move.at_s for move in moves]
+        is_later = [later > earlier for earlier, later in pairwise([-math.inf, *self._times, math.inf])]
+        if not all(is_later) or any(at_s < 0 for at_s in self._times):
+            raise ValueError(f"the times of the moves must increase from 0 s on, not {self._times}")
+        self._n_moved = 0
+        super().__init__(spec, pen)
+
+    def reset(self, rng: Generator) -> None:
+        """Begin a life in the initial pen."""
+        self._n_moved = 0
+        self.pen = self._pens[0]
+        super().reset(rng)
+
+    def save(self) -> State:
+        """Return the state of `Senses` and the number of moves done."""
+        return super().save() | {"n_moved": np.array(self._n_moved)}
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`, and the pen of that time."""
+        self._n_moved = int(state["n_moved"])
+        self.pen = self._pens[self._n_moved]
+        super().restore(state)
+
+    def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
+        """Apply the moves that are due; the random draws are the same with moves and without."""
+        while self._n_moved < len(self._times) and t_s >= self._times[self._n_moved] - _ROUNDING_S:
+            self._n_moved += 1
+            self.pen = self._pens[self._n_moved]
+        return super().prepare(t_s)

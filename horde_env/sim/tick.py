@@ -1,4 +1,4 @@
-"""What happens between two steps of the physics, in one kernel: calling a kernel costs more than most of them take.
+"""All computation between two steps of the physics in one kernel, because calls of kernels are expensive.
 
 A tick of 10 ms is: `act` (firmware, motors), a step of the physics, `sense` (encoders). `sense_and_act` ends one tick
 and begins the next. The state is that of `firmware` (arm, wheels) and of `motors` (motion, geometry).
@@ -14,8 +14,8 @@ from horde_env.sim import firmware, motors
 
 NO_WHEEL = -1  # is stuck
 
-# What `act` changes and reads first: the ARM's words, the wheels' rows, the motors' state, the wheels' geometry, and
-# room for the force. A tuple, since a NamedTuple costs twice as much to hand to a kernel.
+# First arguments of `act`: the ARM's words, the wheels' rows, the motors' state, the wheels' geometry, and a buffer for
+# the force. A tuple, because passing a NamedTuple to a kernel costs twice as much.
 Drive = tuple[Ints, Ints, Floats, Floats, Floats]
 Supply = tuple[int, bool, float, int]  # bus_byte, is_off, bus_v and stuck of `act`
 
@@ -42,11 +42,11 @@ def act(
         wheels: The wheels' rows, changed in place.
         motion: The motors' state, changed in place.
         geometry: See `motors.wheel_geometry`.
-        force: Receives the force, too, shape (3,).
+        force: Also receives the force, shape (3,).
         bus_byte: Bus voltage as the firmware reads it, 0.1 V.
         is_off: Whether charger or battery hold the motors still.
         bus_v: Bus voltage, V.
-        stuck: Number of a wheel that something blocks, or NO_WHEEL.
+        stuck: Number of a blocked wheel, or NO_WHEEL.
         heading: Of the body, radians.
     """
     firmware.cycle(arm, wheels, bus_byte, is_off)
@@ -61,9 +61,9 @@ def act(
 def push_with_stuck_wheel(
     wheels: Ints, motion: Floats, geometry: Floats, force: Floats, bus_v: float, stuck: int, heading: float
 ) -> None:
-    """Write the force of three wheels of which one slides; arguments as for `act`.
+    """Write the force of three wheels of which one is blocked and slides; arguments as for `act`.
 
-    Its motor stands still, which its current tells; its drive ends in what blocks it.
+    Its motor stands still and draws a stall current; its drive has no effect on the body.
     """
     rim_speed = motion[motors.RIM_SPEED, stuck]
     motion[motors.RIM_SPEED, stuck] = 0.0
@@ -89,7 +89,7 @@ def sense(
     vy: float,
     yaw_rate: float,
 ) -> None:
-    """Let the encoders see how the body moves at the end of a tick; `noise` (3,), the rest as for `motors.sense`."""
+    """Update the encoders at the end of a tick; `noise` (3,), the rest as for `motors.sense`."""
     motors.sense(motion, wheels, geometry, noise, heading, vx, vy, yaw_rate)
     if stuck != NO_WHEEL:
         wheels[firmware.CLICKS, stuck] = 0

@@ -12,7 +12,7 @@ from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
 from horde_env.robots.create2.room import Room, load_room
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 
 
 class EmulatedCreate(Drawn, EmulatedRobot):
@@ -45,7 +45,7 @@ class EmulatedCreate(Drawn, EmulatedRobot):
     ) -> None:
         super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
         self.room: Room = load_room() if room is None else room
-        self.physics = chosen(physics)
+        self.physics = resolve_physics(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:
         """Return a new emulated robot."""

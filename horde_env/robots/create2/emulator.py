@@ -20,7 +20,7 @@ from horde_env.robots.create2.firmware import Firmware
 from horde_env.robots.create2.machine import Machine
 from horde_env.robots.create2.room import Room
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 
 REBOOT_S = 5.0  # of banner and silence
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
@@ -191,7 +191,7 @@ class CreateEmulator(RobotEmulator):
         physics: str | None = None,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        machine = Machine(spec, room, battery_scale=battery_scale, physics=chosen(physics))
+        machine = Machine(spec, room, battery_scale=battery_scale, physics=resolve_physics(physics))
         firmware = Firmware(machine, own, mode_offset=mode_offset)
         firmware.tick()  # compiles
         machine.place_freely(own)

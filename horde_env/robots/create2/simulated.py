@@ -23,7 +23,7 @@ from horde_env.robots.create2.room import Room, load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import SAFE, TICK_S
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 
 SETTLING_TICKS = 4  # after switching on, before the first frame
 
@@ -58,7 +58,7 @@ class SimulatedCreate(Drawn, Backend):
         self.spec = create2() if spec is None else spec
         self.room: Room = load_room() if room is None else room
         self.period_s = self.spec.period_s
-        self.physics = chosen(physics)
+        self.physics = resolve_physics(physics)
         self._battery_scale = battery_scale
         self._machine: Machine | None = self._make_machine()
         self.pilot = Pilot(self.spec)

@@ -14,7 +14,7 @@ from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.body import DropsBody, SerialBody
 from horde_env.robots.critterbot.emulator import Emulator
 from horde_env.sim.pen import Pen, load_pen
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 
 LinkKind = Literal["serial", "drops"]
 BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
@@ -53,7 +53,7 @@ class EmulatedBody(EmulatedRobot):
         self.pen = load_pen() if pen is None else pen
         self.notes = BODIES[link].notes
         self._link = link
-        self.physics = chosen(physics)
+        self.physics = resolve_physics(physics)
 
     def switch_on(self, seed: int) -> Emulator:
         """Return a new emulated robot."""

@@ -22,13 +22,13 @@ from horde_env.robots.critterbot.receiver import Receiver
 from horde_env.robots.critterbot.recharger import Recharger
 from horde_env.robots.critterbot.wire import RobotState
 from horde_env.sim import motors
+from horde_env.sim.engine import BodyState
 from horde_env.sim.firmware import CLICKS, HUNG
 from horde_env.sim.machine import Machine
 from horde_env.sim.pen import Pen, load_pen
 from horde_env.sim.period import N_RAW
-from horde_env.sim.physics import chosen
+from horde_env.sim.physics import resolve_physics
 from horde_env.sim.sensors import Senses
-from horde_env.sim.state import BodyState
 
 WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
@@ -274,5 +274,5 @@ def build_robot(
         ValueError: If `battery_scale` is not positive.
     """
     spec, pen = spec or critterbot(), pen or load_pen()
-    machine = Machine(spec, pen, battery_scale=battery_scale, physics=chosen(physics))
+    machine = Machine(spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
     return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)

@@ -142,7 +142,7 @@ def test_a_contact_pushes_and_never_pulls_and_slides_at_the_cone_alone() -> None
             n = -math.cos(angle), -math.sin(angle)
             row[: rigid.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
         velocity = tuple(rng.normal(size=3))
-        rigid.aim(velocity, inertia, contacts, 2, TICK_S)
+        rigid.set_targets(velocity, inertia, contacts, 2, TICK_S)
         for _ in range(30):  # to the end: what ten rounds leave is the solver's, not the law's
             before = contacts.copy()
             velocity = rigid.resolve(velocity, inertia, contacts, 2)
