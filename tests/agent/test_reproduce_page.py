@@ -161,8 +161,7 @@ def test_claims_and_tables_are_written_as_csv(tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["first-claims.csv", "first-numbers.csv"]
     assert (tmp_path / "results" / "first-numbers.csv").read_text() == "a,b\n1234,0.123456\nx,\n"
     assert "[numbers](results/first-numbers.csv)" in lines
-    assert "it fell *Cause:* gravity" in lines  # of a claim that is not reproduced; the other has its verdict alone
-    assert "seen | heard" not in lines
+    assert "**not reproduced**. it fell *Cause:* gravity" in lines
 
 
 class Tags(HTMLParser):

@@ -99,11 +99,9 @@ def section(result: Result, picture: str) -> list[str]:
 
 
 def said(claim: Claim) -> list[str]:
-    """Return a claim as an item of a list; one that is not reproduced in full with its measurement and cause."""
-    line = f"* {claim.text.rstrip('.')} ({claim.source}): **{claim.verdict}**."
-    if claim.verdict == "reproduced":
-        return [line]
-    return [f"{line} {claim.measured}" + (f" *Cause:* {claim.cause}" if claim.cause else "")]
+    """Return a claim as an item of a list, with its measurement and, if there is one, the cause of a difference."""
+    cause = f" *Cause:* {claim.cause}" if claim.cause else ""
+    return [f"* *{claim.text.rstrip('.')}* ({claim.source}): **{claim.verdict}**. {claim.measured}{cause}"]
 
 
 def copied(out: Path, result: Result) -> str:
