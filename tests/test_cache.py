@@ -1,7 +1,7 @@
-"""Where numba keeps what it compiles: found, if need be in a temporary folder, and never a reason to stop.
+"""Numba's cache folder: a temporary one if no other is writable; the program runs without any, too.
 
-A process of its own each, whose numba finds no folder but NUMBA_CACHE_DIR, as in a hardened container, or for a user
-without a home, whom the package does not belong to.
+Each test runs a process in which numba finds no folder but NUMBA_CACHE_DIR, as in a hardened container, or for a user
+without a home who does not own the package.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def ran(
     return subprocess.run(command, env=own, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_without_any_folder_a_temporary_one_is_taken_and_named(tmp_path: Path) -> None:
-    """The next start finds there what this one has compiled; nobody else may write there."""
+def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) -> None:
+    """The next start uses its cache; other users cannot write to it."""
     first, second = (ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path)) for _ in range(2))
     assert (first.returncode, first.stdout.split(), second.stdout.split()) == (0, ["2.0", "0"], ["2.0", "1"])
     assert first.stderr.count("RuntimeWarning") == 1
-    assert "name a folder by NUMBA_CACHE_DIR" in first.stderr
+    assert "NUMBA_CACHE_DIR" in first.stderr
     (folder,) = tmp_path.glob("horde-numba-*")
     assert str(folder) in first.stderr
     assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_what_is_started_from_there_takes_it_too_and_is_quiet(tmp_path: Path) -> None:
+def test_child_processes_use_it_without_a_warning(tmp_path: Path) -> None:
     """The simulator's process."""
     start = "import os, subprocess\nimport horde_agent.kernels._jit\n"
     start += "print(subprocess.run([sys.executable, '-c', 'import horde_env._jit; import horde_agent.kernels._jit'],"
@@ -60,19 +60,19 @@ def test_what_is_started_from_there_takes_it_too_and_is_quiet(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have a temporary folder for each user")
-def test_a_temporary_folder_that_others_may_write_is_not_taken(tmp_path: Path) -> None:
-    """What is read from a cache is run."""
+def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
+    """Code in a cache is executed."""
     trap = tmp_path / f"horde-numba-{os.getuid()}"
     trap.mkdir()
     trap.chmod(0o777)
     done = ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path))
     assert done.stdout.split() == ["2.0", "0"]
-    assert "compiles anew, for about a minute, each time: name a folder by NUMBA_CACHE_DIR" in done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr
     assert list(trap.iterdir()) == []
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
-def test_without_even_that_kernels_are_compiled_and_not_kept(package: str, tmp_path: Path) -> None:
+def test_without_even_that_kernels_are_compiled_and_not_cached(package: str, tmp_path: Path) -> None:
     nowhere = NO_FOLDER + "import tempfile; tempfile.tempdir = '/proc/none'\n"
     for _ in range(2):
         done = ran(nowhere, package, tmp_path)
@@ -81,7 +81,7 @@ def test_without_even_that_kernels_are_compiled_and_not_kept(package: str, tmp_p
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
-def test_a_cache_on_a_full_disk_is_told_and_gone_without(package: str, tmp_path: Path) -> None:
+def test_a_cache_on_a_full_disk_is_reported_and_not_needed(package: str, tmp_path: Path) -> None:
     full = """
 import errno, os
 from numba.core import caching
@@ -91,7 +91,7 @@ caching.IndexDataCacheFile._save_data = save
 """
     done = ran(full, package, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
-    assert f"cannot be kept in {tmp_path / 'cache'}" in done.stderr
+    assert f" in {tmp_path / 'cache'}" in done.stderr
     assert "No space left on device" in done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
 
@@ -107,12 +107,12 @@ def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) 
         one.write_bytes(left)
         done = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
         assert (done.returncode, done.stdout.split()) == (0, ["6.0", "2.0", "1"]), done.stderr
-        assert len(one.read_bytes()) > 1_000, "kept anew"
+        assert len(one.read_bytes()) > 1_000, "written again"
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
 def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(package: str, tmp_path: Path) -> None:
-    """A fresh clone finds what was compiled before; another function of the same length does not."""
+    """A fresh clone uses an earlier cache; another function of the same length does not."""
     runs = []
     for factor in (2.0, 2.0, 3.0):
         (tmp_path / "mine.py").write_text(KERNEL.format(package=package, factor=factor))

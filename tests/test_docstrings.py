@@ -15,7 +15,7 @@ SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
 
 
 def modules() -> list[Path]:
-    """Return the modules whose public functions are looked at."""
+    """Return the checked modules."""
     package = ROOT / "horde_agent"
     return sorted(package.rglob("*.py"))
 
@@ -55,7 +55,7 @@ def test_who_takes_an_array_says_its_shape(path: Path) -> None:
 
 
 def test_a_function_that_is_silent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check can fail: of three functions the one whose docstring names no shape, in a class too."""
+    """The check can fail: it finds the one of three functions that has no shape in its docstring, also in a class."""
     monkeypatch.setattr("tests.test_docstrings.ROOT", tmp_path)
     text = """
 def silent(x: Floats | None) -> int:

@@ -24,7 +24,7 @@ def test_few_modules_stand_at_the_top(package: Path) -> None:
 
 
 def test_each_folder_of_modules_is_a_package(package: Path) -> None:
-    """A folder without `__init__.py` can be imported, but neither the layers nor mypy see what is in it."""
+    """A folder without `__init__.py` can be imported, but neither import-linter nor mypy checks it."""
     folders = {path.parent for path in package.rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 

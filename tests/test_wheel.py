@@ -60,7 +60,7 @@ def test_a_clean_environment_with_the_wheel_alone_runs_the_simulator_and_the_com
     interpreted = {
         **os.environ,
         "NUMBA_DISABLE_JIT": "1",
-    }  # what is there is asked, not how fast: compiling takes minutes
+    }  # without compiling, which takes minutes
     ran = subprocess.run(life, check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "summary.json").exists()

@@ -203,7 +203,7 @@ def test_it_charges_until_commands_are_applied_and_then_backs_off() -> None:
 
 
 def test_the_record_of_a_long_charge_is_thinned_without_losing_its_fault_counts() -> None:
-    """20 minutes of charging are 12,000 frames, of which 20 are recorded, beside those of the drives."""
+    """20 minutes of charging are 12,000 frames, of which 20 are recorded, and all of the drives."""
     body = DockedBody(charging_s=1200.0)
     env, info = stay_of(body)
     frames, at = env.manoeuvre_frames, env.manoeuvre_at

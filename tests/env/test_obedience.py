@@ -34,7 +34,7 @@ STILL, DRIVEN = frame(), frame([0.0, -0.01, 0.0])  # one motor with a hundredth 
 
 
 def judged(*steps: tuple[Floats, Frame]) -> list[str]:
-    """What is complained of after each step of a life: the first letter of its kind, or nothing."""
+    """The complaint after each step of a life: the first letter of its kind, or nothing."""
     obedience = VoltageObedience(SPEC)
     said = [obedience.judge(request, shown) for request, shown in steps]
     return [{"": "", IDLE: "i", ADRIFT: "a"}[complaint] for complaint in said]
@@ -70,7 +70,7 @@ def test_motors_that_drive_on_are_noticed_after_the_longest_ramp() -> None:
 
 
 def test_steps_that_the_body_explains_prove_nothing() -> None:
-    """Charging, heat, a safety stop, a lost link: counting begins again, but what was found before still holds."""
+    """Charging, heat, a safety stop, a lost link: counting restarts, but an earlier complaint remains."""
     kept, gap, stale = (frame(**{kind: value}) for kind, value in (("applied", False), ("gap", True), ("stale", True)))
     for explained in (kept, gap):
         assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, explained), *[(FORWARD, STILL)] * 6)[-2:] == ["", "i"]
@@ -103,7 +103,7 @@ def test_a_new_life_begins_without_suspicion() -> None:
 def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     """99.7 s of which it stood pressed against something for 37 s: its motors show that they are driven all the same.
 
-    The log's motor_voltage is the echo of the command. The current, of two bytes or more, is what tells of a drive
+    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a drive
     there; it is absent in the first step alone. Speeds would have raised an alarm for a third of the log.
     """
     log = RecordedLife(recording.REAL_LOG, SPEC)
@@ -146,7 +146,7 @@ def test_a_body_that_obeys_is_never_suspected(body: str, kind: str) -> None:
 
 @pytest.mark.parametrize("body", ["simulator", "serial"])
 def test_ramps_from_any_velocity_are_waited_for(body: str) -> None:
-    """Velocities of up to 100 wheel units, whose ramp takes 1 s."""
+    """Velocities of up to 100 wheel units, with a ramp of 1 s."""
     rng = np.random.default_rng(4)
     with _environment(body, action_type="velocity") as env:
         env.reset(seed=4)
@@ -184,7 +184,7 @@ def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         if backend.physics != "bullet":
             pytest.skip("a period with the planar engine is one kernel, in which no wire can be cut")
-        monkeypatch.setattr(period, "ask", lambda *_: None)
+        monkeypatch.setattr(period, "send_request", lambda *_: None)
 
 
 @pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
@@ -210,7 +210,7 @@ def test_a_wire_that_is_cut_is_noticed_within_seven_steps_in_every_body(
 
 @pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
 def test_a_robot_that_drives_on_is_noticed_in_every_body(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its firmware hangs while it drives: it goes on though it is told to stand."""
+    """Its firmware hangs while it drives: it continues although the command is to stop."""
     with _environment(body) as env:
         env.reset(seed=7)
         for _ in range(10):
@@ -230,7 +230,7 @@ def test_a_robot_that_drives_on_is_noticed_in_every_body(body: str, monkeypatch:
 
 
 def test_a_recorded_life_is_not_judged(tmp_path: Any) -> None:
-    """It does what it once did, whatever it is asked."""
+    """It ignores commands."""
     log = recording.packets(300)
     for column in ("MotorCommand0", "MotorCommand1", "MotorCommand2"):
         log[column] = np.zeros(300)

@@ -87,7 +87,7 @@ def test_raw_values_are_clipped_to_what_the_wire_carries() -> None:
 
 @pytest.mark.parametrize("spec", [critterbot(), create2()], ids=lambda spec: spec.name)
 def test_a_channels_step_is_the_smallest_change_of_its_scaled_reading(spec: RobotSpec) -> None:
-    """ir_light, the mean of two packets, has half of it; a flag and what is not on the wire have none."""
+    """ir_light, the mean of two packets, has half of it; flags and channels that are not on the wire have none."""
     middle = np.rint((spec.from_si(spec.low) + spec.from_si(spec.high)) / 2)
     one_more = np.abs(spec.to_si(middle + 1) - spec.to_si(middle)) / (spec.high - spec.low)
     for channel, change in zip(spec.channels, one_more, strict=True):

@@ -1,4 +1,4 @@
-"""A simulated life that is saved at any step and gone on from, elsewhere, is the same life: bit for bit."""
+"""A simulated life that is saved at any step and restored elsewhere is the same life, bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def actions(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def saved() -> tuple[list[Any], dict[int, State], dict[int, int]]:
-    """A life of 800 steps: what it brought, its states at some steps, and ticks since it last touched nothing."""
+    """A life of 800 steps: its outputs, its states at some steps, and ticks since it last had no contact."""
     env, seen, states, pushed = make(), [], {}, {}
     env.reset(seed=3)
     acts = actions(900)

@@ -13,7 +13,7 @@ from horde_env.robot import RobotSpec, critterbot
 class ToyBody:
     """A kinematic Backend in a 2 m pen: the outline stays inside, the wheels follow within `lag_s`.
 
-    `reach_m` and `gain` bend its infrared curve away from the one that the centring drive assumes.
+    `reach_m` and `gain` change its infrared curve from the one that the centring drive assumes.
     """
 
     def __init__(self, spec: RobotSpec | None = None, *, lag_s: float = 0.15, reach_m: float = 0.09, gain: float = 1.0):

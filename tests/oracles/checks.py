@@ -31,7 +31,7 @@ class SlowSignals:
 
     Attributes:
         rho, cumulant, largest, longest, bound, totals: As in `SignalArrays`; cumulant is that of each demon.
-        is_broken: Whether the last transition told a number that is not finite or larger than `max_finite`.
+        is_broken: Whether the last transition had a number that is not finite or larger than `max_finite`.
     """
 
     def __init__(self, of: SignalArrays) -> None:

@@ -30,7 +30,7 @@ def turned_to(angle: float) -> float:
 
 
 def from_dock(room: Room, x: float, y: float) -> tuple[float, float]:
-    """Return how far a point is before the dock's face, and to the left of one who looks out of it."""
+    """Return a point's distance in front of the dock's face, and to the left as seen from the dock."""
     c, s = math.cos(room.dock.direction), math.sin(room.dock.direction)
     return (x - room.dock.x) * c + (y - room.dock.y) * s, -(x - room.dock.x) * s + (y - room.dock.y) * c
 

@@ -110,13 +110,13 @@ class OnlineNMSRE:
         return np.where(self.n_tests >= 2, value, np.nan)
 
     def mean(self) -> float:
-        """Return the mean over the questions tested at least twice; NaN where there is none."""
+        """Return the mean over the questions tested at least twice; NaN if there is none."""
         values = self.values()[self.n_tests >= 2]
         return float(values.mean()) if values.size else float("nan")
 
 
 def true_mspbe(theta: ArrayLike, A: ArrayLike, b: ArrayLike, C: ArrayLike) -> float:
-    """Return MSPBE(theta) = E[delta e]' E[phi phi']^{-1} E[delta e] of an MDP whose expectations are known.
+    """Return MSPBE(theta) = E[delta e]' E[phi phi']^{-1} E[delta e] of an MDP with known expectations.
 
     Args:
         theta: Weights, shape (n,).

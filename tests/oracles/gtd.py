@@ -40,7 +40,7 @@ class DenseGTD:
     def learn(self, phi_tp1: Floats, rho: Floats, gamma: Floats, lam: Floats, c: Floats, z: Floats) -> Floats:
         """Learn from one transition; all numbers are per demon. Returns theta_{t+1} phi_{t+1}.
 
-        To whom something is told that is not finite, the step is a gap: the trace is cleared and no weight moves.
+        A demon with a signal that is not finite skips the step: its trace is cleared and no weight changes.
         """
         is_told = np.isfinite([rho, gamma, lam, c, z]).all(axis=0)
         rho, gamma, lam, c, z = (np.where(is_told, told, 0.0) for told in (rho, gamma, lam, c, z))

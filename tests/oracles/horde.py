@@ -1,6 +1,6 @@
 """A Horde in full: every demon asked about everything on every step, one at a time, over the dense GTD(lambda).
 
-Slow, obvious, float64. It sets nobody aside, and knows nothing of groups, engines or batches.
+Slow, obvious, float64. It marks no demon as diverged, and has no groups, engines or batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DenseHorde:
     """The demons that answer `questions`. Arguments as of `Horde`, but for those of `DenseGTD`.
 
     Attributes:
-        rho: Of the last step, shape (n_demons,), 0 where it could not be known, NaN before a demon's first.
+        rho: Of the last step, shape (n_demons,), 0 if it was unknown, NaN before a demon's first.
         n_skipped: Steps that were gaps for a demon alone, shape (n_demons,).
     """
 
@@ -90,7 +90,7 @@ class DenseHorde:
 
     @property
     def predictions(self) -> Floats:
-        """Of the latest state."""
+        """Predictions of the latest state."""
         return self.demons.theta @ self.demons.phi
 
     def reset_weights(self, theta: Floats | None = None) -> None:
@@ -98,7 +98,7 @@ class DenseHorde:
         self.demons.theta = np.zeros_like(self.demons.theta) if theta is None else theta.copy()
 
     def add(self, questions: Sequence[GVF]) -> None:
-        """Take on more demons, who begin at the held state."""
+        """Add demons, which begin at the latest state."""
         self._change([*self.questions, *questions])
 
     def remove(self, names: Sequence[str]) -> None:

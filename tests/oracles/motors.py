@@ -16,11 +16,11 @@ def c_division(a: int, b: int) -> int:
 
 @dataclass
 class SlowARM:
-    """The ARM's setpoints, from their description: a ramp is where it began, where it goes, and how old it is."""
+    """The ARM's setpoints, from their description: a ramp is its start, its target and its age."""
 
     wheels: list[int] = field(default_factory=lambda: [0, 0, 0])
     target: list[int] = field(default_factory=lambda: [0, 0, 0])
-    began_at: list[int] | None = None  # where the wheels were when the ramp was asked for; None: there is none
+    began_at: list[int] | None = None  # setpoints at the ramp's command; None without a ramp
     age: int = 0  # cycles of the ramp
     in_duties: bool = False
     silent: int = 0  # cycles since a command that counts
@@ -48,7 +48,7 @@ class SlowARM:
             self.duties(0, 0, 0, counts=False)
 
     def cycle(self) -> list[int]:
-        """Let 10 ms pass and return what the wheels are told."""
+        """Advance 10 ms and return the setpoints."""
         self.silent += 1
         if self.silent == 50:
             self.silent = 0
@@ -63,7 +63,7 @@ class SlowARM:
         return self.wheels
 
     def _ramp(self, start: int, target: int, steps: int) -> int:
-        """Where the ramp is: its interval is cut to 1/65536 toward zero, its place to a whole unit downward."""
+        """Position of the ramp: its interval is truncated to 1/65536 toward zero, its position rounded down."""
         interval = Fraction(c_division((target - start) * 65536, steps), 65536)
         return math.floor(start + self.age * interval)
 

@@ -18,7 +18,7 @@ def turned(angle: float, v: np.ndarray) -> np.ndarray:
 
 
 def meeting(start: np.ndarray, end: np.ndarray, segment: np.ndarray) -> float:
-    """Solve start + t (end - start) = a + u (b - a) for t >= 0 and 0 <= u <= 1; inf where there is none."""
+    """Solve start + t (end - start) = a + u (b - a) for t >= 0 and 0 <= u <= 1; inf if there is none."""
     a, b = segment[:2], segment[2:]
     matrix = np.column_stack([end - start, a - b])
     if abs(np.linalg.det(matrix)) < 1e-15:

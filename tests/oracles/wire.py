@@ -96,7 +96,7 @@ class RingReader:
         return n
 
     def cycle(self) -> list[Control]:
-        """Return the controls whose five bytes were read now."""
+        """Return the controls completed by these bytes."""
         controls = []
         while self.count() >= {"header": 1, "body": 5, "leds": 48}[self.stage]:
             if self.stage == "header":

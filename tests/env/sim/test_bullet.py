@@ -1,4 +1,4 @@
-"""The body in either engine: what it weighs, where it stops, and that nothing of an earlier life stays in it."""
+"""The body in either engine: its mass, its contacts, and the same bits after each `place`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drive(body: Body, force: list[float], n_ticks: int) -> Motion:
 def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: Body) -> None:
     """Newton-Euler about the wheel centre: 4 kg, 0.041 kg m2, centroid 20 mm behind and 8 mm right of it.
 
-    With the inertia that PyBullet makes up from the shapes the yaw rate would be half; with the centroid in the
+    With PyBullet's own inertia, from the shapes, the yaw rate would be half; with the centroid in the
     middle it would be torque / 0.041 alone.
     """
     heading, force = 0.3, np.array([1.0, 2.0, 0.1])
@@ -68,11 +68,20 @@ def test_without_force_the_robot_keeps_its_momentum(body: Body) -> None:
     assert after.vx == pytest.approx(before.vx, rel=1e-3)
 
 
-def test_a_wall_stops_the_robot_at_its_radius_and_carries_its_force(body: Body) -> None:
-    body.place(0.5, 0.0, 0.0)
-    motion = drive(body, [5.0, 0.0, 0.0], 300)
-    assert motion.x == pytest.approx(1.0 - BODY["radius_m"], abs=1e-3)
-    assert abs(motion.vx) < 1e-3
+@pytest.mark.parametrize(
+    ("pose", "force", "axis", "stop"),
+    [
+        ((0.5, 0.0, 0.0), [5.0, 0.0, 0.0], 0, 1.0 - BODY["radius_m"]),  # the wall
+        ((0.45, -0.5, -math.pi / 2), [0.0, -5.0, 0.0], 1, -0.91 + BODY["radius_m"]),  # the dock's face
+    ],
+)
+def test_wall_and_dock_stop_the_robot_at_its_radius_and_carry_its_force(
+    body: Body, pose: tuple[float, float, float], force: list[float], axis: int, stop: float
+) -> None:
+    body.place(*pose)
+    motion = drive(body, force, 300)
+    assert motion[axis] == pytest.approx(stop, abs=1e-3)
+    assert abs(motion[3 + axis]) < 1e-3
     assert body.contact_impulse() == pytest.approx(5.0 * TICK_S, rel=0.05)
 
 
@@ -89,12 +98,6 @@ def test_the_robot_slides_along_a_wall_it_is_pushed_against(body: Body) -> None:
     motion = drive(body, [3.0, 3.0, 0.0], 100)
     assert motion.y > -0.3
     assert motion.x < 1.0 - BODY["radius_m"] + 2e-3
-
-
-def test_the_dock_stands_in_the_way(body: Body) -> None:
-    """Its face is at y = -0.91, the wall behind it at -1.0."""
-    body.place(0.45, -0.5, -math.pi / 2)
-    assert drive(body, [0.0, -5.0, 0.0], 300).y == pytest.approx(-0.91 + BODY["radius_m"], abs=1e-3)
 
 
 def test_a_corner_holds_against_all_that_the_wheels_can_do(body: Body) -> None:
@@ -140,7 +143,7 @@ def test_closing_twice_does_nothing(body: Body) -> None:
     body.close()
 
 
-def test_the_urdf_says_what_the_robots_table_says() -> None:
+def test_the_urdf_agrees_with_the_robots_table() -> None:
     """Mass, centroid, radius and the tail's corners are the table's; inertia by the parallel axis theorem."""
     root = ElementTree.parse(asset("robot/critterbot.urdf")).getroot()
     link = next(e for e in root.iter("link") if e.get("name") == "body")
@@ -160,7 +163,7 @@ def test_the_urdf_says_what_the_robots_table_says() -> None:
         assert corners <= outline
 
 
-def test_without_pybullet_one_sentence_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pybullet_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pybullet", None)
     with pytest.raises(BackendUnavailable, match=r"conda-forge.*--no-build-isolation pybullet"):
         bullet.PlanarBody([], tick_s=TICK_S)
@@ -176,8 +179,8 @@ def test_a_window_without_a_display_is_refused_before_pybullet_ends_the_process(
         bullet.PlanarBody([], tick_s=TICK_S, window=True)
 
 
-def test_a_body_that_nobody_closed_takes_no_memory_when_it_is_gone() -> None:
-    """PyBullet has room for a few hundred clients in a process, of 28 MB each."""
+def test_garbage_collection_disconnects_an_unclosed_body() -> None:
+    """A process can have a few hundred clients, of 28 MB each."""
     import pybullet
 
     forgotten = bullet.PlanarBody(load_pen().boxes(), tick_s=TICK_S)

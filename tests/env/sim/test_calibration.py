@@ -1,4 +1,4 @@
-"""The simulated robot against the real one's log, where that log is at hand."""
+"""The simulated robot against the real one's log, if that log is present."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def streams() -> tuple[calibration.Stream, calibration.Stream]:
 
 
 @pytest.mark.parametrize("group", SENSED)
-def test_a_life_spans_what_the_real_robot_spanned(
+def test_a_life_covers_the_real_robots_range(
     group: str, streams: tuple[calibration.Stream, calibration.Stream]
 ) -> None:
     """The middle 98 % of each channel overlap by at least half of the narrower one."""

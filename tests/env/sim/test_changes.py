@@ -23,11 +23,11 @@ def life(n_steps: int, **settings: object) -> np.ndarray:
         actions = np.random.default_rng(1).integers(0, 5, n_steps)
         seen += [env.step(int(action))[0] for action in actions]
         again = env.reset(seed=5)[0]
-    np.testing.assert_array_equal(again, seen[0])  # the lamp is back where it was
+    np.testing.assert_array_equal(again, seen[0])  # a reset moves the lamp back
     return np.array(seen)
 
 
-def test_a_moved_lamp_changes_light_and_warmth_from_its_time_on_and_nothing_else() -> None:
+def test_a_moved_lamp_changes_only_light_and_warmth_from_its_time_on() -> None:
     """Packet 20 is the one at 2.0 s; the same noise is drawn in both lives, so all else is equal to the bit."""
     still, moved = life(60), life(60, lamp_moves=[MOVE])
     differs = still != moved
@@ -42,7 +42,7 @@ def test_a_life_with_a_lamp_to_move_later_is_the_same_life() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moves", "says"),
+    ("moves", "message"),
     [
         ([(1.0, "sun", (0.0, 0.0, 1.0))], "unknown lamp 'sun'"),
         ([(1.0, "lamp", (0.0, 1.0))], "three finite numbers"),
@@ -51,6 +51,6 @@ def test_a_life_with_a_lamp_to_move_later_is_the_same_life() -> None:
         ([(float("nan"), "lamp", (0.0, 0.0, 1.0))], "must increase"),
     ],
 )
-def test_moves_that_make_no_sense_are_refused(moves: list[tuple], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_invalid_moves_are_refused(moves: list[tuple], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ChangingSenses(SPEC, load_pen(), [LampMove(*move) for move in moves])

@@ -1,4 +1,4 @@
-"""The way to the dock in the pen, and a life that docks. The pose serves to judge; nothing that drives sees it."""
+"""The drive to the dock in the pen, and a life that docks. Only the tests use the true pose."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def other_pen(case: str) -> Pen:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["near the corner", "white dock", "dark walls", "weak beacon", "a clock almost ours"])
 def test_it_is_not_tuned_to_one_pen(case: str) -> None:
-    """Curves of reflectance and beacon are assumptions, so they may not matter. Measured: 40 of 40 in each."""
+    """Curves of reflectance and beacon are assumptions, so docking must not depend on them. Measured: 40 of 40 each."""
     body = SimulatedBody(pen=other_pen(case))
     done = trials(body, 20, seed=1000)
     body.close()
@@ -120,7 +120,7 @@ def test_it_is_not_tuned_to_one_pen(case: str) -> None:
 
 
 @pytest.mark.slow
-def test_contacts_that_ask_for_more_are_met_by_wiggling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wiggling_meets_contacts_with_smaller_tolerances(monkeypatch: pytest.MonkeyPatch) -> None:
     """3 cm and 4 degrees instead of 5 cm and 20. Measured: 38 of 40, the slowest of these in 42 s.
 
     A robot that pushes against the dock for seconds loses its strength, as the real one does (`firmware.limit_duty`).
@@ -180,7 +180,7 @@ def test_a_reset_docks_charges_and_backs_off() -> None:
 
 
 @pytest.mark.slow
-def test_a_life_that_runs_out_docks_charges_and_goes_on_learning_several_times_over() -> None:
+def test_a_life_with_low_batteries_docks_charges_and_continues_learning_three_times() -> None:
     """A hundredth of the batteries: some 6 minutes from full to low, 4 to charge; three times within 35 minutes."""
     env = gymnasium.make("horde_env:CritterbotPen-v0", battery_scale=0.01, disable_env_checker=True)
     face, recorder, learned = Interface.of(env), Recorder(57), []
@@ -200,10 +200,10 @@ def test_a_life_that_runs_out_docks_charges_and_goes_on_learning_several_times_o
 
     assert (life.dockings.n_done, life.dockings.n_failed) == (3, 0)
     assert 15_000 < life.steps < 25_000
-    assert (np.diff(learned) > 2_500).all(), "it goes on learning after each"
+    assert (np.diff(learned) > 2_500).all(), "learning continues after each"
     docked = rows[rows["phase"] == Phase.DOCK]
     lowest_v = 11.0 + 8.0 * docked["observation"][:, 1:4].min()
-    assert lowest_v > 12.5, "it never came near the 12.0 V at which the robot switches itself off"
+    assert lowest_v > 12.5, "the robot switches itself off at 12.0 V"
     arrivals = rows[1:][(rows["phase"][:-1] == Phase.DOCK) & (rows["phase"][1:] == Phase.BEHAVE)]
     assert len(arrivals) == 3
     assert ((arrivals["flags"] & Flag.GAP) != 0).all(), "nothing is learned across a stay"

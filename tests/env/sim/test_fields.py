@@ -28,7 +28,7 @@ def sensors(group: str) -> np.ndarray:
 
 
 FRONT = np.array([[0.0, 0.0, 0.0]])  # one sensor in the body's middle, looking forward
-EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one whose line of sight starts in the body's middle
+EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one with a line of sight from the body's middle
 
 
 def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
@@ -68,7 +68,7 @@ def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarra
 def test_a_matte_white_wall_gives_nine_tenths_at_3_cm_and_next_to_nothing_beyond_60() -> None:
     """A share s / (1 + s) with s = (9 cm / d)^2: 0.90 at 3 cm, 0.50 at 9 cm, 0.02 at 60 cm, on an idle reading of 0.01.
 
-    The side rays of the beam meet the wall 0.5 % further away.
+    The side rays of the beam meet the wall 0.5 % farther.
     """
     share = [float(distance(1.0 - d, 0.0, 0.0)[0]) for d in (0.03, 0.09, 0.6)]
     assert share[0] == pytest.approx(0.90, abs=0.005)
@@ -150,7 +150,7 @@ def test_the_beacon_needs_a_clear_path() -> None:
 
 
 def test_the_docks_side_does_not_shine() -> None:
-    """Beside the dock, level with its face's lamp or behind it, facing it: only the stray light remains."""
+    """East of the dock, level with its face's lamp or behind it, facing it: only the stray light remains."""
     assert beacon(0.9, -0.95, math.pi)[0] < 0.10
 
 
@@ -172,12 +172,12 @@ def test_light_falls_with_the_square_of_the_distance() -> None:
 
 
 def test_light_falls_with_the_cosine_of_the_heading() -> None:
-    """60 degrees off: half the direct light; turned away: the bounce alone, however far."""
+    """60 degrees off: half the direct light; at 180 degrees: the bounce alone."""
     lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
-    facing, aside, away = (light(-1.0, 0.0, h, lamp, walls=False)[0] for h in (0.0, math.pi / 3, math.pi))
+    facing, aside, behind = (light(-1.0, 0.0, h, lamp, walls=False)[0] for h in (0.0, math.pi / 3, math.pi))
     assert aside == pytest.approx(0.1 * (0.5 + fields.BOUNCE))
-    assert away == pytest.approx(0.1 * fields.BOUNCE)
-    assert facing > aside > away
+    assert behind == pytest.approx(0.1 * fields.BOUNCE)
+    assert facing > aside > behind
 
 
 def test_the_west_wall_casts_a_shadow_band() -> None:

@@ -1,4 +1,4 @@
-"""Motors, wheels and encoders: a body on a frictionless bench of one's own (F = m a), against the real robot's log."""
+"""Motors, wheels and encoders of a body on a frictionless bench (F = m a), against the real robot's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = tuple[int, int, int, int]
 
 
 class Bench:
-    """Firmware and motors on a body that moves freely, or not at all where `is_stuck`."""
+    """Firmware and motors on a body that moves freely, or not at all if `is_stuck`."""
 
     def __init__(self, *, is_stuck: bool = False, seed: int = 0) -> None:
         self.firmware = Firmware(np.array(SPEC.drive["kinematics_1024"]))
@@ -62,32 +62,32 @@ def test_a_step_to_20_reaches_18_after_about_three_tenths_of_a_second() -> None:
         assert 20 <= int(np.argmax(rim[:, wheel] >= 18)) <= 35
 
 
-def test_steady_rotation_at_20_looks_like_the_log() -> None:
+def held(wheels: tuple[int, int, int]) -> np.ndarray:
+    """Return 2 s of rows after 3 s under a request in wheel units."""
+    bench = Bench()
+    bench.run((fw.WHEEL_SPACE, *wheels), 300)
+    return bench.run((fw.WHEEL_SPACE, *wheels), 200)
+
+
+def test_steady_rotation_at_20_is_as_in_the_log() -> None:
     """Log: velocity 17 to 19 with sd 1.3 to 3.3, current 6 to 8 (freely driven)."""
-    bench = Bench()
-    bench.run((fw.WHEEL_SPACE, 20, 20, 20), 200)
-    rows = bench.run((fw.WHEEL_SPACE, 20, 20, 20), 400)
-    assert np.all((rows[:, :3].mean(axis=0) >= 17) & (rows[:, :3].mean(axis=0) <= 19))
-    assert np.all((rows[:, :3].std(axis=0) >= 1.3) & (rows[:, :3].std(axis=0) <= 3.3))
-    assert np.all((rows[:, 3:6].mean(axis=0) >= 6) & (rows[:, 3:6].mean(axis=0) <= 8))
+    rows = held((20, 20, 20))
+    mean, sd = rows.mean(axis=0), rows.std(axis=0)
+    assert np.all((mean[:3] >= 17) & (mean[:3] <= 19))
+    assert np.all((sd[:3] >= 1.3) & (sd[:3] <= 3.3))
+    assert np.all((mean[3:6] >= 6) & (mean[3:6] <= 8))
 
 
-def test_coasting_wheels_free_wheel_while_one_drives() -> None:
-    """Log: 9 to 11 units (8 to 12 over all), current 0 to 1. With braking they would stand near 0."""
-    bench = Bench()
-    bench.run((fw.WHEEL_SPACE, 20, 0, 0), 300)
-    rows = bench.run((fw.WHEEL_SPACE, 20, 0, 0), 200).mean(axis=0)
-    assert rows[0] > 17
-    assert 8 <= rows[1:3].mean() <= 12
-    assert np.all(rows[4:6] <= 1)
+def test_driven_wheels_turn_the_others_which_coast() -> None:
+    """Log: one driven wheel turns the others at 9 to 11 units (8 to 12 over all), current 0 to 1; two the third at 17.
 
-
-def test_two_driven_wheels_turn_the_third() -> None:
-    """Log: 16.7 to 17.6 at 0, 20, 20."""
-    bench = Bench()
-    bench.run((fw.WHEEL_SPACE, 0, 20, 20), 300)
-    rows = bench.run((fw.WHEEL_SPACE, 0, 20, 20), 200).mean(axis=0)
-    assert 15.5 <= rows[0] <= 18
+    With braking they would stand near 0.
+    """
+    one, two = held((20, 0, 0)).mean(axis=0), held((0, 20, 20)).mean(axis=0)
+    assert one[0] > 17
+    assert 8 <= one[1:3].mean() <= 12
+    assert np.all(one[4:6] <= 1)
+    assert 15.5 <= two[0] <= 18
 
 
 def test_a_stop_ends_in_coasting() -> None:
@@ -172,7 +172,7 @@ def test_a_motor_faster_than_its_duty_is_not_braked() -> None:
 
 @pytest.mark.kernels
 def test_the_encoder_loses_no_edge() -> None:
-    """Handing over from roller to roller moves edges between periods; their sum is the way."""
+    """The rollers shift edges between periods; their sum is the distance."""
     motion, wheels = np.zeros((motors.N_ROWS, 3)), np.zeros((fw.N_ROWS, 3), dtype=np.int64)
     geometry, rng, total = motors.wheel_geometry(ANGLES, CIRCLE_M), np.random.default_rng(2), np.zeros(3)
     wheels[fw.DUTY] = 30

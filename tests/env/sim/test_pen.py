@@ -30,28 +30,23 @@ def test_the_beacon_stands_before_the_docks_face() -> None:
     assert pen.beacon.position_m[1] > pen.segments()[5, 1]
 
 
-def test_a_moved_lamp_takes_its_warmth_along_and_leaves_the_old_pen_alone() -> None:
+def test_a_changed_lamp_leaves_the_old_pen_unchanged_and_moves_its_warmth() -> None:
     pen = load_pen()
-    moved = pen.lit("lamp", position_m=(-0.5, 0.5, 0.4))
-    assert moved.lamps[0].position_m == (-0.5, 0.5, 0.4)
+    moved, dark = pen.lit("lamp", position_m=(-0.5, 0.5, 0.4)), pen.lit("window", intensity=0.0)
+    assert moved.lamps == (pen.lamps[0]._replace(position_m=(-0.5, 0.5, 0.4)), *pen.lamps[1:])
     assert {w.name: w.position_m for w in moved.warm}["lamp"] == (-0.5, 0.5)
-    assert moved.lamps[1:] == pen.lamps[1:]
+    assert dark.lamps == (pen.lamps[0], pen.lamps[1]._replace(intensity=0.0))
     assert pen == load_pen()
 
 
-def test_a_lamp_is_dimmed_where_it_stands() -> None:
-    pen = load_pen()
-    dark = pen.lit("window", intensity=0.0)
-    assert dark.lamps[1].intensity == 0.0
-    assert dark.lamps[1].position_m == pen.lamps[1].position_m
-
-
-def test_an_unknown_lamp_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="unknown lamp 'sun'; the pen has lamp, window"):
-        load_pen().lit("sun", intensity=1.0)
-
-
-@pytest.mark.parametrize("intensity", [-1.0, float("nan")])
-def test_a_lamp_cannot_shine_darkness(intensity: float) -> None:
-    with pytest.raises(ValueError, match="intensity must be >= 0"):
-        load_pen().lit("lamp", intensity=intensity)
+@pytest.mark.parametrize(
+    ("name", "intensity", "message"),
+    [
+        ("sun", 1.0, "unknown lamp 'sun'; the pen has lamp, window"),
+        ("lamp", -1.0, "intensity must be >= 0"),
+        ("lamp", float("nan"), "intensity must be >= 0"),
+    ],
+)
+def test_an_unknown_lamp_and_a_negative_intensity_are_refused(name: str, intensity: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_pen().lit(name, intensity=intensity)

@@ -56,8 +56,8 @@ def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
 def test_the_same_commands_lead_to_the_same_poses_without_contact(seed: int) -> None:
     """Ten seconds, firmware, motors and encoders included: within 5 mm and 1 degree of PyBullet, and it goes somewhere.
 
-    The scheme is PyBullet's own, so that what is left is rounding. An engine that forgot that the centre of mass lies
-    21 mm beside the origin would be off by centimetres.
+    The scheme is PyBullet's, so only rounding remains. With the centre of mass at the origin, 21 mm off, it would
+    be wrong by centimetres.
     """
     pytest.importorskip("pybullet")
     ours, theirs = commanded("planar", seed), commanded("bullet", seed)
@@ -109,7 +109,7 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
     st.tuples(*[st.floats(-0.6, 0.6)] * 2, st.floats(-3.1, 3.1)),
     st.lists(st.tuples(st.floats(-12, 12), st.floats(-12, 12), st.floats(-1.5, 1.5)), min_size=1, max_size=5),
 )
-def test_whatever_pushes_it_nothing_of_the_body_leaves_the_pen(
+def test_no_force_pushes_the_body_out_of_the_pen(
     pose: tuple[float, float, float], pushes: list[tuple[float, float, float]]
 ) -> None:
     """Three wheels push with 24 N at most, and drag. No corner of the hull is ever more than 8 mm inside a wall."""
@@ -128,11 +128,11 @@ def test_whatever_pushes_it_nothing_of_the_body_leaves_the_pen(
             assert math.isfinite(motion.yaw_rate)
 
 
-def test_a_contact_pushes_and_never_pulls_and_slides_at_the_cone_alone() -> None:
+def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
     """The laws that projected Gauss-Seidel solves, read off the impulses of bodies thrown into a corner.
 
-    Signorini: impulse >= 0, speed >= what is asked for, one of them with equality. Coulomb: |along| <= mu normal, and
-    where it slips the friction is at its bound and against the slip.
+    Signorini: impulse >= 0, speed >= target, one of them with equality. Coulomb: |along| <= mu normal, and on slip the
+    friction is at its bound and against the slip.
     """
     rng, n_seen, n_sliding = np.random.default_rng(0), 0, 0
     inertia = np.array([4.0, 0.04, -0.02, -0.008, 0.15, 0.1, REACH_M])
@@ -143,7 +143,7 @@ def test_a_contact_pushes_and_never_pulls_and_slides_at_the_cone_alone() -> None
             row[: rigid.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
         velocity = tuple(rng.normal(size=3))
         rigid.set_targets(velocity, inertia, contacts, 2, TICK_S)
-        for _ in range(30):  # to the end: what ten rounds leave is the solver's, not the law's
+        for _ in range(30):  # until convergence
             before = contacts.copy()
             velocity = rigid.resolve(velocity, inertia, contacts, 2)
             if np.allclose(before, contacts, rtol=0, atol=1e-14):
@@ -162,8 +162,8 @@ def test_a_contact_pushes_and_never_pulls_and_slides_at_the_cone_alone() -> None
     assert n_sliding > 30
 
 
-def test_a_hit_takes_the_momentum_that_its_impulses_tell_and_gives_little_back() -> None:
-    """At 0.5 m/s, nose first, onto a wall: restitution 0.1 of what is left when the gap has closed."""
+def test_a_hit_changes_the_momentum_by_its_impulses_and_rebounds_little() -> None:
+    """At 0.5 m/s, nose first, onto a wall: restitution 0.1 of the speed when the gap has closed."""
     body, hull = body_among((1.025, 0.0, 0.05, 4.0)), load_hull(asset("robot/critterbot.urdf"))
     body.place(0.5, 0.0, 0.0)
     body.step((4.0 * 0.5 / TICK_S, 0.0, 4.0 * 0.5 / TICK_S * 0.008))
@@ -255,8 +255,8 @@ def test_wall_and_dock_stop_both_engines_at_the_same_places_with_the_same_impuls
         assert ends[0][2] == pytest.approx(ends[1][2], rel=5e-3)
 
 
-def test_everything_runs_where_pybullet_cannot_be_imported() -> None:
-    """In a process of its own in which there is no PyBullet: the pen, the emulated robot, and the sentence."""
+def test_everything_runs_without_pybullet() -> None:
+    """In a process without PyBullet: the pen, the emulated robot, and the error message."""
     program = """
 import sys
 sys.modules["pybullet"] = None
@@ -317,7 +317,7 @@ def test_a_robot_with_other_shapes_is_refused_by_name(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_environments_side_by_side_live_what_each_would_alone(mode: Any) -> None:
+def test_vector_environments_equal_single_ones(mode: Any) -> None:
     """`gymnasium.make_vec`, within this process and in one each: seed s + k for the k-th."""
     vector = gym.make_vec("horde_env:CritterbotPen-v0", num_envs=2, vectorization_mode=mode, physics="planar")
     try:

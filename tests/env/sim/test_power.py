@@ -9,8 +9,15 @@ from horde_env.sim import power
 from horde_env.sim.power import PowerSupply
 
 HOUR_S = 3600.0
-# The mean that a wandering life takes for its motors; test_backend measures it.
+# The motors' mean current in a wandering life; test_backend measures it.
 WANDERING_A = 0.56
+
+
+def supply_with(charge: float | tuple[float, ...], *, enabled: bool = True) -> PowerSupply:
+    supply = PowerSupply()
+    supply.charge[:] = charge
+    supply.charging_enabled = enabled
+    return supply
 
 
 def hours_until_low(motors_a: float) -> float:
@@ -21,11 +28,8 @@ def hours_until_low(motors_a: float) -> float:
     return hours
 
 
-def test_full_batteries_last_twelve_hours_of_wandering() -> None:
+def test_full_batteries_last_twelve_hours_of_wandering_and_less_under_load() -> None:
     assert 12.0 <= hours_until_low(WANDERING_A) <= 13.0
-
-
-def test_motors_shorten_the_life() -> None:
     assert hours_until_low(1.0) < 0.8 * hours_until_low(0.0)
 
 
@@ -38,10 +42,9 @@ def test_a_full_robot_reads_as_in_the_log() -> None:
         assert all(164 <= 10 * v <= 168 for v in supply.battery_v)
 
 
-def test_the_dock_changes_nothing_but_the_bus_while_charging_is_disabled() -> None:
-    """As after boot: half empty, an hour at the dock, and never a moment in which the motors are held."""
-    supply = PowerSupply()
-    supply.charge[:] = [0.5, 0.5, 0.5]
+def test_the_dock_changes_only_the_bus_while_charging_is_disabled() -> None:
+    """As after boot: half empty, an hour at the dock, and the motors are never held."""
+    supply = supply_with(0.5, enabled=False)
     for _ in range(3600):
         supply.advance(0.2, on_dock=True, dt_s=1.0)
         assert not supply.holds_motors
@@ -49,10 +52,8 @@ def test_the_dock_changes_nothing_but_the_bus_while_charging_is_disabled() -> No
     assert 172 < supply.bus_byte <= 185  # "plugged" for the firmware, and the motors still turn
 
 
-def test_enabled_the_dock_charges_one_battery_after_the_other() -> None:
-    supply = PowerSupply()
-    supply.charge[:] = [0.6, 0.6, 0.6]
-    supply.charging_enabled = True
+def test_enabled_the_dock_charges_one_battery_after_the_other_and_can_then_be_left() -> None:
+    supply = supply_with(0.6)
     states = [supply.state]
     while supply.state != power.COMPLETE:
         supply.advance(0.0, on_dock=True, dt_s=1.0)
@@ -61,54 +62,45 @@ def test_enabled_the_dock_charges_one_battery_after_the_other() -> None:
             assert supply.holds_motors == (supply.state != power.COMPLETE)
     assert states == list(range(12))
     assert supply.charge.tolist() == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(("charge", "begins"), [((1.0, 1.0, 0.98), False), ((1.0, 1.0, 0.93), True)])
-def test_batteries_that_differ_are_charged_though_charging_is_disabled(charge: tuple[float, ...], begins: bool) -> None:
-    """By more than 0.2 V: 16.79 V against 16.62 or 16.44 V. A robot that brushes its dock is held by it then."""
-    supply = PowerSupply()
-    supply.charge[:] = charge
-    for _ in range(30):
-        supply.advance(0.0, on_dock=True, dt_s=0.1)
-    assert supply.holds_motors == begins
-
-
-def test_away_from_the_dock_nothing_charges() -> None:
-    supply = PowerSupply()
-    supply.charging_enabled = True
-    supply.charge[:] = [0.3, 0.3, 0.3]
-    supply.advance(0.0, on_dock=False, dt_s=60.0)
-    assert supply.state == power.UNPLUGGED
-    assert max(supply.charge) < 0.3
-
-
-def test_unplugged_while_charging_the_robot_is_paralysed_until_it_is_back() -> None:
-    """State 201, and back in the state that was left: not in 1, which would begin again."""
-    supply = PowerSupply()
-    supply.charging_enabled = True
-    supply.charge[:] = [0.95, 0.3, 0.3]
-    for _ in range(300):
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
-    assert supply.state == 4
-    supply.advance(0.0, on_dock=False, dt_s=0.1)
-    assert (supply.state, supply.holds_motors) == (power.INTERRUPTED, True)
-    supply.advance(0.0, on_dock=True, dt_s=0.1)
-    assert supply.state == power.INTERRUPTED
-    supply.advance(0.0, on_dock=True, dt_s=0.1)
-    assert supply.state == 4
-
-
-def test_leaving_the_dock_when_all_are_full_is_no_interruption() -> None:
-    supply = PowerSupply(battery_scale=0.01)
-    supply.charging_enabled = True
-    supply.charge[:] = [0.6, 0.6, 0.6]
-    while supply.state != power.COMPLETE:
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
     supply.advance(0.0, on_dock=False, dt_s=0.1)
     assert (supply.state, supply.holds_motors) == (power.UNPLUGGED, False)
 
 
-def test_a_load_pulls_the_voltages_down() -> None:
+@pytest.mark.parametrize(
+    ("charge", "enabled", "on_dock", "duration_s", "charges"),
+    [
+        ((1.0, 1.0, 0.98), False, True, 3.0, False),  # 16.79 and 16.62 V: they differ by less than 0.2 V
+        ((1.0, 1.0, 0.93), False, True, 3.0, True),  # 16.44 V: charged even if the host forbids it
+        ((0.95, 0.6, 0.95), True, True, 3.0, True),  # the first is full
+        ((0.25, 0.25, 0.25), False, True, 3.0, False),  # 14.8 V
+        ((0.15, 0.15, 0.15), False, True, 3.0, True),  # 14.27 V, below 14.5 V: even if the host forbids it
+        ((0.3, 0.3, 0.3), True, True, 0.1, False),  # a contact shorter than 0.2 s
+        ((0.3, 0.3, 0.3), True, False, 60.0, False),
+    ],
+)
+def test_when_a_charge_begins(
+    charge: tuple[float, ...], enabled: bool, on_dock: bool, duration_s: float, charges: bool
+) -> None:
+    supply = supply_with(charge, enabled=enabled)
+    for _ in range(round(duration_s / 0.1)):
+        supply.advance(0.0, on_dock=on_dock, dt_s=0.1)
+    assert supply.holds_motors == charges
+    assert (supply.state == power.UNPLUGGED) != charges
+    assert on_dock or max(supply.charge) < 0.3
+
+
+def test_unplugged_while_charging_the_robot_is_paralysed_until_it_is_plugged_in_again() -> None:
+    """State 201, then the state before it: not 1, which would start a new charge."""
+    supply = supply_with((0.95, 0.3, 0.3))
+    for _ in range(300):
+        supply.advance(0.0, on_dock=True, dt_s=1.0)
+    assert supply.state == 4
+    for on_dock, state in ((False, power.INTERRUPTED), (True, power.INTERRUPTED), (True, 4)):
+        supply.advance(0.0, on_dock=on_dock, dt_s=0.1)
+        assert (supply.state, supply.holds_motors) == (state, True)
+
+
+def test_a_load_lowers_the_voltages() -> None:
     """6 A more are 2 A of each battery, 0.05 ohm each: 0.1 V; the bus loses 0.02 ohm x 6 A more."""
     seen = []
     for motors_a in (0.0, 6.0):
@@ -118,59 +110,26 @@ def test_a_load_pulls_the_voltages_down() -> None:
     np.testing.assert_allclose(np.subtract(*seen), [0.1, 0.1, 0.1, 0.1 + 0.12], atol=1e-6)
 
 
-def test_a_tired_battery_lowers_all_voltages() -> None:
-    rested, tired = PowerSupply(), PowerSupply()
-    tired.sag_v = 4.0
-    rested.advance(0.5, on_dock=False, dt_s=0.1)
-    tired.advance(0.5, on_dock=False, dt_s=0.1)
-    assert tired.bus_v == pytest.approx(rested.bus_v - 4.0)
-    assert tired.battery_v == pytest.approx([v - 4.0 for v in rested.battery_v])
+def test_an_old_battery_lowers_all_voltages() -> None:
+    new, old = PowerSupply(), PowerSupply()
+    old.sag_v = 4.0
+    for supply in (new, old):
+        supply.advance(0.5, on_dock=False, dt_s=0.1)
+    assert [old.bus_v, *old.battery_v] == pytest.approx([v - 4.0 for v in (new.bus_v, *new.battery_v)])
 
 
-def test_a_touch_shorter_than_a_fifth_of_a_second_is_no_plug() -> None:
-    supply = PowerSupply()
-    supply.charging_enabled = True
-    supply.charge[:] = [0.3, 0.3, 0.3]
-    supply.advance(0.0, on_dock=True, dt_s=0.1)
-    assert supply.state == power.UNPLUGGED
+def test_an_empty_robot_is_off_until_it_is_docked() -> None:
+    """Off below 12.0 V for a second; on again above 17.0 V, which only the dock supplies."""
+    supply = supply_with(0.005, enabled=False)
+    for charge, on_dock, dt_s, is_low in (
+        (0.005, False, 0.5, False), (0.005, False, 0.5, True), (0.9, False, 1.0, True), (0.9, True, 0.1, False),
+    ):  # fmt: skip
+        supply.charge[:] = charge
+        supply.advance(0.0, on_dock=on_dock, dt_s=dt_s)
+        assert (supply.is_low, supply.holds_motors) == (is_low, is_low)
 
 
-@pytest.mark.parametrize(("charge", "charges"), [(0.25, False), (0.15, True)])
-def test_below_14_and_a_half_volts_the_dock_charges_against_the_hosts_wish(charge: float, charges: bool) -> None:
-    """0.25 of the charge is 14.8 V, 0.15 is 14.27 V."""
-    supply = PowerSupply()
-    supply.charge[:] = [charge] * 3
-    for _ in range(5):
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
-    assert supply.holds_motors == charges
-
-
-def test_unequal_batteries_are_charged_though_the_first_is_high() -> None:
-    supply = PowerSupply()
-    supply.charging_enabled = True
-    supply.charge[:] = [0.95, 0.6, 0.95]
-    for _ in range(5):
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
-    assert supply.holds_motors
-
-
-def test_an_empty_robot_stays_off_until_the_dock_revives_it() -> None:
-    """Off below 12.0 V for a second; on again above 17.0 V, which only the dock reaches."""
-    supply = PowerSupply()
-    supply.charge[:] = [0.005] * 3
-    supply.advance(0.0, on_dock=False, dt_s=0.5)
-    assert not supply.is_low
-    supply.advance(0.0, on_dock=False, dt_s=0.5)
-    assert supply.is_low
-    assert supply.holds_motors
-    supply.charge[:] = [0.9] * 3
-    supply.advance(0.0, on_dock=False, dt_s=1.0)
-    assert supply.is_low
-    supply.advance(0.0, on_dock=True, dt_s=0.1)
-    assert not supply.is_low
-
-
-def test_a_small_scale_makes_a_short_life() -> None:
+def test_a_small_scale_empties_the_batteries_sooner() -> None:
     small, large = PowerSupply(0.01), PowerSupply(1.0)
     small.advance(0.5, on_dock=False, dt_s=1.0)
     large.advance(0.5, on_dock=False, dt_s=100.0)

@@ -48,7 +48,7 @@ def test_only_its_own_channels_are_written() -> None:
 
 
 def test_no_channel_is_constant_over_a_life() -> None:
-    """Nor is any moved by noise alone: each but magnetic_y, which the robot's own is too, varies with the body."""
+    """Each except magnetic_y, which hardly moves on the real robot either, varies with the body, not by noise alone."""
     raw = live(2000)[:, OWN] / SPEC.lsb[OWN]
     resting = stand(at(0.2, 0.1, 0.4), 400)[:, OWN]
     assert np.all(raw.std(axis=0) > 0)
@@ -92,7 +92,7 @@ def test_the_same_generator_gives_the_same_life() -> None:
     assert np.any(live(100, seed=3) != live(100, seed=4))
 
 
-def test_rest_noise_is_that_of_the_real_robot() -> None:
+def test_noise_at_rest_equals_the_real_robots() -> None:
     """Standard deviations of the real robot at rest, in counts (rounding adds 1/12 to each variance)."""
     sd = stand(at(0.1, 0.1, 0.3), 3000)[:, OWN].std(axis=0)
     expected = np.hypot([0.9, 0.9, 2.9, 2.2, 0.9, 0.7, 2.6], math.sqrt(1 / 12))
@@ -128,11 +128,11 @@ def test_infrared_light_never_reaches_256() -> None:
 
 
 def test_ir_light_is_the_mean_of_the_packet_before_and_this_one() -> None:
-    """`previous` facing the beacon, `body` facing away: whichever packet was lit decides, so both kinds occur."""
-    toward, away = at(0.45, -0.4, -math.pi / 2), at(0.45, -0.4, math.pi / 2)
+    """`previous` faces the beacon, `body` faces north: the packet that was lit decides, so both readings occur."""
+    toward, north = at(0.45, -0.4, -math.pi / 2), at(0.45, -0.4, math.pi / 2)
     made, rng, out, seen = senses(), np.random.default_rng(0), np.zeros(57), []
     for i in range(300):
-        made.read(toward, away, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
+        made.read(toward, north, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
         seen.append(out[33] * 255)
     assert min(seen) < 20
     assert max(seen) > 45
@@ -161,7 +161,7 @@ def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None
 
 
 def test_a_knock_is_felt_in_two_packets_by_half() -> None:
-    """The shell gives way: 8 m/s^2 forward for 10 ms read as 4 in the packet then and in the next."""
+    """The shell is soft: 8 m/s^2 forward for 10 ms read as 4 in this packet and in the next."""
     made, knocked, out = senses(), at(ax=8.0), np.zeros((3, SPEC.n_channels))
     for k, (before, now) in enumerate([(at(), knocked), (knocked, at()), (at(), at())]):
         made.read(before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
@@ -196,11 +196,11 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     np.testing.assert_allclose(shares, 1 - np.exp(-0.14 / THERMAL_LAG_S * np.arange(1, 4)), atol=0.1)
 
 
-def test_follow_moves_by_its_reach_and_forgets_drift_by_its_share() -> None:
+def test_zones_lag_and_drift_decays_by_their_shares() -> None:
     """exp(-0.14 / 0.3) = 0.63 of the distance is left after one refresh."""
-    reach = 1 - math.exp(-0.14 / THERMAL_LAG_S)
+    lag_share = 1 - math.exp(-0.14 / THERMAL_LAG_S)
     zones, drift, out = np.array([290.0]), np.array([0.5]), np.array([300.0])
-    follow(reach, 0.9, np.zeros(2), zones, drift, out)
+    follow(lag_share, 0.9, np.zeros(2), zones, drift, out)
     assert drift[0] == pytest.approx(0.45)
-    assert zones[0] == pytest.approx(290.0 + 10 * reach)
+    assert zones[0] == pytest.approx(290.0 + 10 * lag_share)
     assert out[0] == zones[0] + drift[0]

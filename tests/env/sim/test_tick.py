@@ -1,4 +1,4 @@
-"""The kernels that run several models at once say what those models say one after the other, bit for bit."""
+"""Kernels that run several models at once equal those models one after the other, bit for bit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from horde_env.sim.sensors import Senses
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
-WISHES = [(1, 20, 0, 0), (1, 0, 10, 5), (0, 30, -30, 3), (2, 90, -90, 20), (1, 0, 0, 0)]
+COMMANDS = [(1, 20, 0, 0), (1, 0, 10, 5), (0, 30, -30, 3), (2, 90, -90, 20), (1, 0, 0, 0)]
 
 
 class Robot:
-    """Firmware and motors on a body that goes where a list of motions says."""
+    """Firmware and motors on a body with prescribed motions."""
 
     def __init__(self) -> None:
         self.firmware = firmware.Firmware(np.array(SPEC.drive["kinematics_1024"]))
@@ -56,7 +56,7 @@ def test_a_tick_in_one_kernel_is_encoders_then_firmware_then_motors() -> None:
     noise, supply = np.random.default_rng(1).standard_normal((60, 3)), (163, False, 16.3)
     for k, (heading, vx, vy, yaw_rate) in enumerate(motions(60).tolist()):
         for robot in (one, many):
-            robot.firmware.command(*WISHES[k // 5 % len(WISHES)])
+            robot.firmware.command(*COMMANDS[k // 5 % len(COMMANDS)])
         force = tick.sense_and_act(*one.state, *supply, tick.NO_WHEEL, noise, k, heading, vx, vy, yaw_rate)
         motors.sense(many.motion, many.firmware.wheels, GEOMETRY, noise[k], heading, vx, vy, yaw_rate)
         many.firmware.cycle(*supply[:2])
@@ -87,8 +87,8 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     assert np.abs(clicks).max() > 10
 
 
-@pytest.mark.parametrize("reach", [0.0, 0.4])
-def test_a_packet_in_one_kernel_is_what_each_model_says(reach: float) -> None:
+@pytest.mark.parametrize("lag_share", [0.0, 0.4])
+def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     """Every group of channels against its own kernel, with and without a refresh of the thermal zones."""
     senses, rng = Senses(SPEC, load_pen()), np.random.default_rng(2)
     segments, heights, reflectances, beacon, lamps, warm, earth, iron = senses._scene
@@ -99,7 +99,7 @@ def test_a_packet_in_one_kernel_is_what_each_model_says(reach: float) -> None:
     memory = tuple(rng.random(array.shape) for array in senses._memory)
     values, roller, zones, drift, packets, _ = (array.copy() for array in memory)
     out = np.zeros(37)
-    air = lit, gain, room.light, room.temperature_k, reach, 0.9
+    air = lit, gain, room.light, room.temperature_k, lag_share, 0.9
     packet.read(
         senses._scene,
         senses._eyes,
@@ -120,9 +120,9 @@ def test_a_packet_in_one_kernel_is_what_each_model_says(reach: float) -> None:
     inertial.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
     fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, values[7:17])
     fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], values[25:29])
-    if reach:
+    if lag_share:
         fields.warmth(now, heat, warm, room.temperature_k, segments, heights, values[29:])
-        packet.follow(reach, 0.9, normal[41:], zones, drift, values[29:])
+        packet.follow(lag_share, 0.9, normal[41:], zones, drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
     poses, expected = np.array([before, pose]), values.copy()
     fields.ir_light(poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), packets)
@@ -148,19 +148,19 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
         "    return callee.times(x)\n"
         "print(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
     )
-    said = []
+    outputs = []
     for factor in ("1.0", "1.0", "2.00"):
         (tmp_path / CALLEE).write_text(
             f"from horde_env._jit import kernel\n@kernel\ndef times(x: float) -> float:\n    return {factor} * x\n"
         )
-        os.utime(tmp_path / CALLEE, (1.0, 1.0))  # of the same age: the size alone tells
+        os.utime(tmp_path / CALLEE, (1.0, 1.0))  # of the same age, so only the content differs
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-W", "error", CALLER]
         here = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         environment["PYTHONPATH"] = here
         run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        said.append(run.stdout.split())
-    assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+        outputs.append(run.stdout.split())
+    assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
 MODULES = (fields, firmware, inertial, motors, packet, period, planar, power, rigid, tick)
@@ -172,7 +172,7 @@ def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
 
 
 def named_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
-    """Return the modules that some lines of a module name."""
+    """Return the modules named in some lines of a module."""
     names = {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
     return {m for m in MODULES if any(vars(module).get(name) is m for name in names)}
 
@@ -185,13 +185,13 @@ def used_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: ModuleType) -> None:
-    """Numba looks at a kernel's own file alone: another one's constants, renumbered, would be the old ones for ever."""
+    """Numba checks the kernel's own file only: it would keep old constants of another one."""
     for kernel in kernels_of(module):
         assert used_in(kernel.body, module) <= named_in(kernel.decorator_list, module), kernel.name
 
 
 @pytest.mark.parametrize("physics", PHYSICS)
-def test_a_period_in_one_kernel_is_what_its_parts_do_one_after_the_other(physics: str) -> None:
+def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: str) -> None:
     """Command, ten ticks, the supply, sixteen channels, the senses: each by its own name, from the same draws.
 
     From a pose at which it soon touches a wall, at the dock's power, with a wheel that is stuck for a while.
