@@ -23,7 +23,7 @@ horde = Horde([question], n_features=face.coder.n_features, n_active=face.coder.
 often = ExcursionConfig(probability=0.02, horizon=80)  # the robot tries it out now and then
 with Life(env, horde, StickyRandom(5, 0.8), np.random.default_rng(0), interface=face, excursions=often) as life:
     life.run(60_000)
-(tried,) = life.student.errors.excursions().outcomes()
+(tried,) = life.student.errors.table.outcomes()
 half = len(tried.returns) // 2  # of the second half of its life
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 axes.plot(tried.returns[half:, 0], tried.predictions[half:, 0], "o", ms=4, alpha=0.6, label="one test excursion")

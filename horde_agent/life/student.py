@@ -20,7 +20,7 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations
-from horde_agent.measures.excursion_file import places
+from horde_agent.measures.excursion_table import new_positions
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import (
     PolicyUnderTest,
@@ -146,7 +146,7 @@ class Student:
         for name in ("_test", "_on_policy_test"):
             test: TestExcursion | None = getattr(self, name)
             if test is not None:
-                test.rearrange(places(stays, self.errors.n_demons))
+                test.rearrange(new_positions(stays, self.errors.n_demons))
                 setattr(self, name, test if len(test.demons) else None)
         self._made = np.where(stays >= 0, self._made[stays], 0.0)
         self.errors.rearrange(stays, self._policies_under_test())

@@ -1,20 +1,19 @@
 """Passes over all test excursions of a life, of which never more than a batch is held: a month has 200,000 of them.
 
 The two-pass NMSRE needs the variance of all returns before its first value. So the first pass takes in variances and
-the last error traces (`courses`), a second one what tables and pictures show: every value in its order
+the last error traces (`policy_scores`), a second one what tables and pictures show: every value in its order
 (`nmsre_along`), a curve that is thinned to what a picture resolves (`curves`), or a few predictions beside what came
 (`dots`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.measures.excursion_file import Batch, batches, evened, read_parts, rows_at_once
+from horde_agent.measures.excursion_table import ExcursionTable, of_policy
 from horde_agent.measures.nmsre import Outcomes, normalise, trace_on
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
@@ -25,54 +24,14 @@ _MOST_NUMBERS = 4_000_000  # of all curves together: 32 MB
 MOST_DOTS = 2000
 
 
-class PastExcursions:
-    """All complete excursions of a life, to be gone through as often as it takes.
-
-    Args:
-        policies: Those that were tested.
-        n_demons: Of the Horde.
-        source: Begins a pass from the first excursion on.
-    """
-
-    def __init__(
-        self, policies: Sequence[PolicyUnderTest], n_demons: int, source: Callable[[], Iterable[Batch]]
-    ) -> None:
-        self.policies, self.n_demons, self._source = list(policies), n_demons, source
-
-    @classmethod
-    def read(cls, path: Path) -> PastExcursions:
-        """Return those of a run; where demons came or went, of those that there were in the end.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file holds no excursions.
-        """
-        files = read_parts(path)
-        policies = files.policies[-1]
-        return cls(policies, files.n_demons, lambda: batches(files, policies))
-
-    def __iter__(self) -> Iterator[Batch]:
-        return evened(self._source(), rows_at_once(self.policies))
-
-    def outcomes(self) -> list[Outcomes]:
-        """Return each policy's excursions, all of them at once, where they fit in memory."""
-        found: dict[int, list[tuple[Integers, Floats, Floats]]] = {}
-        for batch in self:
-            for k in np.unique(batch.policy).tolist():
-                mine, predictions, returns = batch.of(k, len(self.policies[k].demons))
-                found.setdefault(k, []).append((batch.step[mine], predictions, returns))
-        columns = {k: [np.concatenate(parts) for parts in zip(*found[k], strict=True)] for k in sorted(found)}
-        return [Outcomes(self.policies[k], *parts) for k, parts in columns.items()]
-
-
-class Course(NamedTuple):
+class PolicyScores(NamedTuple):
     """What the excursions of one policy came to.
 
     Attributes:
         number: Of the policy, among all.
         policy: The policy with its n demons.
         step: Step at which each excursion began, shape (n_excursions,).
-        n_tests: PastExcursions that tested each demon, shape (n,).
+        n_tests: Excursions that tested each demon, shape (n,).
         variance: Of each question's returns, shape (n,); NaN where there are none.
         trace: The last error trace, shape (n,); NaN where there is none.
     """
@@ -116,24 +75,24 @@ class _Sums:
         self.mean = np.where(self.n == 0, mean, self.mean + away * share)
         self.n = both
 
-    def course(self, number: int, policy: PolicyUnderTest) -> Course:
+    def course(self, number: int, policy: PolicyUnderTest) -> PolicyScores:
         """Return what they came to."""
         variance = np.divide(self.squares, self.n, out=np.full(len(self.n), np.nan), where=self.n > 0)
-        return Course(number, policy, np.concatenate(self.steps), self.n, variance, self.trace)
+        return PolicyScores(number, policy, np.concatenate(self.steps), self.n, variance, self.trace)
 
 
-def courses(tests: PastExcursions) -> list[Course]:
+def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
     """Return what each policy's excursions came to; a policy without one is left out. One pass."""
-    sums = [_Sums(len(policy.demons)) for policy in tests.policies]
-    for batch in tests:
-        for k in np.unique(batch.policy).tolist():
-            mine, predictions, returns = batch.of(k, len(tests.policies[k].demons))
-            sums[k].add(batch.step[mine], predictions, returns)
-    pairs = zip(sums, tests.policies, strict=True)
+    sums = [_Sums(len(policy.demons)) for policy in table.policies]
+    for rows in table:
+        for k in np.unique(rows["policy"]).tolist():
+            is_of, predictions, returns = of_policy(rows, k, table.policies[k])
+            sums[k].add(rows["step"][is_of], predictions, returns)
+    pairs = zip(sums, table.policies, strict=True)
     return [one.course(k, policy) for k, (one, policy) in enumerate(pairs) if one.steps]
 
 
-def final_nmsre(some: Iterable[Course], n_demons: int) -> Floats:
+def final_nmsre(some: Iterable[PolicyScores], n_demons: int) -> Floats:
     """Return the last two-pass NMSRE per demon, shape (n_demons,); NaN where tested fewer than two times."""
     final = np.full(n_demons, np.nan)
     for course in some:
@@ -141,20 +100,22 @@ def final_nmsre(some: Iterable[Course], n_demons: int) -> Floats:
     return final
 
 
-def nmsre_along(tests: PastExcursions, some: Sequence[Course]) -> Iterator[tuple[int, Course, Floats, float]]:
+def nmsre_along(
+    table: ExcursionTable, some: Sequence[PolicyScores]
+) -> Iterator[tuple[int, PolicyScores, Floats, float]]:
     """Yield each excursion in its order: when it began, its policy's course, the NMSRE after it, and the online mean.
 
     The NMSRE is that of the policy's n demons in two passes, shape (n,); the mean is that of all demons.
     """
     by_number = {course.number: course for course in some}
     traces = {k: np.full(len(course.policy.demons), np.nan) for k, course in by_number.items()}
-    for batch in tests:
+    for rows in table:
         values = {}
-        for k in np.unique(batch.policy).tolist():
-            _, predictions, returns = batch.of(k, len(traces[k]))
+        for k in np.unique(rows["policy"]).tolist():
+            _, predictions, returns = of_policy(rows, k, table.policies[k])
             trace = trace_on((predictions - returns) ** 2, traces[k])
             values[k] = iter(normalise(trace, by_number[k].variance))
-        for k, step, online in zip(batch.policy.tolist(), batch.step.tolist(), batch.online.tolist(), strict=True):
+        for k, step, online in rows[["policy", "step", "online"]].tolist():
             yield step, by_number[k], next(values[k]), online
 
 
@@ -177,18 +138,18 @@ class Curve(NamedTuple):
         return cls(held.policy, np.arange(1, len(held.step) + 1), held.nmsre())
 
 
-def curves(tests: PastExcursions, some: Sequence[Course]) -> list[Curve]:
+def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
     """Return each policy's curve, at all its excursions, or at as many as a picture shows.
 
     All of them have their points at the same numbers of excursions, but for each one's last. One pass.
     """
     longest = max((len(course.step) for course in some), default=0)
-    n_points = min(MOST_POINTS, max(_MOST_NUMBERS // max(tests.n_demons, 1), 50))
+    n_points = min(MOST_POINTS, max(_MOST_NUMBERS // max(table.n_demons, 1), 50))
     grid = np.unique(np.linspace(1, longest, min(n_points, longest)).round().astype(np.int64))
     at = {course.number: np.union1d(grid[grid < len(course.step)], len(course.step)) for course in some}
     kept: dict[int, list[Floats]] = {k: [] for k in at}
     seen = dict.fromkeys(at, 0)
-    for _, course, nmsre, _ in nmsre_along(tests, some):
+    for _, course, nmsre, _ in nmsre_along(table, some):
         k = course.number
         seen[k] += 1
         if at[k][len(kept[k])] == seen[k]:
@@ -197,12 +158,12 @@ def curves(tests: PastExcursions, some: Sequence[Course]) -> list[Curve]:
 
 
 def dots(
-    tests: PastExcursions, some: Sequence[Course], columns: Mapping[int, Integers]
+    table: ExcursionTable, some: Sequence[PolicyScores], columns: Mapping[int, Integers]
 ) -> dict[int, tuple[Floats, Floats]]:
     """Return predictions and returns of the second half of each policy's excursions, at most `MOST_DOTS` of them.
 
     Args:
-        tests: The excursions.
+        table: The excursions.
         some: What they came to.
         columns: Policy's number to places among its demons, shape (m,).
 
@@ -212,13 +173,13 @@ def dots(
     shown = {course.number: _shown(len(course.step)) for course in some if course.number in columns}
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}
     seen = dict.fromkeys(shown, 0)
-    for batch in tests:
-        for k in np.unique(batch.policy).tolist():
+    for rows in table:
+        for k in np.unique(rows["policy"]).tolist():
             if k in shown:
-                mine, predictions, returns = batch.of(k, len(tests.policies[k].demons))
-                rows: Bools = np.isin(seen[k] + np.arange(mine.sum()), shown[k])
-                kept[k].append((predictions[rows][:, columns[k]], returns[rows][:, columns[k]]))
-                seen[k] += int(mine.sum())
+                _, predictions, returns = of_policy(rows, k, table.policies[k])
+                is_shown: Bools = np.isin(seen[k] + np.arange(len(returns)), shown[k])
+                kept[k].append((predictions[is_shown][:, columns[k]], returns[is_shown][:, columns[k]]))
+                seen[k] += len(returns)
     return {k: (np.concatenate([p for p, _ in some]), np.concatenate([r for _, r in some])) for k, some in kept.items()}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
 from horde_agent.life.student import predict_along
-from horde_agent.measures.passes import Course
+from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.holdout import Holdout
@@ -32,7 +32,7 @@ def excursion_traces(
     stream: Stream,
     horde: AnyHorde,
     interface: Interface,
-    tested: Sequence[Course],
+    tested: Sequence[PolicyScores],
     horizon: int,
 ) -> list[list[object]]:
     """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
@@ -67,7 +67,7 @@ def excursion_traces(
     return lines
 
 
-def _last_whole(stream: Stream, course: Course, horizon: int) -> int | None:
+def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | None:
     """Return the row at which a policy's last excursion begins that is recorded to its end; None where none is."""
     is_begun = np.isin(stream.rows["step"], course.step) & (stream.rows["phase"] == Phase.EXCURSION)
     whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horde_agent.cluster.stream import is_sound
-from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
+from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import Segment, begun, cut, parts, read_segment

@@ -158,7 +158,7 @@ class Job:
             recorded = read_header(begun(folder.life)[0], FORMAT)
             refuse_other_ranges(folder, recorded, described(self.env, self.run.interface))
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.can_live_again)
-            life.student.errors.go_on_in(folder.excursions)
+            life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise
         except ValueError as error:

@@ -13,7 +13,7 @@ from horde_agent.gvf import GVF, Prediction
 from horde_agent.life.observers import MspbeWatch, sound_demons
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import are_nearly_constant
-from horde_agent.measures.passes import Course, final_nmsre, nmsre_along
+from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.policies import Behaviour
 from horde_agent.runs.run_folder import own_version
@@ -153,7 +153,7 @@ def question_lines(
     ]
 
 
-def variances(tested: Sequence[Course], n_demons: int) -> Floats:
+def variances(tested: Sequence[PolicyScores], n_demons: int) -> Floats:
     """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
     variance = np.full(n_demons, np.nan)
     for course in tested:
@@ -162,7 +162,7 @@ def variances(tested: Sequence[Course], n_demons: int) -> Floats:
 
 
 def curve_lines(
-    errors: ReturnErrors, tested: Sequence[Course], sound: Bools, actions: Sequence[str], period_s: float
+    errors: ReturnErrors, tested: Sequence[PolicyScores], sound: Bools, actions: Sequence[str], period_s: float
 ) -> Iterator[list[object]]:
     """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
@@ -178,7 +178,7 @@ def curve_lines(
     """
     latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
-    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.excursions(), tested), 1):
+    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.table, tested), 1):
         latest[course.policy.demons] = nmsre
         known = latest[counted & ~np.isnan(latest)]
         mean, median = (float(known.mean()), float(np.median(known))) if len(known) else (np.nan, np.nan)

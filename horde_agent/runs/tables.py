@@ -10,7 +10,7 @@ import numpy as np
 from horde_agent.life.observers import Sample, sample, sound_demons
 from horde_agent.life.student import Student
 from horde_agent.measures.nmsre import NO_VARIANCE, nmsre_text, quantisation_steps
-from horde_agent.measures.passes import courses, final_nmsre
+from horde_agent.measures.passes import final_nmsre, policy_scores
 from horde_agent.record import A_DAY, read
 from horde_agent.runs import curves as traces
 from horde_agent.runs import holdout, results
@@ -40,7 +40,7 @@ def write_life(
     student.catch_up()
     run.folder.seal(tables=False)
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
-    sound, tested = sound_demons(horde), courses(errors.excursions())
+    sound, tested = sound_demons(horde), policy_scores(errors.table)
     nmsre, variance = final_nmsre(tested, horde.n_demons), results.variances(tested, horde.n_demons)
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     lines = results.question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)

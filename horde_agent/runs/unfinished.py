@@ -328,7 +328,7 @@ def _restored(run: Run, kept: Resumption, folder: RunFolder) -> tuple[Life, Samp
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     change(life, run.interface, folder, kept.changes)
-    life.student.errors.go_on_in(folder.excursions, beside=run.folder.log / "since.rec")
+    life.student.errors.table.resume_in(folder.excursions, copy_to=run.folder.log / "since.rec")
     sampler.restore(inner(kept.state, "sampler"))
     run.watch.restore(inner(kept.state, "watch"))
     has_no_world = {name: part for name, part in kept.state.items() if not name.startswith("life/world/")}

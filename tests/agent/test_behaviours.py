@@ -168,7 +168,7 @@ def test_the_return_measured_is_that_of_the_observations_that_followed() -> None
     ) as life:
         life.run(600)
     rows = recorder.stream().rows
-    steep = next(outcome for outcome in life.student.errors.excursions().outcomes() if outcome.policy.name == "steep")
+    steep = next(outcome for outcome in life.student.errors.table.outcomes() if outcome.policy.name == "steep")
 
     assert len(steep.step) > 3
     for step, returns, predictions in zip(steep.step, steep.returns, steep.predictions, strict=True):

@@ -52,7 +52,7 @@ def outcome(life: Life) -> list[Any]:
         life.student.n_updated,
         life.horde.weights_sha256(),
         errors.nmsre().tobytes(),
-        [batch.online.tobytes() for batch in errors.excursions()],
+        [rows["online"].tobytes() for rows in errors.table],
         list(sampler.samples),
         watch.n_updates.tolist(),
         life.horde.diverged,

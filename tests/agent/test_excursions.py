@@ -12,16 +12,14 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
-from horde_agent.measures import return_errors
-from horde_agent.measures.excursion_file import FORMAT, ONLINE
+from horde_agent.measures import excursion_table
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import error_trace, normalise, variance_of
-from horde_agent.measures.passes import PastExcursions
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
 from horde_agent.record import NO_ACTION, Phase, RecordLost
-from horde_agent.record.segments import cut, encode_header, parts, read_segment, sealed
 from tests.agent.doubles import ToyBody, constant, toy_questions
 
 
@@ -262,7 +260,7 @@ def test_a_demon_whose_function_gave_nonsense_is_not_scored_by_that_excursion(no
         test.n_terms = 2
         errors.add(test)
     assert errors.n_tests.tolist() == [2, 3]
-    (outcome,) = errors.excursions().outcomes()
+    (outcome,) = errors.table.outcomes()
     assert np.isnan(outcome.returns[:, 0]).tolist() == [True, False, False]
     assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
 
@@ -349,7 +347,7 @@ def test_always_predicting_the_mean_return_scores_about_one() -> None:
 
 
 def online_means(errors: ReturnErrors) -> np.ndarray:
-    return np.concatenate([batch.online for batch in errors.excursions()])
+    return np.concatenate([rows["online"] for rows in errors.table])
 
 
 def test_online_and_two_pass_nmsre_agree_once_all_is_seen() -> None:
@@ -374,8 +372,8 @@ def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkey
             raise RecordLost(28, "No space left on device", str(path))
         append(path, data, size)
 
-    append = return_errors.append_to
-    monkeypatch.setattr(return_errors, "append_to", append_to)
+    append = excursion_table.append_to
+    monkeypatch.setattr(excursion_table, "append_to", append_to)
     recorded, alone = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
     recorded.record_to(tmp_path / "excursions.rec")
     for k in range(10):
@@ -383,57 +381,15 @@ def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkey
         test = excursion_of(rng.random(3).tolist(), rng.random(2).tolist())
         for errors in (recorded, alone):
             errors.add(test)
-    assert len(PastExcursions.read(tmp_path / "excursions.rec").outcomes()[0].step) == 3
+    assert len(ExcursionTable.read(tmp_path / "excursions.rec").outcomes()[0].step) == 3
     assert recorded.nmsre().tolist() == alone.nmsre().tolist()
     with pytest.raises(RecordLost, match="No space left"):
         recorded.rearrange(np.array([0]), [])
     takes = True
     recorded.close()
-    assert len(PastExcursions.read(tmp_path / "excursions.rec").outcomes()[0].step) == 10
+    assert len(ExcursionTable.read(tmp_path / "excursions.rec").outcomes()[0].step) == 10
     assert recorded.nmsre().tolist() == alone.nmsre().tolist()
     assert online_means(recorded).tobytes() == online_means(alone).tobytes()
-
-
-def without_means(path: Path) -> None:
-    """Make of a file of excursions one of before each record told the mean online NMSRE after it."""
-    segment = read_segment(path, FORMAT)
-    names = [name for name in segment.records.dtype.names or () if name != ONLINE]
-    old = np.zeros(len(segment.records), [(name, segment.records.dtype[name]) for name in names])
-    for name in names:
-        old[name] = segment.records[name]
-    header = {**{k: v for k, v in segment.header.items() if k != "offset"}, "dtype": old.dtype.descr}
-    path.write_bytes(encode_header(header) + sealed(old))
-
-
-@pytest.mark.parametrize("n_waiting", [0, 2])
-def test_a_life_goes_on_whose_excursions_did_not_tell_their_means(n_waiting: int, tmp_path: Path) -> None:
-    """What comes is in a file of its own; of those before, the means are unknown, and all the rest is the same."""
-    path, rng = tmp_path / "excursions.rec", np.random.default_rng(4)
-    tests = [excursion_of(rng.random(3).tolist(), rng.random(2).tolist()) for _ in range(9)]
-    before, whole = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
-    before.record_to(path)
-    for test in tests[:5]:
-        before.add(test)
-    without_means(path)
-    old = read_segment(path, FORMAT)
-    cut(path, old.header["offset"] + (5 - n_waiting) * old.records.itemsize)
-    waiting = np.frombuffer(old.records[5 - n_waiting :].tobytes(), np.uint8)
-    after = ReturnErrors([policy_under_test()], n_demons=2)
-    after.go_on_in(path)
-    after.restore(before.state() | {"waiting": waiting})
-    for test in tests:
-        whole.add(test)
-    for test in tests[5:]:
-        after.add(test)
-    assert after.nmsre().tolist() == whole.nmsre().tolist()
-    assert after.n_excursions == 9
-    assert np.isnan(online_means(after)[:5]).all()
-    assert online_means(after)[5:].tobytes() == online_means(whole)[5:].tobytes()
-    again = ReturnErrors([policy_under_test()], n_demons=2)
-    again.go_on_in(path)
-    again.restore(after.state())
-    assert again.nmsre().tolist() == whole.nmsre().tolist()
-    assert [len(read_segment(file, FORMAT).records) for file in parts(path)] == [5 - n_waiting, 4 + n_waiting]
 
 
 def test_a_demon_set_aside_is_left_out_of_the_online_mean() -> None:
@@ -455,10 +411,10 @@ def test_recorded_excursions_read_back_the_same(tmp_path: Path) -> None:
         test.observe(rng.random(1).astype(np.float32))
         errors.add(test)
 
-    read = PastExcursions.read(path)
+    read = ExcursionTable.read(path)
 
     assert read.n_demons == 4
-    for mine, theirs in zip(errors.excursions().outcomes(), read.outcomes(), strict=True):
+    for mine, theirs in zip(errors.table.outcomes(), read.outcomes(), strict=True):
         assert theirs.policy.action == mine.policy.action
         np.testing.assert_array_equal(theirs.step, mine.step)
         np.testing.assert_array_equal(theirs.predictions, mine.predictions)

@@ -89,7 +89,7 @@ def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_
         life.run(400)
         rows = recorder.stream().rows
 
-    for outcome in life.student.errors.excursions().outcomes():
+    for outcome in life.student.errors.table.outcomes():
         for step, predictions, returns in zip(outcome.step, outcome.predictions, outcome.returns, strict=True):
             n_behaved = int((rows["phase"][rows["step"] < step] == Phase.BEHAVE).sum())
             assert predictions.tolist() == [1000.0 * n_behaved + step] * 6
@@ -108,7 +108,7 @@ def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
     assert body.drives[0] == 3
     assert life.student.errors.n_discarded == 1
     assert life.student.errors.n_excursions == 1
-    assert [outcome.step.tolist() for outcome in life.student.errors.excursions().outcomes()] == [[7]]
+    assert [outcome.step.tolist() for outcome in life.student.errors.table.outcomes()] == [[7]]
     assert horde.learned == []
 
 

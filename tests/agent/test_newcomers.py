@@ -24,7 +24,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Moment
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.student import Student
-from horde_agent.measures.passes import PastExcursions
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions
 
@@ -55,7 +55,7 @@ def new_questions() -> list[GVF]:
 def returns_by_step(life: Life, name: str) -> dict[int, float]:
     """Return what the excursions that tested a demon measured, by the step at which they began."""
     demon, found = life.horde.names.index(name), {}
-    for outcome in life.student.errors.excursions().outcomes():
+    for outcome in life.student.errors.table.outcomes():
         if demon in outcome.policy.demons:
             column = outcome.policy.demons.tolist().index(demon)
             measured = zip(outcome.step.tolist(), outcome.returns[:, column].tolist(), strict=True)
@@ -140,7 +140,7 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
         other.run(300)
 
     (action,) = changed
-    mine, theirs = (list(one.student.errors.excursions().outcomes()) for one in (other, life))
+    mine, theirs = (list(one.student.errors.table.outcomes()) for one in (other, life))
     assert [o.step.tolist() for o in mine] == [o.step.tolist() for o in theirs]
     tested, before = (next(o for o in found if o.policy.action == action) for found in (mine, theirs))
     np.testing.assert_array_equal(tested.returns[:, :5], before.returns[:, 1:])
@@ -169,7 +169,7 @@ def test_a_newcomers_policy_is_tested_and_that_of_those_that_went_no_more() -> N
     assert tags["Uniform"] not in {tag for step, tag in followed if step < 100}
     assert horde.names == ["even", "after"]
     assert life.student.errors.n_excursions > n_before
-    assert sum(len(o.step) for o in life.student.errors.excursions().outcomes()) < life.student.errors.n_excursions
+    assert sum(len(o.step) for o in life.student.errors.table.outcomes()) < life.student.errors.n_excursions
     assert (life.student.errors.n_tests > 10).all()
 
 
@@ -232,11 +232,11 @@ def test_recorded_excursions_read_back_over_comings_and_goings(tmp_path: Path) -
         life.run(300)
         life.remove(horde.names[:6])
         life.run(300)
-    kept = PastExcursions.read(path)
+    kept = ExcursionTable.read(path)
     outcomes = kept.outcomes()
 
     assert kept.n_demons == 18
-    lived = list(life.student.errors.excursions().outcomes())
+    lived = list(life.student.errors.table.outcomes())
     assert len(lived) == len(outcomes) == 5
     of_even = next(outcome for outcome in lived if outcome.policy.name == "Uniform")
     assert 0 < np.isnan(of_even.returns[:, 0]).sum() < len(of_even.returns)

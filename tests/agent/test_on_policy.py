@@ -29,7 +29,7 @@ def life_of(body: gymnasium.Env[Any, Any], horde: Any, probability: float = 0.0,
 
 def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Return steps, predictions and returns of the on-policy tests."""
-    for outcomes in life.student.errors.excursions().outcomes():
+    for outcomes in life.student.errors.table.outcomes():
         if outcomes.policy.name == BEHAVIOUR:
             return outcomes.step.tolist(), outcomes.predictions, outcomes.returns
     return [], np.zeros((0, 0)), np.zeros((0, 0))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import final_nmsre
-from horde_agent.measures.passes import PastExcursions
 from horde_agent.record import read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.run_folder import SUMMARY_KEYS
@@ -84,7 +84,7 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
 
 def test_the_summary_agrees_with_the_record(run: Path) -> None:
     summary, rows = summary_of(run), read(run / "log" / "life.rec").rows
-    tests = PastExcursions.read(run / "log" / "excursions.rec")
+    tests = ExcursionTable.read(run / "log" / "excursions.rec")
     outcomes = tests.outcomes()
     nmsre = final_nmsre(outcomes, tests.n_demons)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.measures.excursion_file import Batch
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.passes import PastExcursions, courses, curves
+from horde_agent.measures.passes import curves, policy_scores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.runs.config import LearnConfig, to_toml
 from horde_agent.runs.results import QUESTION_COLUMNS
@@ -206,28 +205,26 @@ def test_how_many_estimates_are_valid_is_said(facts: dict[str, Any] | None, said
 def outcomes(action: int, demons: list[int], n: int) -> Outcomes:
     """Return excursions of a policy, whose predictions and returns are all different numbers."""
     k = len(demons)
-    policy = PolicyUnderTest(action, np.array(demons), np.array([0, 1, 0][:k]), np.array([0.9, 0.5, 0.5][:k]))
+    policy = PolicyUnderTest(
+        action, np.array(demons), np.array([0, 1, 0][:k]), np.array([0.9, 0.5, 0.5][:k]), f"{action}"
+    )
     returns = np.arange(n * k, dtype=float).reshape(n, k)
     return Outcomes(policy, np.arange(n) * 10, returns + 0.25 * (1 + np.arange(k) ** 2), returns)
 
 
-def gone_through(tests: list[Outcomes], n_demons: int) -> PastExcursions:
-    """Return the same excursions, to be gone through."""
-
-    def source() -> Iterator[Batch]:
-        width = max(test.returns.shape[1] for test in tests)
-        for k, test in enumerate(tests):
-            room = ((0, 0), (0, width - test.returns.shape[1]))
-            padded = (np.pad(values, room, constant_values=np.nan) for values in test[2:])
-            yield Batch(test.step, np.full(len(test.step), k), np.zeros(len(test.step)), *padded)
-
-    return PastExcursions([test.policy for test in tests], n_demons, source)
+def table_of(tests: list[Outcomes], n_demons: int) -> ExcursionTable:
+    """Return the same excursions as a table."""
+    table = ExcursionTable([test.policy for test in tests], n_demons)
+    for test in tests:
+        for step, *values in zip(test.step.tolist(), test.predictions, test.returns, strict=True):
+            table.append(test.policy.name, step, 0.0, test.policy.demons, tuple(values))
+    return table
 
 
 def test_dots_are_of_the_second_half_at_the_longest_time_scale() -> None:
     """Five excursions of two questions about channel 0, at gamma .9 and .5, and one about channel 1."""
-    tests = gone_through([outcomes(1, [4, 5, 6], 5)], 7)
-    found = report._scatter_groups(tests, courses(tests), ["light", "wall"], ["left", "right"])
+    tests = table_of([outcomes(1, [4, 5, 6], 5)], 7)
+    found = report._scatter_groups(tests, policy_scores(tests), ["light", "wall"], ["left", "right"])
     assert list(found) == ["light, gamma 0.9", "wall, gamma 0.5"]
     predictions, returns = found["light, gamma 0.9"]["right"]
     assert returns.tolist() == [6.0, 9.0, 12.0]
@@ -243,8 +240,8 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound(
     monkeypatch.setattr(pictures, "_save", lambda figure, _path: drawn.append(figure))
     tests = [outcomes(0, [0, 1, 3], 3), outcomes(1, [2], 2)]
     sound = np.array([True, False, True, True])
-    through = gone_through(tests, 4)
-    pictures.nmsre_picture(curves(through, courses(through)), sound, tmp_path / "x.png")
+    through = table_of(tests, 4)
+    pictures.nmsre_picture(curves(through, policy_scores(through)), sound, tmp_path / "x.png")
     lines = {line.get_label(): line.get_ydata() for line in drawn[0].axes[0].lines}
     together = np.column_stack([tests[0].nmsre()[:2, [0, 2]], tests[1].nmsre()[:, 0]])
     np.testing.assert_allclose(lines["mean over all questions"], together.mean(axis=1))
@@ -271,4 +268,4 @@ def test_the_mspbe_is_drawn_over_hours_of_the_robot(tmp_path: Path, monkeypatch:
 def test_nothing_of_another_format_is_taken_for_excursions(tmp_path: Path) -> None:
     (tmp_path / "x.rec").write_bytes(b'{"format": "horde-life"}\n')
     with pytest.raises(ValueError, match="horde-excursions"):
-        PastExcursions.read(tmp_path / "x.rec")
+        ExcursionTable.read(tmp_path / "x.rec")

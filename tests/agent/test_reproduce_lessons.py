@@ -46,7 +46,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
     assert student.errors.n_discarded > 0  # some excursions were broken by the faults
     assert learned.n_updates == student.learning_steps == lessons.n_learned[-1]
     assert horde.weights_sha256() == student.horde.weights_sha256()
-    for mine, theirs in zip(learned.outcomes, student.errors.excursions().outcomes(), strict=True):
+    for mine, theirs in zip(learned.outcomes, student.errors.table.outcomes(), strict=True):
         np.testing.assert_array_equal(mine.step, theirs.step)
         np.testing.assert_allclose(mine.returns, theirs.returns, rtol=1e-12)
         np.testing.assert_allclose(mine.predictions, theirs.predictions, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.passes import courses
+from horde_agent.measures.passes import policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.runs import results
@@ -163,7 +163,7 @@ def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: Retu
 
 
 def curve(errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: float) -> list[list[object]]:
-    return list(results.curve_lines(errors, courses(errors.excursions()), sound, actions, period_s))
+    return list(results.curve_lines(errors, policy_scores(errors.table), sound, actions, period_s))
 
 
 def test_the_curve_leaves_out_who_was_set_aside(errors: ReturnErrors) -> None:
@@ -185,13 +185,13 @@ def test_the_curve_leaves_out_who_was_tested_but_once() -> None:
 
 
 def test_variances_are_those_of_the_returns(errors: ReturnErrors) -> None:
-    found = results.variances(courses(errors.excursions()), 4)
+    found = results.variances(policy_scores(errors.table), 4)
     np.testing.assert_allclose(found, [8 / 3, 9.0, 2.0, NAN])
 
 
 def test_the_nmsre_of_a_policys_questions_is_the_trace_over_the_variance(errors: ReturnErrors) -> None:
     """What the report draws is what the summary says."""
     np.testing.assert_allclose(errors.nmsre(), [1.215, 1.0, 0.5, NAN])
-    (left, right) = errors.excursions().outcomes()
+    (left, right) = errors.table.outcomes()
     np.testing.assert_allclose(left.nmsre()[:, 0], [1.5, 1.35, 1.215])
     assert isinstance(right, Outcomes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent.interface import Interface
-from horde_agent.measures.passes import Course
+from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import curves as traces
@@ -42,7 +42,7 @@ def life(n_excursions: int, last: int = HORIZON) -> Stream:
 
 def lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
-    course = Course(0, POLICY, starts, np.full(3, n_excursions), np.ones(3), np.zeros(3))
+    course = PolicyScores(0, POLICY, starts, np.full(3, n_excursions), np.ones(3), np.zeros(3))
     horde: Any = SimpleNamespace(names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0])
     found = traces.excursion_traces(life(n_excursions, last), horde, Interface.of(ToyBody()), [course], HORIZON)
     return [dict(zip(traces.COLUMNS, line, strict=True)) for line in found]

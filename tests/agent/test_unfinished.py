@@ -17,7 +17,7 @@ from rich.console import Console
 from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
-from horde_agent.measures.excursion_file import FORMAT as EXCURSIONS
+from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
 from horde_agent.record.segments import encode_header, parts, read_segment, sealed
 from horde_agent.runs import unfinished

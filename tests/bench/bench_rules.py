@@ -63,7 +63,7 @@ def row(seed: int, trace_rule: str, w_rule: str, student: Student) -> dict[str, 
     aside = set(horde.diverged)
     sound = np.array([name not in aside for name in horde.names])
     worst = np.argsort(-np.where(sound & np.isfinite(nmsre), nmsre, -1.0))[:3].tolist()
-    curve = np.concatenate([batch.online for batch in student.errors.excursions()])
+    curve = np.concatenate([rows["online"] for rows in student.errors.table])
     return {
         "seed": seed,
         "trace_rule": trace_rule,

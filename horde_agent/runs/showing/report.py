@@ -16,8 +16,9 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.passes import MOST_DOTS, Course, PastExcursions, courses, curves, dots
+from horde_agent.measures.passes import MOST_DOTS, PolicyScores, curves, dots, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs import notes, unfinished
 from horde_agent.runs.config import BadInput
@@ -139,13 +140,13 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
-_Tested = tuple[PastExcursions, list[Course]]
+_Tested = tuple[ExcursionTable, list[PolicyScores]]
 
 
 def _tested(path: Path) -> _Tested:
     """Return the excursions of a run and the scores of each policy."""
-    tests = PastExcursions.read(path)
-    return tests, courses(tests)
+    tests = ExcursionTable.read(path)
+    return tests, policy_scores(tests)
 
 
 def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
@@ -238,7 +239,7 @@ def _scatter_section(folder: RunFolder, tested: _Tested | None, details: dict[st
 
 
 def _scatter_groups(
-    tests: PastExcursions, tested: Sequence[Course], channels: list[str], actions: list[str]
+    tests: ExcursionTable, tested: Sequence[PolicyScores], channels: list[str], actions: list[str]
 ) -> dict[str, dict[str, tuple[Floats, Floats]]]:
     """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
     columns: dict[int, list[int]] = {}

@@ -1,0 +1,347 @@
+"""The complete test excursions of a run: a table of fixed-size records, in memory or in files.
+
+One record per excursion:
+
+    step, policy, action       step of its beginning, index of the policy in the header, that policy's only action
+    online                     mean online NMSRE after it
+    prediction, return         of the policy's demons, in the order of its `demons`; NaN if a demon was not tested
+
+When demons are added or removed, a further file is begun ("NAME-2.rec"); `stays` in its header is the former index of
+each demon. Records of earlier files are read in the current layout: without the removed demons, and NaN for the added
+ones. A month of the paper's questions takes 0.5 GB, so the table is read in chunks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.record.segments import (
+    CRC,
+    FORMAT_VERSION,
+    RecordLost,
+    Records,
+    append,
+    append_to,
+    cut,
+    encode_header,
+    part,
+    parts,
+    read_header,
+    read_pieces,
+    sealed,
+)
+from horde_agent.saving import State, attributes, put_back
+from horde_agent.types import Bools, Floats, Integers
+
+FORMAT = "horde-excursions"
+REMOVED = -1
+"""New position of a demon that was removed."""
+CHUNK_BYTES = 1 << 22
+
+_log = logging.getLogger(__name__)
+
+
+def new_positions(old_index: Integers, n_before: int) -> Integers:
+    """Return the new position of each former demon, REMOVED if it was removed, shape (n_before,).
+
+    Args:
+        old_index: Former position of each demon, negative if it is new, shape (n_demons,).
+        n_before: Number of former demons.
+    """
+    positions = np.full(n_before, REMOVED)
+    positions[old_index[old_index >= 0]] = np.flatnonzero(old_index >= 0)
+    return positions
+
+
+def of_policy(rows: Records, k: int, policy: PolicyUnderTest) -> tuple[Bools, Floats, Floats]:
+    """Return which records are of policy `k`, and predictions and returns of its demons in these."""
+    is_of = np.asarray(rows["policy"] == k)
+    n = len(policy.demons)
+    return is_of, rows["prediction"][is_of][:, :n], rows["return"][is_of][:, :n]
+
+
+class ExcursionTable:
+    """Complete excursions, appended one at a time and read in chunks.
+
+    Args:
+        policies: The tested policies.
+        n_demons: Number of demons of the Horde.
+    """
+
+    def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
+        self.policies, self.n_demons = list(policies), n_demons
+        self._dtype = _record_dtype(self.policies)
+        self._waiting: list[Records] = []  # of one record each: all of them, or those not yet written to the file
+        self._path: Path | None = None
+        self._copy_to: Path | None = None
+        self._before: tuple[Path, int, int] | None = None  # first file, number of files, records of the last
+        self._n_parts = self._n_in_part = 0
+        self._lost: RecordLost | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> ExcursionTable:
+        """Return the table of a run, in the layout of its last file.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If a file contains no excursions.
+        """
+        header = _headers(path)[-1]
+        table = cls([_policy(entry) for entry in header["policies"]], int(header["n_demons"]))
+        table._path = path
+        return table
+
+    # ---- writing ----------------------------------------------------------------------------------------------------
+
+    def record_to(self, path: Path) -> None:
+        """Append every further excursion to a new file, and to further ones when demons are added or removed.
+
+        Raises:
+            FileExistsError: If the file exists.
+            RecordLost: If it cannot be written; so does `close`, if records are still waiting for disk space.
+        """
+        self._path, self._n_parts = path, 0
+        self._begin_part(None)
+
+    def resume_in(self, path: Path, copy_to: Path | None = None) -> None:
+        """Continue existing files; `restore` sets the number of valid records.
+
+        Args:
+            path: The first file.
+            copy_to: A new file for further excursions, if the existing ones must not be changed.
+        """
+        self._path, self._copy_to, self._n_parts = path, copy_to, max(self._n_parts, 1)
+
+    def append(self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]) -> None:
+        """Append an excursion; if the disk is full it waits in memory.
+
+        Args:
+            policy: Name of the policy.
+            step: Step of its beginning.
+            online: Mean online NMSRE after it.
+            demons: Demons tested, positions in the Horde, shape (n,).
+            values: Their predictions and returns, both of shape (n,).
+        """
+        k = [policy.name for policy in self.policies].index(policy)
+        record = self._empty(1)
+        record["step"], record["policy"], record["action"], record["online"] = step, k, self.policies[k].action, online
+        columns = np.searchsorted(self.policies[k].demons, demons)
+        record["prediction"][0, columns], record["return"][0, columns] = values
+        sealed(record)
+        self._waiting.append(record)
+        if self._path is not None:
+            self._n_in_part += 1
+            self._write()
+
+    def close(self) -> None:
+        """Write waiting records.
+
+        Raises:
+            RecordLost: If they cannot be written.
+        """
+        if self._path is not None:
+            self._write()
+            if self._lost is not None:
+                raise self._lost
+
+    def rearrange(self, old_index: Integers, policies: Sequence[PolicyUnderTest]) -> None:
+        """Change the layout after demons were added or removed.
+
+        Args:
+            old_index: Former position of each demon, negative if it is new, shape (n_demons,).
+            policies: The tested policies with their present demons.
+
+        Raises:
+            RecordLost: If records are still waiting for disk space; nothing has changed.
+        """
+        assert self._before is None, "demons are added to and removed from the original run only"
+        self.close()
+        former, positions = self.policies, new_positions(old_index, self.n_demons)
+        self.policies, self.n_demons = list(policies), len(old_index)
+        self._dtype = _record_dtype(self.policies)
+        converted = (self._converted(record, former, positions) for record in self._waiting)
+        self._waiting = [record for record in converted if sealed(record)]
+        if self._path is not None:
+            self._begin_part(old_index)
+
+    def _begin_part(self, old_index: Integers | None) -> None:
+        assert self._path is not None
+        self._n_parts += 1
+        self._n_in_part = 0
+        header = _header(self.policies, self.n_demons, self._dtype, old_index)
+        with part(self._path, self._n_parts).open("xb", buffering=0) as file:
+            append(file, encode_header(header), 1)
+
+    def _write(self) -> None:
+        assert self._path is not None
+        path = part(self._path, self._n_parts)
+        try:
+            while self._waiting:
+                append_to(path, self._waiting[0].tobytes(), self._dtype.itemsize)
+                del self._waiting[0]
+        except RecordLost as error:
+            if self._lost is None:
+                _log.warning("cannot write %s (%s): excursions wait in memory", path, error.strerror)
+            self._lost = error
+        else:
+            self._lost = None
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return the number of written records, and those that are in no file."""
+        waiting = np.frombuffer(b"".join(record.tobytes() for record in self._waiting), dtype=np.uint8)
+        return attributes(self, "_n_parts") | {"n_in_part": np.array(self._n_in_part), "waiting": waiting}
+
+    def restore(self, state: State) -> None:
+        """Continue after the records of `state`; later ones are removed from the files, unless they are copied.
+
+        Raises:
+            ValueError: If a file contains fewer sound records.
+        """
+        put_back(self, state, "_n_parts")
+        n_in_part = int(state["n_in_part"])
+        records = np.frombuffer(state["waiting"].tobytes(), dtype=self._dtype)
+        self._waiting = [record.copy() for record in records.reshape(-1, 1)]
+        if self._path is None:
+            return
+        path = part(self._path, self._n_parts)
+        pieces = list(read_pieces(path, FORMAT))
+        is_sound, n_written = np.concatenate([piece.is_sound for piece in pieces]), n_in_part - len(records)
+        if not is_sound[:n_written].all() or len(is_sound) < n_written:
+            raise ValueError(f"{path} contains {is_sound.sum()} sound excursions, but {n_written} were written")
+        if self._copy_to is not None:
+            self._before = self._path, self._n_parts, n_written
+            self.record_to(self._copy_to)
+            self._n_in_part = len(records)
+        else:
+            for later in parts(self._path)[self._n_parts :]:
+                later.unlink()
+            cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
+            self._n_in_part = n_in_part
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Records]:
+        """Yield the records in chunks of the same number, the last one shorter: sums do not depend on the files."""
+        n_tested = self._dtype["return"].shape[0]
+        n, rows = max(CHUNK_BYTES // (16 * n_tested + 16), 1), self._empty(0)
+        for more in self._pieces():
+            rows = np.concatenate([rows, more])
+            while len(rows) >= n:
+                yield rows[:n]
+                rows = rows[n:]
+        if len(rows):
+            yield rows
+
+    def outcomes(self) -> list[Outcomes]:
+        """Return the excursions of each policy that has any, all at once."""
+        rows = np.concatenate([self._empty(0), *self])
+        found = []
+        for k in np.unique(rows["policy"]).tolist():
+            is_of, predictions, returns = of_policy(rows, k, self.policies[k])
+            found.append(Outcomes(self.policies[k], rows["step"][is_of], predictions, returns))
+        return found
+
+    def _pieces(self) -> Iterator[Records]:
+        if self._before is not None:
+            yield from self._read(*self._before)
+        if self._path is not None:
+            yield from self._read(self._path)
+        yield from self._waiting
+
+    def _read(self, path: Path, n_files: int | None = None, n_in_last: int | None = None) -> Iterator[Records]:
+        """Yield the sound records of the first `n_files` files, and of the last of these the first `n_in_last`."""
+        headers = _headers(path, n_files)
+        positions = [np.arange(int(headers[-1]["n_demons"]))]
+        for later, header in zip(headers[:0:-1], headers[-2::-1], strict=True):
+            moved = new_positions(np.array(later["stays"], dtype=np.int64), int(header["n_demons"]))
+            positions.insert(0, np.where(moved == REMOVED, REMOVED, np.append(positions[0], REMOVED)[moved]))
+        for number, (header, now) in enumerate(zip(headers, positions, strict=True), 1):
+            policies = [_policy(entry) for entry in header["policies"]]
+            left = n_in_last if number == len(headers) else None
+            for piece in read_pieces(part(path, number), FORMAT):
+                rows = piece.records[piece.is_sound][:left]
+                left = None if left is None else left - len(rows)
+                yield self._converted(rows, policies, now)
+
+    def _converted(self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers) -> Records:
+        """Return records of another layout in that of this table, without those of policies that were removed.
+
+        Args:
+            rows: The records.
+            former: Their policies.
+            positions: Position now of each of their demons, or REMOVED.
+        """
+        number = {policy.name: k for k, policy in enumerate(self.policies)}
+        to = np.array([number.get(policy.name, REMOVED) for policy in former], dtype=np.int64)
+        rows = rows[to[rows["policy"]] != REMOVED]
+        converted = self._empty(len(rows))
+        for name in ("step", "action", "online"):
+            converted[name] = rows[name]
+        converted["policy"] = to[rows["policy"]]
+        for k in np.unique(rows["policy"]).tolist():
+            demons, mine = positions[former[k].demons], np.flatnonzero(rows["policy"] == k)
+            is_tested = np.isin(demons, self.policies[to[k]].demons)
+            columns = np.searchsorted(self.policies[to[k]].demons, demons[is_tested])
+            for name in ("prediction", "return"):
+                converted[name][mine[:, None], columns] = rows[name][mine][:, np.flatnonzero(is_tested)]
+        return converted
+
+    def _empty(self, n: int) -> Records:
+        rows = np.zeros(n, dtype=self._dtype)
+        rows["online"] = rows["prediction"] = rows["return"] = np.nan
+        return rows
+
+
+def _record_dtype(policies: Sequence[PolicyUnderTest]) -> np.dtype[Any]:
+    n_tested = max((len(policy.demons) for policy in policies), default=0)
+    return np.dtype(
+        [
+            ("step", "<i8"),
+            ("policy", "<i4"),
+            ("action", "<i4"),
+            ("online", "<f8"),
+            ("prediction", "<f8", (n_tested,)),
+            ("return", "<f8", (n_tested,)),
+            (CRC, "<u4"),
+        ]
+    )
+
+
+def _headers(path: Path, n_files: int | None = None) -> list[dict[str, Any]]:
+    """Return the headers of the first `n_files` files, or of all."""
+    headers = [read_header(path, FORMAT)]
+    while len(headers) != n_files and (further := part(path, len(headers) + 1)).exists():
+        headers.append(read_header(further, FORMAT))
+    return headers
+
+
+def _header(
+    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], old_index: Integers | None
+) -> dict[str, Any]:
+    entries = [
+        {
+            "name": p.name,
+            "action": p.action,
+            "demons": p.demons.tolist(),
+            "channel": p.channel.tolist(),
+            "gamma": [None if np.isnan(gamma) else gamma for gamma in p.gamma.tolist()],
+        }
+        for p in policies
+    ]
+    header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, "n_demons": n_demons}
+    return {**header, "policies": entries} | ({} if old_index is None else {"stays": old_index.tolist()})
+
+
+def _policy(entry: dict[str, Any]) -> PolicyUnderTest:
+    gamma = np.array([np.nan if g is None else g for g in entry["gamma"]], dtype=np.float64)
+    demons, channel = (np.array(entry[key], dtype=np.int64) for key in ("demons", "channel"))
+    return PolicyUnderTest(entry["action"], demons, channel, gamma, entry["name"])
