@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, its Python blocks run and print what is shown, tables list what exists."""
+"""The documentation: links lead somewhere, its Python blocks run and print the output shown; its tables are complete."""
 
 from __future__ import annotations
 

@@ -63,18 +63,18 @@ def facts(out: Path, results: Sequence[Result]) -> list[str]:
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts, reverse=True)))
     return [
         f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}, of which the lives, which the experiments "
-        f"share, took {duration(lives_s)}. Of {len(verdicts)} claims: {counts}.",
+        f"share, took {duration(lives_s)}. Of {len(verdicts)} claims of {', '.join(r.name for r in results)}: {counts}.",
     ]
 
 
 def headline(table: Table) -> list[str]:
-    """Return sentences about the final NMSRE, from a table of life, mean, median, share below 1, diverged, ..."""
+    """Return sentences about the final NMSRE, from a table of life, median, mean, share below 1, diverged, ..."""
     columns = [", ".join(map(_number, column)) for column in zip(*table.rows, strict=True)]
-    means, medians, shares, diverged = columns[1:5]
+    means, medians, shares = (columns[table.header.index(name)] for name in ("mean", "median", "below 1"))
     return [
         f"After the paper's 261,681 steps the median NMSRE of the 795 questions is {medians} "
         f"({len(table.rows)} lives), the mean {means}. Below 1 a prediction explains variance of the return: {shares} "
-        f"of the questions do. Diverged demons: {diverged}."
+        f"of the questions do. Diverged demons: {columns[4]}."
     ]
 
 
@@ -119,8 +119,13 @@ def _written(path: Path, title: str, header: Sequence[str], rows: Iterable[Seque
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerows([_csv(cell) for cell in row] for row in rows)
     return f"[{title}](results/{path.name})"
+
+
+def _csv(cell: Cell) -> Cell:
+    """Return a cell with at most six digits."""
+    return f"{cell:.6g}" if isinstance(cell, float) else cell
 
 
 def _number(cell: Cell) -> str:
