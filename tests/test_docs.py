@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, its Python blocks run and print the output shown; its tables are complete."""
+"""The documentation: links lead somewhere, its Python blocks run and print the output shown, tables are complete."""
 
 from __future__ import annotations
 

@@ -60,10 +60,11 @@ def facts(out: Path, results: Sequence[Result]) -> list[str]:
     lives_s = float(json.loads((out / "lives-took-s.json").read_text(encoding="utf-8")))
     whole = duration(lives_s + sum(result.seconds for result in results))
     verdicts = [claim.verdict for result in results for claim in result.claims]
+    names = ", ".join(result.name for result in results)
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts, reverse=True)))
     return [
         f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}, of which the lives, which the experiments "
-        f"share, took {duration(lives_s)}. Of {len(verdicts)} claims of {', '.join(r.name for r in results)}: {counts}.",
+        f"share, took {duration(lives_s)}. Of {len(verdicts)} claims of {names}: {counts}.",
     ]
 
 
