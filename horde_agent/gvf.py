@@ -30,6 +30,10 @@ class Channel:
 
     Raises:
         ValueError: If `index` is neither a name nor a whole number of at least 0.
+
+    Example:
+        >>> Channel("light_0"), Channel(41)
+        (Channel(index='light_0'), Channel(index=41))
     """
 
     index: int | str
@@ -45,6 +49,10 @@ class Feature:
 
     Raises:
         ValueError: If `index` is not a whole number of at least 0.
+
+    Example:
+        >>> Feature(3)
+        Feature(index=3)
     """
 
     index: int
@@ -61,6 +69,11 @@ class Prediction:
         ValueError: If `name` is no text.
 
     Source: Sutton & Tanner (2005), TD networks: compositional predictions.
+
+    Example:
+        >>> from horde_agent import Uniform
+        >>> GVF("what light ahead will be", Uniform(2), Prediction("light ahead"), continuation=0.8).cumulant
+        Prediction(name='light ahead')
     """
 
     name: str
@@ -90,6 +103,16 @@ class GVF:
 
     Raises:
         ValueError: If an argument is not what it must be; the message names the question and the argument.
+
+    Its answer is the expected return G_t = C_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} G_{t+1} under the policy.
+
+    Source: Sutton et al. (2011), Horde, section 3; White, Modayil & Sutton (2012), https://arxiv.org/abs/1206.6262.
+
+    Example:
+        >>> from horde_agent import ConstantAction
+        >>> question = GVF("light ahead", ConstantAction(0, n_actions=5), Channel("light_0"), continuation=0.8)
+        >>> question.lam, question.outcome
+        (0.9, 0.0)
     """
 
     name: str

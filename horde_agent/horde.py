@@ -76,6 +76,16 @@ class Horde:
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
             channels.
+
+    Example:
+        >>> from horde_agent import Behaviour, Channel
+        >>> light, tiles = np.array([1.0]), np.array([0])
+        >>> horde = Horde([GVF("next light", Behaviour(), Channel(0), continuation=0.0)], n_features=2, n_active=1)
+        >>> predictions = horde.begin(light, tiles)
+        >>> for _ in range(200):
+        ...     predictions = horde.learn(action=0, probability=1.0, observation=light, tiles=tiles)
+        >>> predictions.round(2)
+        array([1.])
     """
 
     def __init__(

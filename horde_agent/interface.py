@@ -90,6 +90,11 @@ class Interface:
         coder: From scaled observation, followed by the scaled predictions fed back, to tiles.
         scaler: From observation to [0, 1].
         feedback: Which predictions are fed back as features, if any are.
+
+    Example:
+        >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
+        >>> interface.names, interface.actions
+        (('obs_0', 'obs_1', 'obs_2', 'obs_3'), ('action_0', 'action_1'))
     """
 
     channels: tuple[ChannelInfo, ...]

@@ -32,6 +32,10 @@ class Policy(Protocol):
 
     A Horde checks what a policy gives when it first asks it, and refuses it by name; later now and then, and sets aside
     the demons of a policy that turns into none. Where a probability is not a number, the step is a gap for them.
+
+    Example:
+        >>> isinstance(Uniform(2), Policy)
+        True
     """
 
     @property
@@ -48,7 +52,18 @@ class Policy(Protocol):
 
 
 class BehaviourPolicy(Protocol):
-    """What the robot follows: it draws actions, knows the probability of each draw, and can forget its last action."""
+    """What the robot follows: it draws actions, knows the probability of each draw, and can forget its last action.
+
+    Example:
+        >>> class AlwaysFirst:
+        ...     def draw(self, rng, observation, tiles):
+        ...         return 0, 1.0
+        ...
+        ...     def forget(self):
+        ...         pass
+        >>> AlwaysFirst().draw(np.random.default_rng(0), np.zeros(1), np.array([0]))
+        (0, 1.0)
+    """
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
         """Return an action and b, the probability with which it was drawn, in (0, 1].
@@ -130,6 +145,10 @@ class ConstantAction:
 
     Raises:
         ValueError: If `action` is not one of the `n_actions` actions.
+
+    Example:
+        >>> ConstantAction(1, n_actions=3).probabilities(np.zeros(1), np.array([0]))
+        array([0., 1., 0.])
     """
 
     action: int
@@ -150,7 +169,12 @@ class ConstantAction:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """The policy that takes every action equally often."""
+    """The policy that takes every action equally often.
+
+    Example:
+        >>> Uniform(n_actions=4).probabilities(np.zeros(1), np.array([0]))
+        array([0.25, 0.25, 0.25, 0.25])
+    """
 
     n_actions: int
 
@@ -164,7 +188,13 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A sentinel for the behaviour policy itself: rho = 1 on every step, whatever it is (on-policy prediction)."""
+    """A sentinel for the behaviour policy itself: rho = 1 on every step, whatever it is (on-policy prediction).
+
+    Example:
+        >>> from horde_agent import GVF, Channel
+        >>> GVF("light over ten steps", Behaviour(), Channel(0), continuation=0.9).target_policy
+        Behaviour(n_actions=0)
+    """
 
     n_actions: int = 0
 
@@ -187,6 +217,10 @@ class PolicyFunction:
 
     Raises:
         ValueError: If `n_actions` is no whole number of at least 1, or `function` cannot be called.
+
+    Example:
+        >>> PolicyFunction(lambda observation, tiles: [0.3, 0.7], n_actions=2).probabilities(np.zeros(1), np.array([0]))
+        array([0.3, 0.7])
     """
 
     function: Callable[[NDArray[Any], Tiles], ArrayLike]
@@ -215,7 +249,13 @@ class Gibbs:
     Raises:
         ValueError: If the shapes differ, a position is out of range, or a parameter is not finite.
 
-    Source: White, Modayil & Sutton (2012), section 6: 60 of 30,325 parameters, each U[0, 1]. The minus is the paper's.
+    Source: White, Modayil & Sutton (2012), section 6, https://arxiv.org/abs/1206.6262: 60 of 30,325
+    parameters, each U[0, 1]. The minus is the paper's.
+
+    Example:
+        >>> policy = Gibbs(n_actions=2, n_features=10, index=np.array([3]), value=np.array([1.0]))
+        >>> policy.probabilities(np.zeros(1), np.array([3])).round(3)
+        array([0.269, 0.731])
     """
 
     n_actions: int
@@ -268,7 +308,14 @@ class StickyRandom:
     Raises:
         ValueError: If a number is out of its range.
 
-    Source: White, Modayil & Sutton (2012), section 5.
+    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262.
+
+    Example:
+        >>> behaviour = StickyRandom(n_actions=5)
+        >>> behaviour.draw(np.random.default_rng(0))
+        (4, 0.2)
+        >>> behaviour.probabilities()
+        array([0.1, 0.1, 0.1, 0.1, 0.6])
     """
 
     def __init__(self, n_actions: int, repeat: float = 0.5) -> None:
@@ -393,7 +440,12 @@ class EpsilonGreedy:
     Raises:
         ValueError: If an argument is out of its range, or when asked, if the values are not n_actions numbers.
 
-    Source: Sutton & Barto (2018), section 2.2.
+    Source: Sutton & Barto (2018), section 2.2, http://incompleteideas.net/book/the-book-2nd.html.
+
+    Example:
+        >>> policy = EpsilonGreedy(lambda observation, tiles: [1.0, 2.0], n_actions=2, epsilon=0.1)
+        >>> policy.probabilities(np.zeros(1), np.array([0]))
+        array([0.05, 0.95])
     """
 
     values: Callable[[NDArray[Any], Tiles], ArrayLike]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import horde_agent
 
 ROOT = Path(__file__).resolve().parents[1]
 ARRAYS = {"Bools", "Floats", "Integers", "NDArray", "Observation", "Reals", "Tiles"}
@@ -73,3 +76,8 @@ class Some:
 """
     (tmp_path / "made.py").write_text(text)
     assert lacking(tmp_path / "made.py") == ["made.py:2 silent", "made.py:12 Some.silent"]
+
+
+@pytest.mark.parametrize("name", [name for name in horde_agent.__all__ if inspect.isclass(getattr(horde_agent, name))])
+def test_the_docstring_of_a_public_class_has_an_example(name: str) -> None:
+    assert ">>> " in (inspect.getdoc(getattr(horde_agent, name)) or "")

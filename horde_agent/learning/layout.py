@@ -175,7 +175,7 @@ class Move(NamedTuple):
 
 
 def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
-    """Return each lane's old and new position, relative to its block; `old_index` as in `DemonMapping`."""
+    """Return each lane's old and new position in its block; `old_index`, shape (n_demons,), as in `DemonMapping`."""
     staying = np.flatnonzero(old_index != NEWCOMER)
     to, came_from = new.lane[staying], old.lane[old_index[staying]]
     block = np.searchsorted(new.start, to, side="right") - 1

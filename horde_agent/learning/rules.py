@@ -37,7 +37,13 @@ class LearnerConfig:
     Raises:
         ValueError: If a value is out of its range; the message names it.
 
-    Source: White, Modayil & Sutton (2012), section 5: step size 0.1 over the active tiles, ratio 0.001.
+    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size 0.1 over the active
+    tiles, ratio 0.001.
+
+    Example:
+        >>> config = LearnerConfig(trace_rule="plain", step_size=0.05)
+        >>> config.step_size, config.w_rule
+        (0.05, 'every-step')
     """
 
     step_size: float = 0.1
