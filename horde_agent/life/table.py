@@ -1,20 +1,20 @@
-"""TableBody: any robot's log, a CSV or Parquet file, as an environment that does what was once done.
+"""TableBody: any robot's log, a CSV or Parquet file, as an environment.
 
-Which columns are channels says a TOML file:
+A TOML file maps its columns to channels:
 
     period_s = 0.1                # between two rows
-    time = "stamp"                # column of seconds, where there is one: a row that comes late follows a gap
+    time = "stamp"                # optional column of seconds: a late row follows a gap
 
     [[channel]]
     column = "Light0"
-    name = "light_0"              # all that follows may be left out: the column's name,
-    group = "light"               # the name,
-    unit = "V"                    # "1",
-    low = 0.0                     # and the range of what is in the file
+    name = "light_0"              # optional, like the rest; default: the column's name
+    group = "light"               # default: the name
+    unit = "V"                    # default: "1"
+    low = 0.0                     # default of low and high: the range in the file
     high = 5.0
 
-A row in which one of these columns holds no number is left out, and the one after it follows a gap. What was done is
-not known, so that the log gives predictions about the behaviour itself.
+A row without a number in one of these columns is dropped, and the next one follows a gap. Actions are unknown, so the
+log gives predictions about the behaviour only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from horde_agent.types import Bools, Floats
 
-_LATE = 1.5  # periods after which a row does not follow from the one before
+_LATE = 1.5  # periods after which a row follows a gap
 
 
 class TableBody(gymnasium.Env[NDArray[np.float32], int]):
@@ -38,10 +38,10 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
 
     Args:
         log: The CSV file, with a header, or the Parquet file (`pip install -e '.[log]'`).
-        columns: TOML file that says which columns are channels; see above.
+        columns: TOML file that maps columns to channels; see above.
 
     Raises:
-        ValueError: If a file cannot be read, names what is not there, or leaves no row.
+        ValueError: If a file cannot be read, a column is missing, or no row is complete.
     """
 
     def __init__(self, log: Path, columns: Path) -> None:
@@ -50,9 +50,9 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
         table = _read(log, [*names, *([time] if time else [])])
         whole: Bools = np.asarray(np.isfinite(table).all(axis=1))
         if not whole.any():
-            raise ValueError(f"{log} holds no row with a number in each of the columns {', '.join(names)}")
+            raise ValueError(f"{log} has no row with a number in each of the columns {', '.join(names)}")
         self._t = table[:, -1] if time else period_s * np.arange(len(table))
-        since = np.diff(self._t, prepend=np.nan)  # not known of the first row, nor after one without a time
+        since = np.diff(self._t, prepend=np.nan)  # NaN for the first row, and after one without a time
         follows = np.concatenate([[False], whole[:-1]]) & (since > 0) & (since <= _LATE * period_s)
         self._gap = ~follows[whole]
         self._t, self._rows = self._t[whole], table[whole][:, : len(names)].astype(np.float32)
@@ -62,7 +62,7 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
         bounds = np.array([low, high], dtype=np.float32)
         self.observation_space = gymnasium.spaces.Box(bounds[0], bounds[1], dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(1)  # type: ignore[assignment]
-        notes = [f"{(~whole).sum():,} of {len(whole):,} rows hold no number in one of the columns, and are left out."]
+        notes = [f"{(~whole).sum():,} of {len(whole):,} rows have no number in one of the columns and are dropped."]
         self.metadata = {
             "channels": [_described(channel) for channel in channels],
             "actions": ["unknown"],
@@ -80,7 +80,7 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
         return self._rows[0].copy(), self._info()
 
     def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        """Go on to the next row, whatever the action."""
+        """Return the next row, whatever the action."""
         self._k += 1
         return self._rows[self._k].copy(), 0.0, False, self._k == len(self._rows) - 1, self._info()
 
@@ -89,33 +89,33 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
 
 
 def _described(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a channel as an environment's metadata have it."""
+    """Return a channel in the form of an environment's metadata."""
     name = channel.get("name", channel["column"])
     return {"name": name, "group": channel.get("group", name), "unit": channel.get("unit", "1"), "sensor": True}
 
 
 def _map_of(file: Path) -> tuple[float, str | None, list[dict[str, Any]]]:
-    """Return period, column of the time and channels, as a file says them.
+    """Return period, column of the time and channels from a file.
 
     Raises:
         ValueError: If it cannot be read, or lacks one of them.
     """
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
-        channels = said["channel"]
-        if not (float(said["period_s"]) > 0 and channels and all(isinstance(c["column"], str) for c in channels)):
-            raise ValueError("period_s must be above 0, and each channel have a column")
-        return float(said["period_s"]), said.get("time"), channels
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        channels = table["channel"]
+        if not (float(table["period_s"]) > 0 and channels and all(isinstance(c["column"], str) for c in channels)):
+            raise ValueError("period_s must be > 0, and each channel needs a column")
+        return float(table["period_s"]), table.get("time"), channels
     except (OSError, LookupError, TypeError, ValueError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else f"{error}"
-        raise ValueError(f"the columns of {file} cannot be read: {why}") from None
+        reason = f"it has no {error}" if isinstance(error, KeyError) else f"{error}"
+        raise ValueError(f"the columns in {file} cannot be read: {reason}") from None
 
 
 def _read(log: Path, names: list[str]) -> Floats:
-    """Return columns of a table, shape (n_rows, n_names), NaN where there is no number.
+    """Return columns of a table, shape (n_rows, n_names), with NaN for a missing number.
 
     Raises:
-        ValueError: If it cannot be read, or a column is not there.
+        ValueError: If it cannot be read, or a column is missing.
     """
     try:
         columns = _read_parquet(log, names) if log.suffix == ".parquet" else _read_csv(log, names)

@@ -178,7 +178,7 @@ class SimulatedBody(Backend):
         own = machine.plant, kit, self._scales
         end = period.run_period(*own, body.shape, body.state, wire, now, request, air, *noise, self._path, values)
         machine.n_ticks += self._ticks
-        return self._frame(values, end)
+        return self._frame(values, machine, end)
 
     def _sampled(
         self, path: Floats, contact_n_s: float, request: period.Request, prepared: Prepared, *, was_held: bool = False
@@ -188,9 +188,9 @@ class SimulatedBody(Backend):
         noise = self._normal[3 * self._ticks :], self._uniform
         own = self.machine.plant, kit, self._scales
         x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, air, *noise, values)
-        return self._frame(values, (x, y, heading, is_held or was_held))
+        return self._frame(values, self.machine, (x, y, heading, is_held or was_held))
 
-    def _frame(self, values: Floats, end: period.End) -> Frame:
+    def _frame(self, values: Floats, machine: Machine, end: period.End) -> Frame:
         x, y, heading, was_held = end
-        t, extras = self.machine.n_ticks * motors.TICK_S, {"x_m": x, "y_m": y, "heading_rad": heading}
+        t, extras = machine.n_ticks * motors.TICK_S, {"x_m": x, "y_m": y, "heading_rad": heading}
         return Frame(values=values, t=t, applied=not was_held, extras=extras, beacon=self.senses.beacon)

@@ -43,50 +43,50 @@ def judged(*steps: tuple[Floats, Frame]) -> list[str]:
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
 
-def test_motors_without_voltage_are_noticed_in_the_sixth_step_that_asks_for_motion() -> None:
+def test_motors_without_voltage_are_noticed_in_the_sixth_step_that_requests_motion() -> None:
     assert judged(*[(FORWARD, STILL)] * 7) == [""] * 5 + ["i"] * 2
     assert judged(*[(TURN, STILL)] * 6)[-1] == "i"
 
 
-def test_steps_that_ask_for_little_are_passed_over_in_the_counting() -> None:
-    """Forward and stop by turns: the sixth step forward is the eleventh of all. Below ten units nothing is proved."""
+def test_steps_with_small_requests_are_not_counted() -> None:
+    """Forward and stop by turns: the sixth step forward is the eleventh of all. Below ten units none is counted."""
     assert judged(*[(FORWARD, STILL), (STAND, STILL)] * 6) == [""] * 10 + ["i"] * 2
     assert judged(*[(GENTLE, STILL)] * 30) == [""] * 30
 
 
-def test_one_motor_with_a_voltage_is_proof_of_a_body_that_obeys() -> None:
-    """And the only one: neither standing still nor being asked for nothing ends a complaint."""
+def test_one_motor_with_a_voltage_ends_a_complaint() -> None:
+    """Standing still, or a request of no motion, does not."""
     assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, DRIVEN), *[(FORWARD, STILL)] * 6) == [""] * 11 + ["i"]
     after = [(STAND, STILL), (GENTLE, STILL), (FORWARD, STILL), (FORWARD, DRIVEN), (FORWARD, STILL)]
     assert judged(*[(FORWARD, STILL)] * 6, *after)[6:] == ["i", "i", "i", "", ""]
 
 
 def test_motors_that_drive_on_are_noticed_after_the_longest_ramp() -> None:
-    """1.2 s for ramp and way, then six steps; a step asked for anything begins the wait again."""
+    """1.2 s for ramp and delay, then six steps; any other request restarts the count."""
     assert judged(*[(STAND, DRIVEN)] * 18) == [""] * 17 + ["a"]
     assert judged(*[(STAND, DRIVEN)] * 12, (GENTLE, DRIVEN), *[(STAND, DRIVEN)] * 17) == [""] * 30
     assert judged(*[(STAND, DRIVEN)] * 15, (STAND, STILL), *[(STAND, DRIVEN)] * 5) == [""] * 21
     assert judged(*[(STAND, DRIVEN)] * 18, (FORWARD, DRIVEN), (FORWARD, STILL))[-2:] == ["a", ""]
 
 
-def test_steps_that_the_body_explains_prove_nothing() -> None:
+def test_steps_in_which_commands_cannot_be_applied_restart_the_count() -> None:
     """Charging, heat, a safety stop, a lost link: counting restarts, but an earlier complaint remains."""
-    kept, gap, stale = (frame(**{kind: value}) for kind, value in (("applied", False), ("gap", True), ("stale", True)))
-    for explained in (kept, gap):
+    held, gap, stale = (frame(**{kind: value}) for kind, value in (("applied", False), ("gap", True), ("stale", True)))
+    for explained in (held, gap):
         assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, explained), *[(FORWARD, STILL)] * 6)[-2:] == ["", "i"]
         assert judged(*[(FORWARD, STILL)] * 6, (FORWARD, explained), (FORWARD, STILL))[-2:] == ["i", "i"]
         assert judged(*[(STAND, DRIVEN)] * 17, (STAND, explained), *[(STAND, DRIVEN)] * 17)[-1] == ""
     assert judged(*[(FORWARD, STILL)] * 5, *[(FORWARD, stale)] * 9, (FORWARD, STILL))[-2:] == ["", "i"]
 
 
-def test_a_request_to_the_left_asks_of_the_wheels_what_the_firmware_makes_of_it() -> None:
+def test_a_request_to_the_left_is_judged_in_the_firmwares_wheel_units() -> None:
     """9 units left and 2 of theta: 100 gets 0.6, 220 -4.8, 340 10.6 units. Mirrored it would be 3.7, 9.0, -6.3."""
     left = np.array([0.0, 9 * 0.0176, 2 * 0.196])
     assert judged(*[(left, STILL)] * 6)[-1] == "i"
     assert judged(*[(left * [1.0, -1.0, 1.0], STILL)] * 6)[-1] == ""
 
 
-def test_a_new_life_begins_without_suspicion() -> None:
+def test_a_new_life_begins_without_a_complaint() -> None:
     obedience = VoltageObedience(SPEC)
     for _ in range(6):
         obedience.judge(FORWARD, STILL)
@@ -101,10 +101,10 @@ def test_a_new_life_begins_without_suspicion() -> None:
 @pytest.mark.skipif(not recording.REAL_LOG.exists(), reason="the real robot's log is not here")
 @pytest.mark.parametrize("shown", [VOLTAGE, CURRENT], ids=["echo", "current"])
 def test_the_real_robot_is_never_suspected(shown: slice) -> None:
-    """99.7 s of which it stood pressed against something for 37 s: its motors show that they are driven all the same.
+    """For 37 of 99.7 s it pushed against an obstacle, with driven motors.
 
-    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a drive
-    there; it is absent in the first step alone. Speeds would have raised an alarm for a third of the log.
+    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a driven motor in all
+    steps but the first. Speeds would have raised an alarm for a third of the log.
     """
     log = RecordedLife(recording.REAL_LOG, SPEC)
     frames = [log.reset(np.random.default_rng(0))]
@@ -122,7 +122,7 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
 
 
 def requests(kind: str, rng: np.random.Generator) -> Any:
-    """A way to ask: as the behaviour policy does, by turns, against a wall for good, or any velocity."""
+    """Yield actions: as the behaviour policy does, by turns, or always against a wall."""
     k, action = 0, 4
     while True:
         if kind == "sticky" and rng.random() > 0.5:
@@ -137,7 +137,7 @@ def requests(kind: str, rng: np.random.Generator) -> Any:
 
 @pytest.mark.parametrize("kind", ["sticky", "by turns", "pressing"])
 @pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
-def test_a_body_that_obeys_is_never_suspected(body: str, kind: str) -> None:
+def test_a_body_that_follows_commands_is_never_suspected(body: str, kind: str) -> None:
     with _environment(body) as env:
         env.reset(seed=3)
         for action, _ in zip(requests(kind, np.random.default_rng(3)), range(200), strict=False):
@@ -155,8 +155,8 @@ def test_ramps_from_any_velocity_are_waited_for(body: str) -> None:
                 assert env.step(share)[-1]["obeyed"] == 1
 
 
-def test_the_firmwares_own_stops_are_no_disobedience() -> None:
-    """Heat for two seconds: the robot refuses and says so; when it has cooled it drives again."""
+def test_the_firmwares_stops_are_not_disobedience() -> None:
+    """Heat for two seconds: the robot reports that it stopped; it drives again when it has cooled."""
     with _environment("serial") as env:
         env.reset(seed=5)
         for _ in range(12):
@@ -177,7 +177,7 @@ def _environment(body: str, **settings: Any) -> PenEnv:
 
 
 def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that the host says reaches the firmware any more."""
+    """Discard all commands to the firmware."""
     backend: Any = env.backend
     if hasattr(backend, "emulator"):
         monkeypatch.setattr(backend.emulator.robot.machine.firmware, "command", lambda *_: None)
@@ -191,7 +191,7 @@ def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wire_that_is_cut_is_noticed_within_seven_steps_in_every_body(
     body: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The robot had stood still. Nothing is applied from then on, and said once; mended, it is believed at once."""
+    """The robot stood still. Nothing is applied from then on, with one message; after the repair, at once again."""
     with _environment(body) as env:
         env.reset(seed=6)
         for _ in range(10):
@@ -241,8 +241,8 @@ def test_a_recorded_life_is_not_judged(tmp_path: Any) -> None:
     assert "obeyed" not in infos[0]
 
 
-def test_a_fresh_start_is_without_suspicion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The robot was looked after meanwhile; but a drive to the middle in the same life clears nothing."""
+def test_a_reset_clears_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset with a drive to the middle, in the same life, does not."""
     with _environment("simulator") as env:
         env.reset(seed=8)
         cut(env, monkeypatch)

@@ -114,7 +114,7 @@ def test_the_path_stays_in_the_picture() -> None:
     np.testing.assert_array_equal(env.render(), fresh)
 
 
-def test_readings_that_are_no_numbers_are_still_drawn() -> None:
+def test_frames_of_nan_are_drawn() -> None:
     values = np.full(SPEC.n_channels, np.nan)
     assert critterbot_painter(SPEC, load_pen()).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
 
@@ -138,7 +138,7 @@ def test_a_window_shows_every_step_until_it_is_closed(monkeypatch: pytest.Monkey
     env.close()
 
 
-def test_a_display_that_refuses_is_one_sentence_and_leaves_the_body_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_display_the_error_says_so_and_the_body_is_not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISPLAY", ":99")
     monkeypatch.setenv("SDL_VIDEODRIVER", "no_such_driver")
     body = ToyBody()
@@ -147,7 +147,7 @@ def test_a_display_that_refuses_is_one_sentence_and_leaves_the_body_alone(monkey
     assert body.log == []
 
 
-def test_without_pygame_a_sentence_names_the_extra() -> None:
+def test_without_pygame_the_error_names_the_extra() -> None:
     code = "import sys; sys.modules['pygame'] = None; import horde_env.view.canvas"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1

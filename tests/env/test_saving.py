@@ -19,7 +19,7 @@ def make(**settings: Any) -> gymnasium.Env[Any, Any]:
 
 
 def lived(env: gymnasium.Env[Any, Any], actions: np.ndarray) -> list[Any]:
-    """Return all that some steps bring."""
+    """Return the outputs of some steps."""
     seen = []
     for action in actions.tolist():
         observation, reward, terminated, truncated, info = env.step(action)
@@ -48,10 +48,10 @@ def saved() -> tuple[list[Any], dict[int, State], dict[int, int]]:
     return seen, states, pushed
 
 
-def test_a_life_goes_on_from_any_step_with_the_same_bits(
+def test_a_life_restored_at_any_step_has_the_same_bits(
     saved: tuple[list[Any], dict[int, State], dict[int, int]],
 ) -> None:
-    """Also from the middle of a contact, of which PyBullet itself saves too little."""
+    """Also in the middle of a contact, of which PyBullet's own state is incomplete."""
     seen, states, pushed = saved
     assert any(pushed.values()), "no state was saved in a contact"
     assert not all(pushed.values())
@@ -77,7 +77,7 @@ def test_the_centring_drive_and_the_draws_of_a_reset_are_the_same_too() -> None:
         assert lived(env, actions(60, 5)) == lived(other, actions(60, 5))
 
 
-def test_a_battery_that_empties_and_a_lamp_that_moves_go_on() -> None:
+def test_a_battery_and_a_moving_lamp_are_restored() -> None:
     names = [lamp.name for lamp in make().unwrapped.pen.lamps]  # type: ignore[attr-defined]
     settings = {"battery_scale": 0.001, "lamp_moves": ((4.0, names[0], (1.0, 1.0, 0.5)),)}
     env, other = make(**settings), make(**settings)
@@ -90,7 +90,7 @@ def test_a_battery_that_empties_and_a_lamp_that_moves_go_on() -> None:
         assert lived(env, actions(40, n)) == lived(other, actions(40, n))
 
 
-def test_a_body_that_cannot_be_saved_says_so() -> None:
+def test_a_body_that_cannot_be_saved_refuses() -> None:
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=__file__, disable_env_checker=True)
     assert not env.unwrapped.metadata["restorable"]
     with pytest.raises(ValueError, match="RecordedLife cannot be saved"):
@@ -99,7 +99,7 @@ def test_a_body_that_cannot_be_saved_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
-def test_a_generator_goes_on_from_its_text(kind: Any) -> None:
+def test_a_generator_is_restored_from_its_text(kind: Any) -> None:
     rng = np.random.Generator(kind(5))
     rng.random(7)
     rng.integers(2**31, dtype=np.uint32)  # half of a number is left over
