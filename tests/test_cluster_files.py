@@ -1,4 +1,4 @@
-"""The examples of a cluster: whole, and closed to whom they do not concern."""
+"""The examples of a cluster: complete, and closed to other users."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def containers() -> list[dict[str, Any]]:
     return [container for pod in PODS for container in pod["spec"]["containers"]]
 
 
-def test_every_call_wants_the_token_that_the_operator_makes() -> None:
-    """Its Secret has the cluster's name; a pod that the operator does not make must be given it."""
+def test_every_call_needs_the_operators_token() -> None:
+    """Its Secret has the cluster's name; a pod that the operator does not create needs it explicitly."""
     assert CLUSTER["authOptions"] == {"mode": "token"}
     environment = {one["name"]: one for one in containers()[-1]["env"]}
     assert environment["RAY_AUTH_MODE"]["value"] == "token"
@@ -50,7 +50,7 @@ def test_nothing_is_reached_from_outside() -> None:
     assert not any(pod["spec"].get("hostNetwork") for pod in PODS)
 
 
-def test_these_pods_alone_speak_to_one_another() -> None:
+def test_only_the_clusters_pods_can_connect_to_each_other() -> None:
     policy = DOCUMENTS["NetworkPolicy"]["spec"]
     ours = policy["podSelector"]["matchLabels"]
     assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": ours}}]}]
@@ -58,13 +58,13 @@ def test_these_pods_alone_speak_to_one_another() -> None:
     assert [pod["spec"]["automountServiceAccountToken"] for pod in PODS] == [False] * 3
 
 
-def test_demons_are_held_by_workers_alone_and_their_memory_is_promised() -> None:
+def test_only_workers_hold_demons_and_their_memory_is_reserved() -> None:
     assert CLUSTER["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     assert "--num-cpus=0" in containers()[-1]["command"]
     assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers())
 
 
-def test_who_takes_a_lost_shard_s_place_finds_its_snapshots() -> None:
+def test_a_restarted_shard_finds_its_snapshots() -> None:
     mounts = [{m["mountPath"] for m in c.get("volumeMounts", ())} for c in containers()]
     assert [("/runs" in paths) for paths in mounts] == [False, True, True]
     claim = DOCUMENTS["PersistentVolumeClaim"]
@@ -73,33 +73,33 @@ def test_who_takes_a_lost_shard_s_place_finds_its_snapshots() -> None:
     assert used == {claim["metadata"]["name"]}
 
 
-def test_the_image_has_the_version_of_ray_that_the_cluster_is_told() -> None:
+def test_the_image_has_the_clusters_version_of_ray() -> None:
     image = re.search(r"^FROM rayproject/ray:([\d.]+)-py3\d+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     assert image is not None
     assert image[1] == CLUSTER["rayVersion"]
 
 
-def test_the_script_of_a_node_can_be_read_by_any_shell_and_says_what_it_wants() -> None:
+def test_the_script_of_a_node_is_portable_and_prints_its_usage() -> None:
     script = FOLDER / "node.sh"
     assert subprocess.run(["sh", "-n", script], capture_output=True, text=True).stderr == ""
-    asked = subprocess.run(["sh", script], capture_output=True, text=True)
-    assert asked.returncode == 2
-    assert asked.stderr.count("\n") == 1
+    usage = subprocess.run(["sh", script], capture_output=True, text=True)
+    assert usage.returncode == 2
+    assert usage.stderr.count("\n") == 1
     assert "export RAY_AUTH_MODE=token" in script.read_text()
 
 
 @pytest.mark.parametrize("words", [("head",), ("worker", "10.0.0.1", "10.0.0.2"), ("robot", "10.0.0.1", "10.0.0.9")])
-def test_a_head_alone_says_that_there_is_no_dashboard(words: tuple[str, ...], tmp_path: Path) -> None:
-    """Ray takes it for a mistake where a node joins, and refuses to start."""
+def test_only_a_head_disables_the_dashboard(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Ray refuses to start a joining node with this flag."""
     ray = tmp_path / "ray"
     ray.write_text('#!/bin/sh\necho "$@"\n')
     ray.chmod(0o700)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    told = subprocess.run(
+    flags = subprocess.run(
         ["sh", FOLDER / "node.sh", *words], env=env, capture_output=True, text=True, check=True
     ).stdout
-    assert ("--include-dashboard=false" in told) == (words[0] == "head")
-    assert ("--head" in told) == (words[0] == "head")
+    assert ("--include-dashboard=false" in flags) == (words[0] == "head")
+    assert ("--head" in flags) == (words[0] == "head")
 
 
 def listening(pids: set[int]) -> list[tuple[str, int]]:
@@ -110,14 +110,14 @@ def listening(pids: set[int]) -> list[tuple[str, int]]:
 
 
 SMALL = ["--block", "--object-store-memory=100000000"]
-HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the loopback for a mistake
+HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray refuses the loopback address
 
 
 class Nodes:
     """Nodes that the script starts on this machine, as a user would.
 
     Attributes:
-        env: The environment of whoever belongs to the cluster.
+        env: Environment variables of the cluster's members.
         port: Of its head.
     """
 
@@ -148,7 +148,7 @@ class Nodes:
         return node
 
     def processes_of(self, *nodes: Any) -> list[Any]:
-        """Return the processes of some nodes that live."""
+        """Return the running processes of some nodes."""
         return [p for node in nodes if node.poll() is None for p in (node, *node.children(recursive=True))]
 
     def ask(self, address: str, **also: str) -> subprocess.CompletedProcess[str]:
@@ -156,15 +156,15 @@ class Nodes:
         words = [sys.executable, "-c", ASK, f"{address}:{self.port}"]
         return subprocess.run(words, env={**self.env, **also}, capture_output=True, text=True)
 
-    def wait_for(self, address: str, told: str, **also: str) -> None:
-        """Wait until a head tells of nodes at these addresses."""
+    def wait_for(self, address: str, expected: str, **also: str) -> None:
+        """Wait until a head reports nodes at these addresses."""
         for _ in range(20):
-            if (answer := self.ask(address, **also)).stdout == told:
+            if (answer := self.ask(address, **also)).stdout == expected:
                 return
-        raise AssertionError(f"{answer.stdout!r} instead of {told!r}: {answer.stderr}")
+        raise AssertionError(f"{answer.stdout!r} instead of {expected!r}: {answer.stderr}")
 
     def close(self) -> None:
-        """End all nodes; nothing may be left of them."""
+        """Terminate all nodes and all of their processes."""
         left = self.processes_of(*self._started)
         for node in self._started:
             if node.poll() is None:
@@ -175,15 +175,15 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Return nodes of a cluster of one's own."""
+    """Return the nodes of a new cluster."""
     nodes = Nodes(tmp_path)
     yield nodes
     nodes.close()
 
 
 @pytest.mark.slow
-def test_a_head_without_an_address_is_on_the_loopback_alone_and_wants_the_token(nodes: Nodes, tmp_path: Path) -> None:
-    """Started by the script, as a user would; nothing of it is left."""
+def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(nodes: Nodes, tmp_path: Path) -> None:
+    """Started by the script, as a user would."""
     token = tmp_path / ".ray" / "auth_token"
     assert token.stat().st_mode & 0o077 == 0
     head = nodes.start("head", "127.0.0.1", "--num-cpus=1", f"--temp-dir={nodes.folder}")
@@ -196,18 +196,18 @@ def test_a_head_without_an_address_is_on_the_loopback_alone_and_wants_the_token(
 
 
 def own_address() -> str:
-    """Return an address of this machine that is not the loopback; skip where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    """Return an address of this machine that is not the loopback; skip if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            asked.connect(("192.0.2.1", 9))  # nothing is sent
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
         except OSError:
             pytest.skip("this machine is on no network")
-        return str(asked.getsockname()[0])
+        return str(probe.getsockname()[0])
 
 
 @pytest.mark.slow
 @pytest.mark.sim
-def test_a_life_goes_on_while_a_node_dies_and_another_takes_its_place(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_life_continues_while_a_node_dies_and_another_replaces_it(nodes: Nodes, tmp_path: Path) -> None:
     """A head that holds no demons, a node that holds all of them and is killed, and one that is started then."""
     learn = [sys.executable, "-m", "horde_agent.cli", "learn", "--steps", "20000", "--physics", "planar"]
     whole = subprocess.run([*learn, "--out", tmp_path / "whole"], capture_output=True, text=True)

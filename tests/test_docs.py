@@ -36,7 +36,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_and_a_heading_leads_somewhere(page: Path) -> None:
+def test_every_link_to_a_file_and_a_heading_resolves(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
     broken = []
     for link in (link for link in links if "://" not in link):
@@ -70,7 +70,7 @@ def test_the_first_block_of_a_page_prints_or_draws(page: Path) -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
-def test_the_python_blocks_of_a_page_run_and_print_what_is_shown(
+def test_the_python_blocks_of_a_page_run_and_print_the_output_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks share one namespace; a block marked `text` right after one is its output."""

@@ -1,4 +1,4 @@
-"""What a user of the wheel gets: everything that the program needs, without this repository."""
+"""The wheel has everything that the program needs, without this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of commands share: folders of their own, and a robot in the place of whatever is asked for."""
+"""Fixtures of the commands' tests: private folders, and a robot in place of the requested one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Robot], Robot]:
-    """Put a robot in the place of whatever is asked for."""
+    """Replace the requested robot by another."""
 
     def put(robot: Robot) -> Robot:
         monkeypatch.setattr(Target, "make", lambda self, realtime: PenEnv(robot))

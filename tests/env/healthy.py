@@ -23,7 +23,7 @@ class Robot(ToyBody):
 
     Args:
         harm: Given the frame and the request, returns what the robot shows instead.
-        obeys: Turns the request into what the body does.
+        obeys: Maps the request to the body's motion.
     """
 
     obedience = VoltageObedience

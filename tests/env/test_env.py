@@ -23,7 +23,7 @@ from tests.env.toy import ToyBody
 
 
 class ScriptedBody(ToyBody):
-    """A toy whose frames are changed on their way out."""
+    """A toy with changed frames."""
 
     def __init__(self, **changes: Any) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class ScriptedBody(ToyBody):
         self.commands: list[Floats] = []
 
     def exchange(self, command: Floats) -> Frame:
-        """Remember the command, change the frame."""
+        """Record the command, change the frame."""
         self.commands.append(command.copy())
         return dataclasses.replace(super().exchange(command), **self.changes)
 
@@ -43,7 +43,7 @@ def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("action_type", ["discrete", "velocity"])
-def test_gymnasiums_checker_is_content(action_type: Any) -> None:
+def test_gymnasiums_checker_passes(action_type: Any) -> None:
     gymnasium.register(id="ToyPen-v0", entry_point=lambda **kwargs: PenEnv(ToyBody(), **kwargs))
     try:
         check_env(gymnasium.make("ToyPen-v0", action_type=action_type).unwrapped)
@@ -53,13 +53,13 @@ def test_gymnasiums_checker_is_content(action_type: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("action_type", ["discrete", "velocity"])
-def test_stable_baselines_checker_is_content(action_type: Any) -> None:
+def test_stable_baselines_checker_passes(action_type: Any) -> None:
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     checker.check_env(PenEnv(ToyBody(), action_type=action_type))
 
 
 @pytest.mark.sim
-def test_both_checkers_are_content_with_the_simulator() -> None:
+def test_both_checkers_pass_with_the_simulator() -> None:
     pytest.importorskip("pybullet")
     pytest.importorskip("horde_env.sim.backend")
     env = gymnasium.make("horde_env:CritterbotPen-v0")
@@ -70,7 +70,7 @@ def test_both_checkers_are_content_with_the_simulator() -> None:
         env.close()
 
 
-def test_the_five_actions_ask_for_the_five_velocities() -> None:
+def test_the_five_actions_request_the_five_velocities() -> None:
     """The five actions: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
     body = ScriptedBody()
     env = PenEnv(body)
@@ -79,7 +79,7 @@ def test_the_five_actions_ask_for_the_five_velocities() -> None:
         env.step(action)
     expected = [[0.35, 0, 0], [-0.35, 0, 0], [0, 0, -1.96], [0, 0, 1.96], [0, 0, 0]]
     np.testing.assert_array_equal(body.commands, expected)
-    # Vector environments, and policies of other libraries, give arrays of one element.
+    # Vector environments, and policies of other libraries, return arrays of one element.
     for action in (np.array(0), np.array([1]), np.array([[3]])):
         env.step(action)
     np.testing.assert_array_equal(body.commands[5:], [expected[0], expected[1], expected[3]])
@@ -139,7 +139,7 @@ def test_what_the_body_reports_reaches_info() -> None:
 
 
 def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptureFixture) -> None:
-    """And says so, and can be reset, after which it lives on."""
+    """It logs the loss once, and can be reset."""
     env = PenEnv(LosingBody(ToyBody(), n_answers=3))
     env.reset(seed=0)
     last, info = [env.step(0) for _ in range(3)][-1][::4]
@@ -159,7 +159,7 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
 
 
 def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
-    """The reset cannot hand back an observation, so it raises; the next one opens the body again."""
+    """The reset has no observation to return, so it raises; the next one opens the body again."""
     body = LosingBody(ToyBody(), n_answers=3)
     env = PenEnv(body)
     env.reset(seed=0)
@@ -167,7 +167,7 @@ def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureF
     env.step(4)
     with pytest.raises(BackendLost, match="no frame from nowhere"):
         env.reset(options={"manoeuvre": "centre"})
-    assert caplog.text == "", "who catches the error says it"
+    assert caplog.text == "", "the caller reports the error"
     with pytest.raises(ResetNeeded):
         env.step(0)
     assert env.reset()[1]["gap"] == 1
@@ -182,7 +182,7 @@ def test_nothing_is_opened_before_the_first_reset() -> None:
 
 
 def test_a_drive_starts_where_the_body_stands() -> None:
-    """Only a seed, or a body that is not running, makes it start afresh."""
+    """Only a seed, or a body that is not running, needs a new start."""
     body = ToyBody()
     env = PenEnv(body)
     env.reset(options={"manoeuvre": "centre"})
@@ -208,8 +208,8 @@ def test_a_drive_moves_the_body_to_the_middle() -> None:
     assert env.step(4)[4]["gap"] == 0
 
 
-def test_a_drive_that_is_asked_to_end_ends_at_once() -> None:
-    """Ctrl-C while the robot drives: two seconds are too long. The next drive is a whole one again."""
+def test_a_drive_can_be_ended_at_once() -> None:
+    """By Ctrl-C, for example; the next drive is complete again."""
 
     class Hasty(ToyBody):
         def exchange(self, command: Floats) -> Frame:
@@ -227,8 +227,8 @@ def test_a_drive_that_is_asked_to_end_ends_at_once() -> None:
     assert env.reset(options={"manoeuvre": "centre"})[1]["manoeuvre_steps"] > 4
 
 
-def test_a_lateness_reaches_info() -> None:
-    """0.03 s of thinking fit into the period, 0.13 s do not."""
+def test_an_overrun_reaches_info() -> None:
+    """0.03 s of computing fit into the period, 0.13 s do not."""
     hand = ManualClock()
     env = PenEnv(ToyBody(), RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep))
     env.reset(seed=0)
@@ -238,14 +238,14 @@ def test_a_lateness_reaches_info() -> None:
     assert env.step(0)[4]["overrun_s"] == pytest.approx(0.03)
 
 
-def test_a_task_is_paid_for_the_observation_after_the_step() -> None:
+def test_a_tasks_reward_is_that_of_the_observation_after_the_step() -> None:
     env = PenEnv(ToyBody(), task="light")
     env.reset(seed=0)
     observation, reward, *_ = env.step(0)
     assert reward == pytest.approx(float(observation[env.robot.group("light")].mean()))
 
 
-def test_metadata_tells_an_agent_all_it_may_know() -> None:
+def test_metadata_describes_channels_actions_period_and_tiles() -> None:
     env = PenEnv(ToyBody())
     channels = env.metadata["channels"]
     assert len(channels) == 57
@@ -259,15 +259,15 @@ def test_metadata_tells_an_agent_all_it_may_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "sentence"),
+    ("kwargs", "message"),
     [
         ({"action_type": "wheels"}, "unknown action_type 'wheels'"),
         ({"render_mode": "ansi"}, "unknown render_mode 'ansi'"),
         ({"task": "glory"}, "unknown task 'glory'"),
     ],
 )
-def test_an_unknown_choice_is_one_sentence(kwargs: Any, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_an_unknown_choice_is_refused(kwargs: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         PenEnv(ToyBody(), **kwargs)
 
 
@@ -288,8 +288,8 @@ def test_closing_twice_does_nothing() -> None:
         env.step(0)
 
 
-def test_closing_stops_the_motors_before_anything_else_and_whatever_happens() -> None:
-    """A window may take its time to go, or fail; and one that a robot outlives must still be closed."""
+def test_closing_stops_the_motors_first_and_always_closes_the_window() -> None:
+    """Closing a window may be slow or fail; after a failure of the body it must still be closed."""
     done: list[str] = []
 
     class Window:
@@ -309,7 +309,7 @@ def test_closing_stops_the_motors_before_anything_else_and_whatever_happens() ->
 
 
 def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first scaling compiles for a second; a robot's first step would take that long, and its packets with it."""
+    """The first scaling compiles for a second, in which a robot's first step would be late."""
     order: list[str] = []
 
     class Body(ToyBody):
@@ -330,7 +330,7 @@ def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(monkeypa
 
 
 def test_importing_the_package_stays_light() -> None:
-    """No engine, compiler or learner is loaded until a body is asked for; nor by looking at the robot."""
+    """No engine, compiler or learner is loaded before a body is made, nor by reading the robot's description."""
     code = (
         "import sys, horde_env; horde_env.critterbot(); horde_env.PenEnv; "
         "print(sorted({'pybullet', 'numba', 'torch', 'pygame', 'matplotlib', 'serial'} & set(sys.modules)))"
@@ -348,7 +348,7 @@ def test_every_public_name_exists() -> None:
 
 
 class StandingBody(ToyBody):
-    """A body that nobody can place, as a real robot: it goes on from where it stands."""
+    """A body that cannot be placed, like a real robot: it starts where it stands."""
 
     can_be_placed = False
 
@@ -373,19 +373,19 @@ def test_a_real_robot_drives_to_the_middle_in_every_reset_and_stays_only_on_requ
     assert env.reset()[1]["manoeuvre_steps"] > 0
 
 
-def test_a_body_that_can_be_placed_does_not_drive_unasked() -> None:
+def test_a_body_that_can_be_placed_does_not_drive_by_default() -> None:
     env = PenEnv(ToyBody())
     assert env.reset(seed=1)[1]["manoeuvre_steps"] == 0
 
 
 def test_an_emergency_stop_reaches_the_body_that_has_one() -> None:
-    told: list[str] = []
+    reasons: list[str] = []
 
     class Latched(ToyBody):
         def emergency_stop(self, reason: str) -> bool:
-            told.append(reason)
+            reasons.append(reason)
             return True
 
     assert PenEnv(ToyBody()).emergency_stop("smoke") is False
     assert PenEnv(Latched()).emergency_stop("smoke") is True
-    assert told == ["smoke"]
+    assert reasons == ["smoke"]

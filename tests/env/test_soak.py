@@ -17,7 +17,7 @@ OFTEN = "loss=2,flip=2,burst=2,stall=0.4,unplug=0.2,reboot=0.1,low_battery=0.05,
 
 @pytest.mark.parametrize("link", ["serial", "drops"])
 def test_a_life_among_faults_of_every_kind_is_sound(link: Any) -> None:
-    """No bad packet is accepted, every fault is seen, motors stop in time, and learning goes on after each loss."""
+    """No bad packet is accepted, every fault is seen, motors stop in time, and learning continues after each loss."""
     n_faults = 150 if link == "serial" else 320  # few of those of a drop's line reach its packets
     said = soak(link, n_faults=n_faults, rates=OFTEN, few=True, settle_steps=100)
 
@@ -33,7 +33,7 @@ PACKETS = [bytes([k]) * 83 for k in range(4)]
 
 
 class Finder:
-    """Finds what it is given, as packets of 83 bytes."""
+    """Finds packets of 83 bytes."""
 
     def __init__(self) -> None:
         self.skipped_bytes = 0
