@@ -1,9 +1,7 @@
-"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench.
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch.
 
-Bad input is answered by one sentence, exit code 2.
-
-Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; 128 + the signal
-(130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it, also where it ended in good order, with its report.
+Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
+Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from horde_agent.runs.config import (
 from horde_agent.runs.doctor import examine
 from horde_agent.runs.ending import Ended, Signals, heard
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
-from horde_agent.runs.reliving import as_lived, relive
+from horde_agent.runs.reliving import recorded_settings, relearn_run
 from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.run import make_run
 from horde_agent.runs.run_folder import RunFolder, own_version
@@ -64,13 +62,13 @@ SCALARS = "tensorboard"  # of `export`
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Draw the report of a run again from the files in its folder; where its tables are missing, from its log.
+    """Regenerate a run's report; rebuild missing tables from its log.
 
-    Of two runs and more, draw a page that compares them: comparison-N.html in this folder.
+    With two or more runs, write a page that compares them: comparison-N.html in the current folder.
 
     Attributes:
         run: The run's folder.
-        others: Further runs, to be compared with the first.
+        others: Further runs to compare with the first.
     """
 
     run: tyro.conf.Positional[Path]
@@ -79,24 +77,22 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeConfig:
-    """Go on with a life that was stopped, by whatever: from its newest snapshot, and from its record since then.
+    """Resume an interrupted run from its latest snapshot and recording.
 
-    In the simulator it is then the life that never stopped, bit for bit. A real robot goes on after a gap.
+    In simulation the result equals that of an uninterrupted run, bit for bit. A real robot continues after a gap.
 
     Attributes:
         run: The run's folder.
-        steps: Steps that the life is to have in all; those that it was asked for when None.
-        add: TOML file of further questions, asked from where the life stopped.
-        remove: Shell pattern of the names of questions that are dropped there.
-        learn_from_record: Let the further questions learn from what was recorded so far, before the life goes on.
-        shards: As many as the demons are in; they stay so, and another number is refused.
-        ray: Address of the Ray cluster that holds the shards now, where it is another than before.
+        steps: Total number of steps of the run; as requested before when None.
+        add: TOML file of further questions, added at the step where the run stopped.
+        remove: Shell pattern of the names of questions to remove at that step.
+        learn_from_record: Train the further questions on the recording first.
+        shards: The number of shards of the run; it cannot be changed.
+        ray: Address of the Ray cluster, if it differs from before.
     """
 
     run: tyro.conf.Positional[Path]
-    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as asked before)")] = (
-        None
-    )
+    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
     add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
     remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
     learn_from_record: bool = False
@@ -106,7 +102,7 @@ class ResumeConfig:
 
 @dataclass(frozen=True)
 class DoctorConfig:
-    """Read every file of a run, say what is sound and name what is not, and mend what can be mended.
+    """Check every file of a run and repair those that can be repaired.
 
     Attributes:
         run: The run's folder.
@@ -117,14 +113,14 @@ class DoctorConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write a life in a format that other programs read: its record, or its curves for TensorBoard.
+    """Export a run's recording, or its curves for TensorBoard.
 
     Attributes:
         run: The run's folder.
         to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers) or `tensorboard`
             (scalars: NMSRE, MSPBE, cycle times, faults).
         out: Folder or file to write; `export` in the run's folder when None.
-        follow: With `tensorboard`: go on until the life is over; the life knows nothing of it.
+        follow: With `tensorboard`: continue until the run ends.
     """
 
     run: tyro.conf.Positional[Path]
@@ -135,13 +131,13 @@ class ExportConfig:
 
 @dataclass(frozen=True)
 class WarmConfig:
-    """Compile now what a life in the simulator uses, so that `horde learn` starts within seconds from then on."""
+    """Compile all kernels now, so that `horde learn` starts within seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code; see above. Other errors are bugs and are raised.
+    """Run the command line and return the exit code. Errors without an exit code are bugs and are raised.
 
-    Nothing that is printed ends a command: a terminal may be closed while a life goes on.
+    Output errors never end a command: a terminal may be closed during a run.
 
     Args:
         arguments: Words after `horde`; those of the process when None.
@@ -149,14 +145,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with unfailing(), heard() as signals:
         try:
-            _do(words, signals)
+            _run(words, signals)
         except BadInput as error:
             return _complain(str(error), BAD_INPUT)
         except Fault as error:
             return _complain(str(error), signals.exit_code or FAULT)
-        except (Ended, KeyboardInterrupt) as error:  # the latter where no signal can be heard, in another thread
+        except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
             return _complain(
-                " ".join(["broken off.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
+                " ".join(["interrupted.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
             )
         return signals.exit_code
 
@@ -166,8 +162,8 @@ def _complain(sentence: str, code: int) -> int:
     return code
 
 
-def _do(words: list[str], signals: Signals) -> None:
-    """Do what the words say."""
+def _run(words: list[str], signals: Signals) -> None:
+    """Parse and run a command."""
     if words == ["--version"]:
         print(own_version())
         return
@@ -187,7 +183,7 @@ def _do(words: list[str], signals: Signals) -> None:
         case ExportConfig():
             _export(command)
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
-            asked, lived = as_lived(replace(command, log=run_of(command.log)))
+            asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
             _relive(resolve(asked), lived)
         case WatchConfig():
             watch(command)
@@ -196,22 +192,22 @@ def _do(words: list[str], signals: Signals) -> None:
 
 
 def _doctor(command: DoctorConfig) -> None:
-    """Say what is found of a run; what is damaged and cannot be mended is a fault."""
+    """Print the findings about a run; raise Fault if damage cannot be repaired."""
     found = examine(command.run)
     for finding in found:
         print(finding)
     damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_mended)]
     if damaged:
-        raise Fault(f"damaged, and nothing knows better: {', '.join(damaged)}.")
+        raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 
 
 def _export(command: ExportConfig) -> None:
-    """Write a record in another format; the libraries that do it are imported for this command alone."""
+    """Export a run."""
     from horde_agent.runs.export import export
 
     if command.follow and command.to != SCALARS:
-        raise BadInput(f"--follow goes with --to {SCALARS}: what {command.to} holds of a living run is told once")
-    with answered():
+        raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
+    with user_errors():
         if command.to == SCALARS:
             from horde_agent.watch.scalars import export_scalars
 
@@ -222,37 +218,37 @@ def _export(command: ExportConfig) -> None:
 
 
 def _compared(runs: Sequence[Path]) -> Path:
-    """Compare runs; what does it is imported for this alone."""
+    """Write a comparison of runs."""
     from horde_agent.runs.showing.compare import write_comparison
 
     return write_comparison(runs)
 
 
 def _bench(config: BenchConfig) -> None:
-    """Measure; what measures is imported for this command alone."""
+    """Run benchmarks."""
     from horde_agent.bench.command import run
 
     run(config)
 
 
 def _reproduce(config: ReproduceConfig) -> None:
-    """Do the paper's experiments; they are imported for this command alone."""
+    """Run the paper's experiments."""
     from horde_agent.reproduce.command import run
 
     try:
         page = run(config)
     except OSError as error:
-        more = "What is done is kept: the same command goes on where this was broken off."
+        more = "Finished parts are kept: the same command continues from here."
         raise Fault(f"{_sentence(error)} {more}") from error
     print(page)
 
 
 def _warm() -> None:
-    """Compile by a short life, which is thrown away."""
-    with answered():
+    """Compile by a short run without a folder."""
+    with user_errors():
         env = _make_env(LearnConfig())
     try:
-        with answered(), CompileNotice(Console(stderr=True)).installed():
+        with user_errors(), CompileNotice(Console(stderr=True)).installed():
             took_s = warm(env)
     finally:
         env.close()
@@ -294,8 +290,8 @@ def _parse(words: list[str]) -> Command:
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
-                "Exit codes: 0 done; 1 the body was lost, or the disk took no more; 2 bad input, nothing was written; "
-                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) where somebody ended it.",
+                "Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; "
+                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal.",
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )
     except SystemExit as end:
@@ -305,14 +301,14 @@ def _parse(words: list[str]) -> Command:
 
 
 def one_sentence(box: str) -> str:
-    """Return what a framed message of the argument parser says, without its frame and its advice."""
+    """Return the text of a framed message of the argument parser, without its frame and advice."""
     lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
     said = itertools.takewhile(bool, lines)
     return " ".join(said).rstrip(".") + "; see horde --help"
 
 
 def _config_file(words: Sequence[str]) -> Path | None:
-    """Return what --config names, the last time that it does."""
+    """Return the value of the last --config."""
     file = None
     for k, word in enumerate(words):
         if word == "--config" and k + 1 < len(words):
@@ -323,7 +319,7 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 
 def _learn(config: LearnConfig, signals: Signals) -> None:
-    """Check everything, then do the job in a folder of its own, and say what came of it."""
+    """Check the settings, run the job in a new folder, and print a summary."""
     if config.watch:
         need_extras()
     folder = RunFolder.create(config)
@@ -342,12 +338,12 @@ def _learn(config: LearnConfig, signals: Signals) -> None:
 
 
 def _relive(config: LearnConfig, lived: LearnConfig) -> None:
-    """Learn from the record of a life, in a folder of its own."""
+    """Learn from a recorded run, in a new folder."""
     console, folder = Console(stderr=True), RunFolder.create(config)
     with folder.locked():
         try:
-            with answered():
-                summary = relive(replace(config, out=folder.path), lived, folder, console)
+            with user_errors():
+                summary = relearn_run(replace(config, out=folder.path), lived, folder, console)
         except BadInput:
             folder.give_back()
             raise
@@ -355,12 +351,12 @@ def _relive(config: LearnConfig, lived: LearnConfig) -> None:
 
 
 def _finished(job: Job, at_end: ExitStack) -> dict[str, Any]:
-    """Do a job, stop its body whatever happens, and return its summary; its page, if any, ends with `at_end`."""
+    """Run a job, stop the robot in any case, and return the summary; the live page ends with `at_end`."""
     try:
         if job.run.config.watch:
             page = open_beside(job.run.folder.path, lambda line: job.console.print(line, highlight=False))
             at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
-        return _done(job)
+        return _completed(job)
     finally:
         try:
             job.stop_body()
@@ -388,7 +384,7 @@ def _is_at_terminal() -> bool:
 
 
 def _resume(command: ResumeConfig, signals: Signals) -> None:
-    """Go on with a life in its folder, which no fault on the way changes or removes."""
+    """Resume a run in its folder, which an error leaves as it is."""
     folder = RunFolder(command.run)
     config = settings(folder, command.steps)
     if config.watch:
@@ -401,10 +397,10 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
             where = "one Horde" if config.shards is None else f"{config.shards} shards"
             raise BadInput(
-                f"--shards {command.shards}: the demons of {folder.path} are in {where}, and stay there; leave it out"
+                f"--shards {command.shards}: the demons of {folder.path} are in {where}, which cannot change; omit it"
             )
         if command.ray is not None and config.shards is None:
-            raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; leave it out")
+            raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
         refuse_over(folder, resumed, config.steps)
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
@@ -414,10 +410,10 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
 
 
 def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
-    """Return a job whose body has made its first observation, so that what cannot be done shows now."""
+    """Return a job after the first observation, so that errors show before the run."""
     console = Console(stderr=True)
     notice = CompileNotice(console)
-    with answered():
+    with user_errors():
         env, run = _make_env(config), None
         try:
             try_port(env, config)
@@ -444,12 +440,12 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed:
     return job
 
 
-def _done(job: Job) -> dict[str, Any]:
-    """Do a job and return its summary; what ends it before its time is told in a sentence, with what is left of it.
+def _completed(job: Job) -> dict[str, Any]:
+    """Run a job and return its summary; an error becomes one sentence that names the run's files.
 
     Raises:
-        Fault: If the body or the disk ended it.
-        Ended: If a second signal did; a note says where what was lived is.
+        Fault: If the robot or the disk failed.
+        Ended: At a second signal; a note names the run's folder.
     """
     folder = job.run.folder
     try:
@@ -460,16 +456,16 @@ def _done(job: Job) -> dict[str, Any]:
         more = f"The log is in {folder.log}: `horde report {folder.path}` learns from it again."
         raise Fault(f"{first}{error} {more}") from error
     except Ended as error:
-        error.add_note(f"What was lived until then is in {_drawn(folder)}")
+        error.add_note(f"The run until then is in {_drawn(folder)}")
         raise
     except Exception as error:
         if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
             raise
-        raise Fault(f"{_sentence(error)} What was lived until then is in {_drawn(folder)}") from error
+        raise Fault(f"{_sentence(error)} The run until then is in {_drawn(folder)}") from error
 
 
 def _sentence(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return an error's message on one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be written ({error.strerror})."
     said = " ".join(str(error).split())
@@ -477,13 +473,13 @@ def _sentence(error: BaseException) -> str:
 
 
 def _drawn(folder: RunFolder, signals: Signals | None = None) -> Path:
-    """Draw the report of a run whose tables were just written, and return its path.
+    """Write the report of a finished run and return its path.
 
-    Whoever sent SIGTERM, as an init system does, waits for an end, and for no pictures, which take longer than all the
-    rest: then the folder is returned, and `horde report` draws them.
+    After SIGTERM, as from an init system, the pictures would take too long: then return the folder, and `horde report`
+    draws them later.
 
     Raises:
-        Fault: If it cannot be drawn.
+        Fault: If the report cannot be written.
     """
     if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
         return folder.path
@@ -512,15 +508,15 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
 
 
 def _physics_line(physics: str) -> str:
-    """Return a line that says what moves the simulated body, and why, where that was not asked for."""
+    """Return a line on the physics engine, with the reason if it is not PyBullet."""
     why = "" if physics == "bullet" or default_physics() == "bullet" else ": PyBullet is not installed, nor needed"
     return f"physics {physics}{why}"
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
-    """Return a sentence for each time scale whose "plain" trace has heavy tails or infinite variance.
+    """Return a warning for each time scale at which "plain" traces have heavy tails or infinite variance.
 
-    Only constant-action targets and constant gamma and lambda are judged: the others' ratios depend on the state.
+    Only targets of one action with constant gamma and lambda are checked: other ratios depend on the state.
     """
     counts: Counter[tuple[float, float, int]] = Counter()
     for question in questions:
@@ -536,14 +532,14 @@ def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]
 
 
 @contextmanager
-def answered() -> Iterator[None]:
-    """Turn what the user can put right into BadInput; everything else is a bug and keeps its traceback."""
+def user_errors() -> Iterator[None]:
+    """Turn errors that the user can correct into BadInput; all others are bugs and keep their traceback."""
     try:
         yield
     except BadInput:
         raise
     except EnvironmentGone as error:
-        raise Fault(f"{error}; what it said, if anything, stands above") from error
+        raise Fault(f"{error}; its output, if any, is above") from error
     except Exception as error:
         if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
             raise BadInput(" ".join(str(error).split())) from error
@@ -551,16 +547,16 @@ def answered() -> Iterator[None]:
 
 
 def _is_of_body(error: BaseException) -> bool:
-    """Whether the robot's package raised it; that is not imported here, so its errors are known by name."""
+    """Return whether the robot's package, which is not imported here, raised the error."""
     return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
 
 
 class Fault(Exception):
-    """What ended a job before its time, in a sentence, and where what was lived until then is."""
+    """An error that ended a job, in a sentence that names the run's files."""
 
 
 def _say(console: Console, summary: dict[str, Any], folder: RunFolder, report: Path) -> None:
-    """Print the outcome in a few lines."""
+    """Print the summary in a few lines."""
     nmsre, lines = "not scored", []
     if summary["mean_nmsre"] is not None:
         median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
@@ -573,7 +569,7 @@ def _say(console: Console, summary: dict[str, Any], folder: RunFolder, report: P
         lines += unscored(json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", []))
     if lost_s := summary["s_without_link"]:
         share = lost_s / summary["robot_time_s"]
-        lines.append(f"without a link to the robot for {lost_s:.1f} s ({share:.0%} of the life): nothing was learned")
+        lines.append(f"no link to the robot for {lost_s:.1f} s ({share:.0%} of the run): nothing was learned")
     first = (
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged"

@@ -1,1 +1,1 @@
-"""How well demons do: truncated returns, NMSRE, MSPBE, RUPEE, UDE. Nothing here knows a life."""
+"""Measures of prediction quality: truncated returns, NMSRE, MSPBE, RUPEE, UDE."""

@@ -31,13 +31,13 @@ NO_VARIANCE = 1e-12
 def error_trace(errors: Floats) -> Floats:
     """Return the exponential trace of squared errors along the first axis, shape (n_excursions, n).
 
-    It is NaN before the first error, and where an error is NaN it stays as it is.
+    It is NaN before the first error, and does not change if an error is NaN.
     """
     return trace_on(errors, np.full(errors.shape[1:], np.nan))
 
 
 def trace_on(errors: Floats, latest: Floats) -> Floats:
-    """Return `error_trace` where it goes on from `latest`, of shape (n,), which is moved to its end in place."""
+    """Return `error_trace` continued from `latest`, shape (n,), which is updated in place to the last value."""
     trace = np.empty_like(errors)
     if np.isnan(errors).any() or np.isnan(latest).any():
         for k, error in enumerate(errors):
@@ -118,7 +118,7 @@ def variance_of(returns: Floats) -> Floats:
 
 
 def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
-    """Return the NMSRE of predictions that nobody learned between: mean squared error over variance, shape (n,).
+    """Return the NMSRE of predictions made with fixed weights: mean squared error over variance, shape (n,).
 
     Args:
         predictions: Before each return, shape (n_returns, n), or of all of them, shape (n,).

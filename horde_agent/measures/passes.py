@@ -1,9 +1,8 @@
-"""Passes over all test excursions of a life, of which never more than a batch is held: a month has 200,000 of them.
+"""Two-pass NMSRE from the table of excursions, read in chunks: a month has 200,000 excursions.
 
-The two-pass NMSRE needs the variance of all returns before its first value. So the first pass takes in variances and
-the last error traces (`policy_scores`), a second one what tables and pictures show: every value in its order
-(`nmsre_along`), a curve that is thinned to what a picture resolves (`curves`), or a few predictions beside what came
-(`dots`).
+The two-pass NMSRE needs the variance of all returns before its first value. The first pass computes the variances and
+the last error traces (`policy_scores`); a second one the values for tables and pictures: all of them in order
+(`nmsre_along`), a thinned curve (`curves`), or some predictions and returns (`dots`).
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
 MOST_POINTS = 1200
-"""Of a curve in a picture: one for each of its pixels."""
+"""Points of a curve in a picture, one per pixel."""
 _MOST_NUMBERS = 4_000_000  # of all curves together: 32 MB
 MOST_DOTS = 2000
 
 
 class PolicyScores(NamedTuple):
-    """What the excursions of one policy came to.
+    """Scores of one policy's excursions.
 
     Attributes:
         number: Of the policy, among all.
         policy: The policy with its n demons.
         step: Step at which each excursion began, shape (n_excursions,).
         n_tests: Excursions that tested each demon, shape (n,).
-        variance: Of each question's returns, shape (n,); NaN where there are none.
-        trace: The last error trace, shape (n,); NaN where there is none.
+        variance: Of each question's returns, shape (n,); NaN if there are none.
+        trace: The last error trace, shape (n,); NaN if there is none.
     """
 
     number: int
@@ -60,7 +59,7 @@ class _Sums:
         self.trace = np.full(n, np.nan)
 
     def add(self, step: Integers, predictions: Floats, returns: Floats) -> None:
-        """Take in excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
+        """Add excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
         self.steps.append(step)
         trace_on((predictions - returns) ** 2, self.trace)
         known = ~np.isnan(returns)
@@ -76,13 +75,13 @@ class _Sums:
         self.n = both
 
     def course(self, number: int, policy: PolicyUnderTest) -> PolicyScores:
-        """Return what they came to."""
+        """Return the scores."""
         variance = np.divide(self.squares, self.n, out=np.full(len(self.n), np.nan), where=self.n > 0)
         return PolicyScores(number, policy, np.concatenate(self.steps), self.n, variance, self.trace)
 
 
 def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
-    """Return what each policy's excursions came to; a policy without one is left out. One pass."""
+    """Return the scores of each policy that has excursions. One pass."""
     sums = [_Sums(len(policy.demons)) for policy in table.policies]
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
@@ -105,7 +104,7 @@ def nmsre_along(
 ) -> Iterator[tuple[int, PolicyScores, Floats, float]]:
     """Yield each excursion in its order: when it began, its policy's course, the NMSRE after it, and the online mean.
 
-    The NMSRE is that of the policy's n demons in two passes, shape (n,); the mean is that of all demons.
+    The two-pass NMSRE has the shape (n,), for the policy's n demons; the online mean is over all demons.
     """
     by_number = {course.number: course for course in some}
     traces = {k: np.full(len(course.policy.demons), np.nan) for k, course in by_number.items()}
@@ -139,9 +138,9 @@ class Curve(NamedTuple):
 
 
 def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
-    """Return each policy's curve, at all its excursions, or at as many as a picture shows.
+    """Return each policy's curve, thinned to at most `MOST_POINTS` points. One pass.
 
-    All of them have their points at the same numbers of excursions, but for each one's last. One pass.
+    All curves have points at the same numbers of excursions, and each at its own last one.
     """
     longest = max((len(course.step) for course in some), default=0)
     n_points = min(MOST_POINTS, max(_MOST_NUMBERS // max(table.n_demons, 1), 50))
@@ -164,7 +163,7 @@ def dots(
 
     Args:
         table: The excursions.
-        some: What they came to.
+        some: Their scores.
         columns: Policy's number to places among its demons, shape (m,).
 
     Returns:
@@ -184,6 +183,6 @@ def dots(
 
 
 def _shown(n: int) -> Integers:
-    """Return which of `n` excursions, from 0, are shown as dots: the second half, or some of it at even distances."""
+    """Return the indices of the excursions shown as dots: the second half of `n`, evenly thinned."""
     first = n // 2
     return np.unique(np.linspace(first, n - 1, min(n - first, MOST_DOTS)).round().astype(np.int64))

@@ -1,13 +1,13 @@
-"""The truncated return, and what it is measured for: a target policy under test, with the demons that it tests.
+"""Truncated returns, and the target policies under test with the demons they test.
 
     g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
 
-`TruncatedReturn` takes it in term by term, forwards, as an excursion goes on; `returns_along` makes it for every row of
-a recorded stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z is paid (1 - gamma) z
-beside c, and gamma may be a function of the state.
+`TruncatedReturn` adds it up term by term during an excursion; `returns_along` computes it for every row of a recorded
+stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z adds (1 - gamma) z to c, and gamma may
+be a function of the state.
 
-Another policy than the behaviour is tested by excursions. The behaviour itself is tested while it acts and learns:
-every `horizon` learning steps the predictions are kept, and the return of the steps that follow is measured.
+Policies other than the behaviour are tested by excursions. The behaviour itself is tested while it acts and learns:
+every `horizon` learning steps the predictions are stored, and the return over the following steps is measured.
 
 Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of
 5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
@@ -39,7 +39,7 @@ _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
 
 class TruncatedReturn:
-    """The returns of many questions while they come in.
+    """The returns of many questions, accumulated term by term.
 
     Args:
         shape: Of the returns, (..., n_questions).
@@ -63,20 +63,20 @@ class TruncatedReturn:
         self._discount = self._discount * gamma
 
     def keep(self, questions: Integers) -> None:
-        """Go on with some of the questions, by their places, shape (n_kept,)."""
+        """Select some of the questions by index, shape (n_kept,)."""
         self.value, self._discount = self.value[..., questions], self._discount[questions]
 
 
 def returns_along(cumulants: Floats, gamma: Floats | float, follows: Bools | None = None) -> Floats:
-    """Return the return from each row of a stream, truncated where the stream is broken and where it ends.
+    """Return the return from each row of a stream, truncated at gaps and at its end.
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
         gamma: Constant continuations, a number or of shape (...).
-        follows: Whether the next row follows, shape (n_rows,); None where every one does but the last.
+        follows: True if the next row follows, shape (n_rows,); None if all but the last do.
 
     Returns:
-        Of the shape and in the units of the cumulants; 0 where nothing follows, as in the last row.
+        Returns in the shape and units of the cumulants; 0 if no row follows, as in the last one.
     """
     returns = np.zeros_like(cumulants)
     for t in range(len(cumulants) - 2, -1, -1):
@@ -85,7 +85,7 @@ def returns_along(cumulants: Floats, gamma: Floats | float, follows: Bools | Non
     return returns
 
 
-# ---- what is tested --------------------------------------------------------------------------------------------------
+# ---- policies under test ---------------------------------------------------------------------------------------------
 
 
 class PolicyUnderTest(NamedTuple):
@@ -96,10 +96,10 @@ class PolicyUnderTest(NamedTuple):
         demons: Their positions in the Horde, shape (n,).
         channel: The observation channel that is each one's cumulant, shape (n,); NO_CHANNEL where its return is not
             the discounted sum of one channel's readings.
-        gamma: Their constant continuations, shape (n,); NaN beside NO_CHANNEL.
+        gamma: Their constant continuations, shape (n,); NaN for NO_CHANNEL.
         name: What records call the policy.
-        target: The policy; None where it was read from a record.
-        others: Those beside NO_CHANNEL: their places in `demons`, and their questions.
+        target: The policy; None if it was read from a file.
+        others: Those with NO_CHANNEL: their indices in `demons`, and their questions.
     """
 
     action: int
@@ -117,7 +117,7 @@ class PolicyUnderTest(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """The CRC-32 of the name, by which a recorded step tells which policy was followed."""
+        """The CRC-32 of the name, which identifies the policy in recorded steps."""
         return crc32(self.name.encode())
 
     def label(self, actions: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ class TestExcursion:
         """Add the term of the next observation.
 
         Args:
-            observation: What was reached, in the environment's own units, shape (n_inputs,).
+            observation: The next observation, in the environment's units, shape (n_inputs,).
             tiles: Its active features, for questions that are not plain sums of channels.
             predict_one: Gives another demon's prediction there, by its name, for questions about predictions.
             terminated: True where the stream ended there: no further term can come.
@@ -280,7 +280,7 @@ class TestExcursion:
         self.n_terms = self.horizon if terminated else self.n_terms + 1
 
     def state(self) -> State:
-        """Return what was predicted and what came in so far."""
+        """Return the predictions and the return so far."""
         own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
         return nested(own=own, sums=attributes(self._return, "value", "_discount"))
 
@@ -288,10 +288,10 @@ class TestExcursion:
     def restored(
         cls, state: State, policies: Sequence[PolicyUnderTest], questions: Sequence[GVF], horizon: int
     ) -> TestExcursion:
-        """Return the excursion that `state` told of.
+        """Return the excursion with a state.
 
         Args:
-            state: What `state` returned.
+            state: From `state`.
             policies: Those under test.
             questions: Of the Horde, in its order.
             horizon: Terms of the return.
@@ -319,10 +319,10 @@ class TestExcursion:
         return self.n_terms == self.horizon
 
     def rearrange(self, place: Integers) -> None:
-        """Go on where demons came or went; those that are gone are not tested any more.
+        """Continue after demons were added or removed; removed ones are no longer tested.
 
         Args:
-            place: Where each former demon of the Horde is now, -1 where it is gone, shape (n_before,).
+            place: New position of each former demon of the Horde, -1 if it was removed, shape (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
         self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]
@@ -356,5 +356,7 @@ def _cumulant_of(question: GVF, observation: NDArray[Any], tiles: Any, predict_o
             assert predict_one is not None, "a question about a prediction needs one"
             return predict_one(name, tiles)
         case Channel(name):
-            raise ValueError(f"question {question.name!r}: nobody told which channel is {name!r}")
+            raise ValueError(
+                f"question {question.name!r}: the index of channel {name!r} is unknown; use Channel(index)"
+            )
     return float(question.cumulant(observation, tiles))  # a function

@@ -72,7 +72,7 @@ class RUPEE:
         return nested(engine=self._engine.state(), own=attributes(self, "_n_steps"))
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         self._engine.restore(inner(state, "engine"))
         put_back(self, inner(state, "own"), "_n_steps")
         self._copied_from = None

@@ -1,4 +1,4 @@
-"""The stream of a life on the disk: what a row holds (`rows`), who writes it (`recorder`), how it lies (`segments`)."""
+"""Recordings on disk: rows (`rows`), their writer (`recorder`) and the file format (`segments`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The recorder of a life: it writes rows to files as they come, and waits for no disk.
+"""Write rows to files in a background thread, so that no step waits for the disk.
 
-What a row holds: `rows`; how it lies in a file: `segments`.
+Fields of a row: `rows`; file format: `segments`.
 """
 
 from __future__ import annotations
@@ -34,40 +34,39 @@ from horde_agent.record.segments import (
     sync_folder,
 )
 
-FLUSH_S, SYNC_S = 0.2, 10.0  # what a kill, and what a loss of power may cost, in seconds
+FLUSH_S, SYNC_S = 0.2, 10.0  # rows lost by a kill and by a power failure, at most, in seconds
 SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
-MOST_WAITING_BYTES = 64_000_000  # of rows that wait for room on the disk: six hours at 10 Hz
+MOST_WAITING_BYTES = 64_000_000  # of rows that wait for disk space: six hours at 10 Hz
 
 _ROWS_IN_BUFFER = 1024
-_OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # what the line of a further file says anew
+_OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # set for each file
 
 _log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Writes rows to files as they come, or keeps them in memory.
+    """Writes rows to files, or keeps them in memory.
 
-    A thread of its own writes: what it was given `flush_s` ago is in the file, and what it was given `sync_s` ago on
-    the disk. Where the disk is full, or a file may not grow, recording pauses with a warning, rows wait in memory, and
-    it goes on by itself where there is room again.
+    A thread writes rows to the file within `flush_s` seconds and syncs them to disk within `sync_s`. If the disk is
+    full, recording pauses with a warning and resumes when there is space; until then rows wait in memory.
 
     Args:
         n_inputs: Length of an observation.
         path: File to write (its folder must exist, the file must not); None keeps the rows in memory.
         header: Further facts for the header; JSON types only.
-        segment_s: A further file is begun when the newest one holds so many seconds, by `period_s` of the header ...
-        segment_bytes: ... or so many bytes.
+        segment_s: Maximum duration of a file in seconds, by `period_s` of the header.
+        segment_bytes: Maximum size of a file.
         flush_s: Time between two flushes, in seconds.
         sync_s: Time between two syncs to disk, in seconds.
 
     Attributes:
         n_rows: Rows so far.
-        n_lost: Rows that found no room, neither on the disk nor in memory; the row after them is told as a gap.
-        since: The rows after those that were known, as `resume` found them.
-        differs_at: Step of the first row that differs from the one recorded before (`resume`); None where none does.
+        n_lost: Rows dropped because disk and memory were full; the row after them is a gap.
+        since: Rows after the known ones, found by `resume`.
+        differs_at: Step of the first row that differs from the recorded one (`resume`); None if none does.
 
     Raises:
-        FileExistsError: If there is such a file already.
+        FileExistsError: If the file exists.
         RecordLost: If the file cannot be made; so does `close`, if not all rows are in it.
     """
 
@@ -107,7 +106,7 @@ class Recorder:
         self._used = 0
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
-        self._kept: list[NDArray[Any]] = []  # in memory for good, where there is no file; else until they are written
+        self._kept: list[NDArray[Any]] = []  # all rows without a file; else those not yet written
         self._is_after_loss = self._is_paused = False
         self._lost: RecordLost | None = None
         self._ahead, self._n_ahead = self._buffer[:0], 0
@@ -127,14 +126,13 @@ class Recorder:
 
     @classmethod
     def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
-        """Return a recorder that goes on with a record, whose torn end is cut off.
+        """Return a recorder that continues a recording; an incomplete last row is removed.
 
         Args:
             path: The first file.
-            after: Rows that are known already.
-            is_redone: Whether the further rows there are lived once more, and only compared. Then a row that says that
-                the life ended is cut off too, for the life goes on; and from the first row that differs on, what there
-                is is cut off and recorded anew (`differs_at`).
+            after: Number of known rows.
+            is_redone: True if the rows after these are simulated again and only compared. Then a last row with phase
+                END is removed, too, and from the first row that differs (`differs_at`) on, rows are replaced.
 
         Raises:
             FileNotFoundError: If there is no such record.
@@ -150,7 +148,7 @@ class Recorder:
         rows = np.concatenate([*(segment.records for segment in segments[:-1]), last.records[: last.n_whole]])
         n_rows, n_ahead = n_unread + len(rows), len(rows) - (after - n_unread)
         if n_ahead < 0:
-            raise ValueError(f"{path} holds {n_rows:,} rows, though {after:,} of them are known to have been written")
+            raise ValueError(f"{path} contains {n_rows:,} rows, but {after:,} were written")
         for fault in last.faults(is_last=True):
             _log.warning("%s", fault)
         if is_redone and n_ahead and rows["phase"][-1] == Phase.END:
@@ -187,7 +185,7 @@ class Recorder:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """See to it that somebody writes: at once, where there is no room for another row."""
+        """Start the writing thread; write now if the buffer is full."""
         if self._path is None:
             if self._used == _ROWS_IN_BUFFER:
                 self.flush()
@@ -199,7 +197,7 @@ class Recorder:
             self.flush()
 
     def _is_as_before(self, i: int) -> bool:
-        """Compare a row that is lived once more with the recorded one; where they differ, cut the record off there."""
+        """Return whether a repeated row equals the recorded one; if not, truncate the recording before it."""
         end = -CRC_BYTES
         if self._buffer[i : i + 1].tobytes()[:end] == self._ahead[self._n_ahead : self._n_ahead + 1].tobytes()[:end]:
             self._n_ahead += 1
@@ -210,7 +208,7 @@ class Recorder:
         return False
 
     def _cut_to(self, n_rows: int) -> None:
-        """Leave so many rows in the files."""
+        """Truncate the files to `n_rows` rows."""
         assert self._path is not None
         if self._file is not None:
             self._file.close()
@@ -227,13 +225,13 @@ class Recorder:
         self._file.seek(0, 2)
 
     def _keep_writing(self) -> None:
-        """Run in a thread: write what there is every so often."""
+        """Write and sync buffered rows periodically, in a thread."""
         while not self._wake.wait(self._flush_s):
             self.flush()
             self._sync()
 
     def flush(self) -> None:
-        """Hand the buffered rows to the file, or put them with the kept ones; where the disk is full they wait."""
+        """Write buffered rows to the file, or keep them in memory; if the disk is full they wait."""
         with self._writing:
             with self._lock:
                 if self._used:
@@ -249,11 +247,10 @@ class Recorder:
             else:
                 if self._is_paused:
                     self._is_paused, self._lost = False, None
-                    lost = f"{self.n_lost:,} rows are missing in it" if self.n_lost else "nothing of it is missing"
-                    _log.warning("there is room again: the record of the life goes on, and %s", lost)
+                    _log.warning("disk space is available: recording resumed; %d rows were lost", self.n_lost)
 
     def _keep(self, rows: NDArray[Any]) -> None:
-        """Put rows with those that wait; where too many do, they are lost, and the next one is told as a gap."""
+        """Queue rows; beyond `MOST_WAITING_BYTES` they are dropped, and the next row is a gap."""
         n_bytes = sum(kept.nbytes for kept in self._kept)
         if self._path is not None and n_bytes + rows.nbytes > MOST_WAITING_BYTES:
             self.n_lost += len(rows)
@@ -265,10 +262,10 @@ class Recorder:
         self._kept.append(rows)
 
     def _put(self, rows: NDArray[Any]) -> None:
-        """Write the first of the rows that wait, as many as the newest file takes; a full one is followed by another.
+        """Write queued rows up to the end of the newest file; after a full one, begin another.
 
         Raises:
-            RecordLost: If not all could be written; those that were wait no more.
+            RecordLost: If not all could be written; the others are no longer queued.
         """
         if self._is_full(int(rows["step"][0])):
             self._begin_part()
@@ -287,7 +284,7 @@ class Recorder:
             self._kept[:1] = [rows[n:]] if n < len(rows) else []
 
     def _is_full(self, step: int) -> bool:
-        """Say whether a further file is to be begun for a row of this step."""
+        """Return whether a row of this step needs a further file."""
         if self._file is None:
             return True
         is_long = step - self._first_step >= self._segment_steps
@@ -296,10 +293,10 @@ class Recorder:
         )
 
     def _begin_part(self) -> None:
-        """Begin a file, the first or a further one; the one before it is complete, and on the disk.
+        """Begin the first or a further file, after the previous one is complete and synced.
 
         Raises:
-            FileExistsError: If there is such a file already.
+            FileExistsError: If the file exists.
             RecordLost: If it cannot be written.
         """
         assert self._path is not None
@@ -324,20 +321,20 @@ class Recorder:
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
 
     def _pause(self, error: RecordLost) -> None:
-        """Take note that the disk takes no more for now, and say so once."""
+        """Pause recording and log it once."""
         self._lost = error
         if not self._is_paused:
             self._is_paused = True
             _log.warning(
-                "%s cannot be written (%s): the record pauses, the life goes on; make room, and it goes on by itself. "
-                "Until then up to %d MB of rows wait in memory",
+                "cannot write %s (%s): recording paused. Free disk space and it resumes; until then up to %d MB of "
+                "rows wait in memory",
                 error.filename,
                 error.strerror,
                 MOST_WAITING_BYTES // 1_000_000,
             )
 
     def _sync(self) -> None:
-        """Have the disk keep what was written, where that was not done for a while."""
+        """Sync the file if the last sync is more than `sync_s` ago."""
         now = time.monotonic()
         if now - self._synced_at < self._sync_s or self._file is None:
             return
@@ -345,10 +342,10 @@ class Recorder:
         try:
             _sync_data(self._file)
         except (OSError, ValueError) as error:  # ValueError: closed meanwhile
-            _log.warning("the record cannot be kept on the disk: %s", error)
+            _log.warning("cannot sync the recording: %s", error)
 
     def sync(self) -> None:
-        """Write what is buffered, and have the disk keep it now."""
+        """Write buffered rows and sync the file."""
         self.flush()
         with self._writing:
             if self._file is not None and not self._file.closed:
@@ -356,16 +353,16 @@ class Recorder:
 
     @property
     def is_redoing(self) -> bool:
-        """Whether rows that were recorded before are being lived once more."""
+        """True while recorded rows are simulated again."""
         return self._n_ahead < len(self._ahead)
 
     @property
     def is_paused(self) -> bool:
-        """Whether rows wait for room on the disk."""
+        """True while rows wait for disk space."""
         return self._is_paused
 
     def stream(self) -> Stream:
-        """Return what was recorded so far, in memory.
+        """Return the rows in memory.
 
         Raises:
             ValueError: If the rows went to a file: `read` it.
@@ -378,7 +375,7 @@ class Recorder:
         return Stream(np.concatenate([self._buffer[:0], *self._kept]), self.header)
 
     def close(self) -> None:
-        """Write what is buffered and close the file. Closing twice does nothing.
+        """Write buffered rows and close the file. Closing twice does nothing.
 
         Raises:
             RecordLost: If not all rows could be written.
@@ -407,5 +404,5 @@ class Recorder:
 
 
 def _sync_data(file: BinaryIO) -> None:
-    """Have the disk keep a file's data."""
+    """Sync a file's data to disk."""
     getattr(os, "fdatasync", os.fsync)(file.fileno())

@@ -1,6 +1,6 @@
-"""The stream of a life as fixed-size binary records: what was seen, done and with what probability.
+"""A recorded run as fixed-size binary records: observation, action and its probability at each step.
 
-Row i is the observation after i steps together with the action taken *from* it. A file is one JSON line, padded with
+Row i contains the observation after i steps and the action taken *from* it. A file is one JSON line, padded with
 spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of it is readable. The JSON line names
 every field, its type and its place:
 
@@ -8,8 +8,8 @@ every field, its type and its place:
     rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
     (a field's shape is a list in JSON; `read` below turns it into a tuple)
 
-After an hour of the robot's time, or 64 MB, a life goes on in "life-2.rec" and so on. Each row ends with the CRC-32 of
-the bytes before it. A kill costs 0.2 s of rows, a loss of power ten.
+After an hour of robot time, or 64 MB, recording continues in "life-2.rec" and so on. Each row ends with the CRC-32 of
+the bytes before it. A kill loses at most 0.2 s of rows, a power failure 10 s.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Observation = NDArray[np.float32]
 FORMAT = "horde-life"
 NO_ACTION = -1
 A_DAY = 864_000
-"""Rows, at 10 Hz: what is read of a life for the sake of its end."""
+"""Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 NO_POLICY = 0
 
 
 class Phase(IntEnum):
-    """What the robot does from an observation."""
+    """The robot's activity from an observation on."""
 
     BEHAVE = 0
     """Follow the behaviour policy: the transition is learned from."""
@@ -51,7 +51,7 @@ class Phase(IntEnum):
 
 
 DRIVES = frozenset({Phase.CENTRE, Phase.DOCK})
-"""What the body does by itself."""
+"""Drives: the robot chooses its motion by itself."""
 
 
 class Flag(IntEnum):
@@ -61,11 +61,11 @@ class Flag(IntEnum):
     GAP = 1
     """It does not follow from the observation before it (reset, drive, lost packets)."""
     NOT_APPLIED = 2
-    """The body did not do what was asked on the way to it."""
+    """The action before it was not applied."""
     TERMINATED = 4
-    """The stream truly ends with it: gamma' = 0."""
+    """The stream terminates with it: gamma' = 0."""
     TRUNCATED = 8
-    """The environment stopped here for a reason of its own; the next observation follows a reset."""
+    """The environment truncated the episode here; the next observation follows a reset."""
     STALE = 16
     """No new packet came: it repeats the one before it."""
 
@@ -78,13 +78,13 @@ class Row(NamedTuple):
     """One row of a stream.
 
     Attributes:
-        step: Number of 100 ms periods lived before this observation.
+        step: Number of 100 ms periods before this observation.
         t: Robot time in seconds (nan where the body has no clock).
         observation: Observation, float32, shape (n_inputs,).
         action: Discrete action taken from it, or NO_ACTION.
         b: Probability with which that action was drawn, by the behaviour policy or in an excursion by the policy that
-            is tested (1 where it always takes one action); nan without an action.
-        phase, flags: What is done from it, and how it came about.
+            is tested (1 if it always takes one action); NaN without an action.
+        phase, flags: See `Phase` and `Flag`.
         pose: x (m), y (m), heading (rad); nan where unknown. For pictures only.
         policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
     """
@@ -125,7 +125,7 @@ class Stream:
     Attributes:
         rows: Structured array of `row_dtype`, shape (n_rows,).
         header: What the file says of itself and of the body (channels, actions, period_s, ...).
-        faults: A sentence for each thing that is not sound in the files: what was torn off, what is damaged.
+        faults: A sentence for each truncated or damaged part of the files.
     """
 
     rows: NDArray[Any]
@@ -146,7 +146,7 @@ class Stream:
 
 
 def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Read one file of records, whatever they hold; what was torn off or is damaged is left out: see `segments`.
+    """Read one file of records of any kind; truncated and damaged records are omitted: see `segments`.
 
     Args:
         path: The file.
@@ -166,15 +166,15 @@ def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
 def read(
     path: Path, *, newest: int | None = None, since: int | None = None, columns: Sequence[str] | None = None
 ) -> Stream:
-    """Read a recorded life, however many files it went on in; what is not sound is left out, and told in `faults`.
+    """Read a recording from all its files; damaged rows are omitted and listed in `faults`.
 
-    The row after one that is damaged or missing is given as a gap: it does not follow from the one before it.
+    The row after a damaged or missing one gets the flag GAP: it does not follow from the row before it.
 
     Args:
         path: The first file.
-        newest: Read only as many of the newest files as hold so many rows: a life of months does not fit in memory.
-        since: Read only the rows from this one on, counted from 0, be they sound or not.
-        columns: Keep these alone; all when None.
+        newest: Minimum number of rows at the end to read, in whole files: months of rows do not fit in memory.
+        since: First row to read, counted from 0, damaged ones included.
+        columns: Names of the fields to keep; all when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -187,7 +187,7 @@ def read(
         header, rows = header or part.header, part.rows
         kept.append(rows if columns is None else repack_fields(rows[list(columns)]))
         faults += part.faults
-        del part, rows  # a file is large, and the next one is read before these names are given anew
+        del part, rows  # free this large file before the next one is read
     if len({rows.dtype for rows in kept}) > 1:
         raise ValueError(f"the files of {path} hold rows of several kinds")
     return Stream(_joined(kept), header, tuple(faults))
@@ -214,12 +214,12 @@ def read_end(path: Path, n: int) -> Stream:
 
 
 def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
-    """Yield a recorded life as `read` returns it, a file after another: a life of months does not fit in memory.
+    """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
     Args:
         path: The first file.
-        since: The first row, counted from 0, be they sound or not; where it is negative, so many from the end, and
-            those before them in the same file too. All rows when None.
+        since: The first row, counted from 0, damaged ones included; if negative, counted from the end, and the rows
+            before it in the same file are included. All rows when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -230,7 +230,7 @@ def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
     for file in files:
         part, expected = _rows_of(read_segment(file, FORMAT), since or 0, expected, is_last=file is files[-1])
         yield part
-        del part  # a file is large, and the next one is read before the name is given anew
+        del part  # free this large file before the next one is read
 
 
 def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: bool) -> tuple[Stream, int]:
@@ -251,7 +251,7 @@ def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: boo
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return rows one after the other, and let go of each part as it is copied: a day of them is not held twice."""
+    """Concatenate rows and free each part when it is copied, so that memory never contains a day of them twice."""
     if len(parts) == 1:
         return parts[0]
     rows = np.empty(sum(map(len, parts)), parts[0].dtype)

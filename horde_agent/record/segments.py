@@ -1,11 +1,11 @@
-"""Files of fixed-size records, each sealed by a CRC-32, which any prefix leaves readable.
+"""Files of fixed-size records with a CRC-32 each; any prefix of a file is readable.
 
 A file is one JSON line, padded with spaces to a multiple of 64 bytes, followed by the records. The line names every
 field, its type and its place. The last field of a record is the CRC-32 of the bytes before it, so that a record that
-was torn off, or holds a bit that flipped, is told from a sound one. A long file goes on in further ones beside it,
-"NAME-2.rec" and so on, each with a line of its own; its `first` is the number of records in those before it.
+is incomplete or has a flipped bit is recognised. A long file continues in "NAME-2.rec" and so on, each with its own
+header line; `first` there is the number of records in the files before it.
 
-What is torn off stands at the very end, where a machine lost its power or a disk was full; what is damaged stands
+Truncated records are at the very end, after a power failure or on a full disk; damaged ones stands
 before sound records. Both are left out by a reader, which says so.
 """
 
@@ -34,7 +34,7 @@ Records = NDArray[Any]
 
 
 class RecordLost(OSError):
-    """A file of records takes no more, as where the disk is full; whole records alone are in it.
+    """A file of records cannot be extended, for example on a full disk; it contains whole records only.
 
     Attributes:
         errno, strerror, filename: As of any OSError.
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
     Attributes:
         path: The file.
-        header: Its line.
+        header: Its first line, decoded.
         records: All whole records, sound or not, in their order.
         is_sound: Which of them match their CRC, shape (n_records,).
         n_torn: Bytes of an unfinished last record.
@@ -72,10 +72,10 @@ class Segment(NamedTuple):
         return int(self.header["offset"]) + self.n_whole * self.records.itemsize
 
     def faults(self, *, is_last: bool) -> list[str]:
-        """Return a sentence for what is torn off and one for what is damaged.
+        """Return a sentence about truncated records and one about damaged ones.
 
         Args:
-            is_last: Whether no further file follows: then what is missing at the end may never have been written.
+            is_last: True if no further file follows: then missing records at its end may never have been written.
         """
         said, n_left = [], len(self.records) - self.n_whole
         if damaged := np.flatnonzero(~self.is_sound[: self.n_whole]).tolist():
@@ -92,18 +92,18 @@ class Segment(NamedTuple):
 
 
 def part(path: Path, number: int) -> Path:
-    """Return the file in which a long one goes on; the first is number 1."""
+    """Return the path of a recording's file by its number, from 1."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def parts(path: Path) -> list[Path]:
-    """Return the files of a record that are there, in their order; the oldest may have been moved away."""
+    """Return the existing files of a recording in order; the oldest may have been moved."""
     there = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
     return [there[number] for number in sorted(there) if number]
 
 
 def number_of(file: Path, path: Path) -> int:
-    """Return which file of a record one is, 1 being the first; 0 where it is none of it."""
+    """Return the number of a recording's file, from 1; 0 if it is not one of its files."""
     if file.name == path.name:
         return 1
     found = re.fullmatch(rf"{re.escape(path.stem)}-([1-9]\d*){re.escape(path.suffix)}", file.name)
@@ -128,7 +128,7 @@ def read_segment(path: Path, kind: str, newest: int | None = None) -> Segment:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no records whose `format` is `kind`.
+        ValueError: If the file holds no records of the format `kind`.
     """
     (segment,) = read_pieces(path, kind, n_bytes=None, newest=newest)
     return segment
@@ -137,19 +137,19 @@ def read_segment(path: Path, kind: str, newest: int | None = None) -> Segment:
 def read_pieces(
     path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, newest: int | None = None
 ) -> Iterator[Segment]:
-    """Yield one file of records in pieces, one after the other, each as a segment of its own; one at least.
+    """Yield one file of records in pieces, each as a segment; at least one.
 
-    What an unfinished last record left, `n_torn`, is told with the last piece alone.
+    `n_torn`, the bytes of an incomplete last record, is set in the last piece only.
 
     Args:
         path: The file.
         kind: The `format` that its header must name.
         n_bytes: Of a piece, about; all of the file when None.
-        newest: Read only the last so many records; all when None.
+        newest: Number of records at the end to read; all when None.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no records whose `format` is `kind`.
+        ValueError: If the file holds no records of the format `kind`.
     """
     with path.open("rb") as file:
         header, dtype = _header_of(file, path, kind)
@@ -223,12 +223,12 @@ def read_segments(path: Path, kind: str) -> Iterator[Segment]:
 def newest_files(path: Path, kind: str, since: int) -> list[Path]:
     """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
 
-    A record of months is not read for the sake of its end.
+    Older files are not read.
 
     Args:
         path: The first file.
         kind: The `format` of its header.
-        since: A record that was written; where it is negative, so many from the end.
+        since: Number of a written record; if negative, counted from the end.
 
     Raises:
         FileNotFoundError: If there is not even the first.
@@ -286,14 +286,14 @@ def append_to(path: Path, data: bytes, size: int) -> None:
 
 
 def cut(path: Path, n_bytes: int) -> None:
-    """Cut a file off after so many bytes, for good: what follows is not read again, even after a loss of power."""
+    """Truncate a file to `n_bytes` and sync it."""
     with path.open("rb+", buffering=0) as file:
         file.truncate(n_bytes)
         os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Have the disk keep what was made, renamed or removed in a folder."""
+    """Sync a folder's entries to disk."""
     if os.name != "posix":
         return
     folder = os.open(path, os.O_RDONLY)
@@ -318,7 +318,7 @@ def _checksum_of(header: dict[str, Any]) -> int:
 
 
 def _decode_header(line: bytes) -> dict[str, Any]:
-    """Return the header in a file's first line; empty where there is none."""
+    """Return the header in a file's first line; empty if there is none."""
     try:
         header = json.loads(line)
     except ValueError:

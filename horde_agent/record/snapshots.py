@@ -1,14 +1,13 @@
-"""Snapshots: a life's state on the disk, whole or not at all, in files that numpy alone can read.
+"""Snapshots: the state of a run on disk, complete or absent, in files that numpy reads.
 
 checkpoint/000000036000/       the state after 36,000 steps
-    manifest.json              sizes and SHA-256 of all files, where each small array lies, versions, who wrote it
+    manifest.json              sizes and SHA-256 of all files, offsets of the small arrays, versions
     manifest.sha256            of the manifest itself, as `sha256sum -c` checks it
     small.bin                  arrays of less than 64 KB, one after the other
     student.horde...npy        any other array, by its name
 
-A snapshot is written into a folder beside it, whose files and which itself are brought to the disk before it is renamed
-to what it is: one that has its name is whole. The newest few are kept. One that is damaged since is told by its name
-and its part, and the one before it is taken.
+A snapshot is written into a temporary folder, which is synced and then renamed, so that a snapshot with its final name
+is complete. The newest two are kept. If one is damaged, the one before it is used.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ _UNFINISHED = ".unfinished-"
 
 
 class SnapshotDamaged(ValueError):
-    """A snapshot is not what was written; the message names the part."""
+    """A snapshot is damaged; the message names the file."""
 
 
 class SnapshotOfAnother(ValueError):
-    """A snapshot lies on the disk in a way that this program does not know; nothing of it is damaged."""
+    """A snapshot has another format version; it is not damaged."""
 
 
 class Snapshot(NamedTuple):
-    """What was kept of a life.
+    """A snapshot that was read.
 
     Attributes:
         path: Its folder.
         state: See `Life.state`.
-        facts: What was said of it, as JSON has it.
+        facts: Its step, versions and further facts, from JSON.
     """
 
     path: Path
@@ -61,25 +60,25 @@ class Snapshot(NamedTuple):
 
 
 def processor() -> str:
-    """Return which processor kernels are compiled for."""
+    """Return the processor that kernels are compiled for."""
     import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
 
     return f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}"
 
 
 def identity() -> dict[str, str]:
-    """Return what decides how sums are rounded."""
+    """Return the versions and the processor, on which the rounding of sums depends."""
     return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
 
 
 class Writer:
-    """Writes a snapshot as its arrays come; it gets its name when all of it is on the disk.
+    """Writes a snapshot array by array; it gets its name when all files are on disk.
 
     Args:
-        folder: For the snapshots of a life; what was left unfinished in it is removed.
+        folder: For the snapshots of a run; incomplete ones in it are removed.
 
     Raises:
-        RecordLost: As its methods do, if it cannot be written; what was written of it is removed.
+        RecordLost: If it cannot be written, also by its methods; the incomplete files are removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,7 +98,7 @@ class Writer:
             raise RecordLost(error.errno, error.strerror, str(self._part)) from error
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the files written so far."""
         shutil.rmtree(self._part, ignore_errors=True)
 
     def put(self, name: str, array: NDArray[Any]) -> None:
@@ -123,7 +122,7 @@ class Writer:
         self._files[_file_of(name)] = written | {"name": name}
 
     def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT, until: Sequence[int] = ()) -> Path:
-        """Give the snapshot its name, remove those that are not needed any more, and return its folder: see `write`."""
+        """Rename the snapshot to its final name, remove old ones, and return its folder: see `write`."""
         path, part = self._folder / f"{step:012d}", self._part
         said = {"step": step, **facts, **identity()}
         with self._whole_or_not_at_all():
@@ -134,7 +133,7 @@ class Writer:
             _put(part / _MANIFEST, text)
             _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
             sync_folder(part)
-            _remove(path)  # of a life that was put back and has come here again
+            _remove(path)  # of a run that was restored and reached this step again
             part.rename(path)
             sync_folder(self._folder)
         there = {int(path.name): path for path in found(self._folder)}
@@ -153,19 +152,19 @@ def write(
     *,
     kept: int = KEPT,
 ) -> Path:
-    """Write a snapshot, remove those that are not needed any more, and return its folder.
+    """Write a snapshot, remove old ones, and return its folder.
 
     Args:
-        folder: For the snapshots of a life.
-        step: At which it is the state.
-        state: What is not written yet.
-        facts: To be said of it.
-        begun: Has written the rest.
-        until: Steps to which somebody may want to go back: of each, the newest that is not after it stays.
-        kept: So many of the newest stay, too.
+        folder: For the snapshots of a run.
+        step: Of the state.
+        state: Arrays that are not yet written.
+        facts: For the manifest; JSON types.
+        begun: A writer that has written the other arrays.
+        until: Steps to return to: for each, the newest snapshot that is not later is kept.
+        kept: Number of newest snapshots to keep.
 
     Raises:
-        RecordLost: If it cannot be written; what was written of it is removed, and the ones before it stay.
+        RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.
     """
     writer = begun or Writer(folder)
     for name, array in state.items():
@@ -174,7 +173,7 @@ def write(
 
 
 def newest(steps: Iterable[int], last: int) -> int:
-    """Return the latest of some steps that is not after `last`; 0 where there is none.
+    """Return the latest of some steps that is not after `last`; 0 if there is none.
 
     Example:
         >>> newest([30, 10, 20], 25)
@@ -184,7 +183,7 @@ def newest(steps: Iterable[int], last: int) -> int:
 
 
 def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
-    """Write a file, have the disk keep it, and return its size and SHA-256."""
+    """Write and sync a file; return its size and SHA-256."""
     digest, data = hashlib.sha256(head), b"" if array is None else memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     with path.open("xb", buffering=0) as file:
         for piece in (memoryview(head), memoryview(data)):
@@ -201,7 +200,7 @@ def _file_of(name: str) -> str:
 
 
 def _remove(*paths: Path) -> None:
-    """Remove snapshots: under another name first, so that none is ever seen in part."""
+    """Remove snapshots, renamed first, so that none is visible in part."""
     for path in paths:
         if path.exists():
             gone = path if path.name.startswith(_UNFINISHED) else path.with_name(f"{_UNFINISHED}gone-{path.name}")
@@ -211,23 +210,23 @@ def _remove(*paths: Path) -> None:
 
 
 def found(folder: Path) -> Iterator[Path]:
-    """Yield the snapshots in a folder, the newest first."""
+    """Yield the snapshots in a folder, newest first."""
     yield from sorted((path for path in folder.glob("[0-9]*") if path.is_dir()), reverse=True)
 
 
 def read(path: Path) -> Snapshot:
-    """Read a snapshot, all of which is checked. Large arrays stay in their files, to be read where they are needed.
+    """Read and check a snapshot. Large arrays are memory-mapped.
 
     Raises:
-        SnapshotDamaged: If a part is missing, or is not what was written.
-        SnapshotOfAnother: If it is of a format that this program does not know.
+        SnapshotDamaged: If a file is missing or damaged.
+        SnapshotOfAnother: If it has another format version.
     """
     manifest = read_manifest(path)
     state: State = {}
-    for file, told in manifest["files"].items():
-        _check(path / file, told)
+    for file, entry in manifest["files"].items():
+        _check(path / file, entry)
         if file != _SMALL:
-            state[told["name"]] = _map(path / file)
+            state[entry["name"]] = _map(path / file)
     data = (path / _SMALL).read_bytes()
     for place in manifest["small"]:
         dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
@@ -253,11 +252,11 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return what a snapshot says of itself.
+    """Return the manifest of a snapshot.
 
     Raises:
-        SnapshotDamaged: If it is missing, or is not what was written.
-        SnapshotOfAnother: If it is of a format that this program does not know.
+        SnapshotDamaged: If it is missing or damaged.
+        SnapshotOfAnother: If it has another format version.
     """
     try:
         text, check = (path / _MANIFEST).read_bytes(), (path / _CHECK).read_bytes()
@@ -275,15 +274,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check(path: Path, told: Mapping[str, Any]) -> None:
-    """Check that a file of a snapshot is what was written."""
+def _check(path: Path, entry: Mapping[str, Any]) -> None:
+    """Check the size and the SHA-256 of a file of a snapshot."""
     try:
         n_bytes = path.stat().st_size
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SnapshotDamaged(f"{path} cannot be read ({error.strerror})") from None
-    if n_bytes != told["bytes"]:
-        raise SnapshotDamaged(f"{path} is damaged: it has {n_bytes:,} bytes and not {told['bytes']:,}")
-    if digest != told["sha256"]:
+    if n_bytes != entry["bytes"]:
+        raise SnapshotDamaged(f"{path} is damaged: {n_bytes:,} bytes, expected {entry['bytes']:,}")
+    if digest != entry["sha256"]:
         raise SnapshotDamaged(f"{path} is damaged: it does not have the SHA-256 that was written with it")

@@ -416,6 +416,6 @@ def _check_folder(out: Path | None) -> None:
         if out.exists() and not out.is_dir():
             raise BadInput(f"--out {out} is a file; name a new folder")
         if out.is_dir() and any(out.iterdir()):
-            raise BadInput(f"--out {out} already holds a run (or other files); name a new folder")
+            raise BadInput(f"--out {out} already contains a run (or other files); name a new folder")
     except OSError as error:
         raise BadInput(f"--out {out} cannot be looked at ({error.strerror}); name another folder") from None

@@ -1,4 +1,4 @@
-"""Predictions of a few questions beside what then happened: the rows of traces.csv."""
+"""Predictions and returns of a few questions over time: the rows of traces.csv."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
 """Sensors that a reader of the report can picture: a lamp, a wall, a turn."""
 
-_NEGLIGIBLE = 0.05  # a return is shown while less than this share of it lies beyond the excursion's end
+_NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
 def shown_channels(channels: Sequence[str], known: Sequence[int]) -> list[int]:
-    """Return up to three channels to show: the ones named above where they are asked about, else the first ones."""
+    """Return up to three channels to show: those in `SHOWN` that have questions, then others."""
     preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in known]
     others = [channel for channel in dict.fromkeys(known) if channel not in preferred and channel != NO_CHANNEL]
     return [*preferred, *others][:3]
@@ -35,16 +35,16 @@ def excursion_traces(
     tested: Sequence[PolicyScores],
     horizon: int,
 ) -> list[list[object]]:
-    """Return the final predictions along each policy's last complete excursion, beside the returns measured there.
+    """Return the final predictions and the returns along each policy's last complete excursion.
 
-    Nothing was learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
-    excursion that the record does not hold to its end, as where the disk was full, is passed over.
+    Nothing is learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
+    excursion that is not fully recorded, for example because the disk was full, is skipped.
 
     Args:
         stream: The recorded life.
-        horde: Whose predictions they are.
+        horde: The demons.
         interface: The body's.
-        tested: What each policy's complete excursions came to.
+        tested: Scores of each policy.
         horizon: Steps of an excursion.
     """
     lines: list[list[object]] = []
@@ -68,18 +68,18 @@ def excursion_traces(
 
 
 def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | None:
-    """Return the row at which a policy's last excursion begins that is recorded to its end; None where none is."""
+    """Return the first row of a policy's last fully recorded excursion; None if there is none."""
     is_begun = np.isin(stream.rows["step"], course.step) & (stream.rows["phase"] == Phase.EXCURSION)
     whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
     return int(whole[-1]) if whole.size else None
 
 
 def holdout_traces(holdout: Holdout, horde: AnyHorde, channels: Sequence[str], period_s: float) -> list[list[object]]:
-    """Return the predictions along the held-out part of a log, beside the log's own returns.
+    """Return the predictions and the returns along the held-out part of a log.
 
     Args:
         holdout: The scored part.
-        horde: Whose predictions they are.
+        horde: The demons.
         channels: Names of the channels.
         period_s: Duration of a step, in seconds.
     """

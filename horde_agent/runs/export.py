@@ -1,8 +1,8 @@
 """The record of a life in formats that other programs read: Parquet tables, and MCAP.
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
-as one table. The day is the robot's: from when the life began, so many steps later. Columns are those of `record`, and
-one for each channel, by its name. `NAME-events.parquet` beside them has a line per event. Writing them needs
+as one table. The day is computed from the beginning of the run and the step. Columns are those of `record`, and
+one for each channel, by its name. `NAME-events.parquet` has a row per event. Writing them needs
 pyarrow (`pip install -e '.[log]'`).
 
 MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
@@ -31,7 +31,7 @@ _COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy")
 
 
 def export(run: Path, to: str, out: Path | None = None) -> Path:
-    """Write the record of a run's life, and return where it is.
+    """Export the recording of a run and return the path.
 
     Args:
         run: The run's folder.
@@ -46,7 +46,7 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     if not folder.life.is_file():
-        raise BadInput(f"{run} holds no record of a life: there is no {folder.life.name} in its log")
+        raise BadInput(f"{run} contains no recording: no {folder.life.name} is in its log")
     place = out or folder.exported
     return _to_parquet(folder, place) if to == "parquet" else _to_mcap(folder, place)
 
@@ -63,7 +63,7 @@ def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
 
 
 def began(folder: RunFolder) -> datetime:
-    """Return when a life began (UTC); where nothing tells, the beginning of 1970."""
+    """Return the time at which a run began (UTC); 1970 if it is unknown."""
     with suppress(OSError, ValueError, LookupError, TypeError), folder.events.open(encoding="utf-8") as file:
         return datetime.fromisoformat(json.loads(file.readline())["time"])
     return datetime.fromtimestamp(0, UTC)

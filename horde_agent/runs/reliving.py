@@ -1,22 +1,22 @@
-"""Learning from a life that was recorded: other questions, or other settings, about what was once seen and done.
+"""Learn from a recorded run, with the same or other questions and settings.
 
-What was done, and with what probability, is in the record, so that questions about other policies than the one that
-was followed are learned off-policy, as in the life. The same questions under the same settings learn the same, bit for
-bit.
+The recording contains the actions and their probabilities, so questions about any policy are learned off-policy. The
+same questions and settings give the same weights, bit for bit. Memory does not grow with the recording.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from horde_agent.record import Stream, read
 from horde_agent.record.segments import parts
 from horde_agent.runs import unfinished
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config
@@ -26,18 +26,18 @@ from horde_agent.runs.run_folder import RunFolder
 from horde_agent.runs.warm import CompileNotice, warm_up
 
 
-def as_lived(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
-    """Return the settings with what follows from the life that is learned from, and the settings of that life.
+def recorded_settings(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
+    """Return the settings completed from the recorded run, and the settings of that run.
 
-    The horizon of its excursions is the life's; so are its questions and seed, unless questions are asked for.
+    The horizon is taken from the run; so are questions and seed, unless `config` names questions.
 
     Raises:
-        BadInput: If that life does not tell.
+        BadInput: If the run has no config.toml.
     """
-    assert is_life(config.log), "only a life can be learned from so"
+    assert is_life(config.log), "the log is a run's folder"
     recorded = RunFolder(Path(str(config.log)))
     if not recorded.config.is_file():
-        raise BadInput(f"{recorded.path} does not tell how its life was lived: there is no config.toml in it")
+        raise BadInput(f"{recorded.path} contains no config.toml, so the settings of the run are unknown")
     lived = read_config(recorded.config)
     if config.questions is None:
         asked = lived.questions or "excursions"
@@ -46,32 +46,33 @@ def as_lived(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
     return replace(config, horizon=lived.horizon), lived
 
 
-def relive(config: LearnConfig, lived: LearnConfig, folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from a recorded life at full speed, write the tables, and return the summary.
+def relearn_run(config: LearnConfig, lived: LearnConfig, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from a recorded run at full speed, write the tables, and return the summary.
 
     Args:
         config: Resolved settings.
-        lived: Those of the life.
-        folder: For the results; the record is linked into it.
-        console: Where progress is shown.
+        lived: Settings of the run.
+        folder: For the results; the recording is linked into it.
+        console: For progress.
 
     Raises:
-        BadInput: If the record cannot be learned from.
+        BadInput: If the recording cannot be learned from.
     """
-    recorded = RunFolder(Path(str(config.log)))
+    recorded, header, end = RunFolder(Path(str(config.log))), dict[str, Any](), -1
+    last = config.steps if config.steps is not None else sys.maxsize
     try:
-        stream = read(recorded.life)
+        for rows in unfinished.recorded_rows(recorded, last):
+            header = header or rows.header
+            end = int(rows.rows["step"][-1]) if len(rows) else end
+            for fault in rows.faults:
+                console.print(f"{fault}.", highlight=False, soft_wrap=True)
     except (OSError, ValueError) as error:
         raise BadInput(f"{recorded.life} cannot be read: {error}") from None
-    for fault in stream.faults:
-        console.print(f"{fault}.", highlight=False, soft_wrap=True)
-    if config.steps is not None:
-        stream = Stream(stream.rows[stream.rows["step"] <= config.steps], stream.header, stream.faults)
-    if not len(stream):
-        raise BadInput(f"{recorded.life} holds nothing to learn from: no step was lived in it")
+    if end < 0:
+        raise BadInput(f"{recorded.life} contains no step to learn from")
     file = Path(str(config.questions)) if str(config.questions).endswith(".toml") else None
     try:
-        run = make_run(Described(stream.header), config, folder, file, lived=lived)
+        run = make_run(Described(header), config, folder, file, lived=lived)
     except ValueError as error:
         raise BadInput(str(error)) from None
     run.end = End.of(Cause.LOG_END if config.steps is None else Cause.STEPS)
@@ -79,11 +80,12 @@ def relive(config: LearnConfig, lived: LearnConfig, folder: RunFolder, console: 
         _link(path, folder.log / path.name)
     with CompileNotice(console).installed():
         run.compile_s = warm_up(run.horde, run.interface)
-    return unfinished.relearned(run, stream, folder, console)
+    log = partial(unfinished.recorded_rows, recorded, last)
+    return unfinished.relearned(run, log, end, folder, console)
 
 
 def _link(path: Path, to: Path) -> None:
-    """Have a file in a second place, without a second copy where the disk can do that."""
+    """Hard-link a file, or copy it if the file system has no links."""
     with suppress(OSError):
         os.link(path, to)
         return

@@ -1,4 +1,4 @@
-"""What came of a life, as the tables that a run folder keeps."""
+"""Rows and values of the tables in a run's folder."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
 
 
 def horde_summary(horde: AnyHorde, n_features: int, n_active: int) -> dict[str, Any]:
-    """Return what the summary says of the Horde itself."""
+    """Return the summary's values of the Horde."""
     sound = sound_demons(horde)
     vector = np.asarray(horde.mspbe_vector())
     return {
@@ -109,7 +109,7 @@ def horde_summary(horde: AnyHorde, n_features: int, n_active: int) -> dict[str, 
 
 
 def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, cycle: Durations) -> dict[str, Any]:
-    """Return what the summary says of time."""
+    """Return the summary's values of time."""
     return {
         "steps": steps,
         "robot_time_s": steps * period_s,
@@ -127,10 +127,10 @@ def question_lines(
 
     Args:
         horde: The demons.
-        nmsre: Final NMSRE of each, NaN where none is known, shape (n_demons,).
+        nmsre: Final NMSRE of each, NaN if unknown, shape (n_demons,).
         variance: Of their returns, in the square of the cumulants' units, shape (n_demons,).
         n_tests: Complete excursions of each, shape (n_demons,).
-        watch: Knows whose estimates are valid.
+        watch: For the validity of the estimates.
         steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
     """
     is_flat, is_known = are_nearly_constant(variance, steps), ~np.isnan(variance) & ~np.isnan(steps)
@@ -154,7 +154,7 @@ def question_lines(
 
 
 def variances(tested: Sequence[PolicyScores], n_demons: int) -> Floats:
-    """Return the variance of each question's returns, shape (n_demons,); nan where there were none."""
+    """Return the variance of each question's returns, shape (n_demons,); NaN without tests."""
     variance = np.full(n_demons, np.nan)
     for course in tested:
         variance[course.policy.demons] = course.variance
@@ -171,8 +171,8 @@ def curve_lines(
 
     Args:
         errors: The excursions.
-        tested: What they came to.
-        sound: Which demons are not set aside, shape (n_demons,).
+        tested: Their scores.
+        sound: Demons that have not diverged, shape (n_demons,).
         actions: Names of the actions.
         period_s: Duration of a step, in seconds.
     """

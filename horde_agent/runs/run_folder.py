@@ -1,23 +1,23 @@
-"""A run is a folder: what was asked, what came of it, and the stream itself; all of it readable without this program.
+"""The folder of a run: settings, results and recording, all readable without this program.
 
 config.toml          the resolved settings, versions, the git commit
-questions.toml       the question file, where the questions are one's own
-summary.json         one value per key, null where a key has no meaning in the run; written last of all the tables
-details.json         what else is worth knowing: counts, compile time, how the replay was scored
+questions.toml       the question file, if the questions are the user's
+summary.json         one value per key, null if a key has no meaning in the run; written after all tables
+details.json         further facts: counts, compile time, how a replay was scored
 questions.csv        a line per question
 learning_curve.csv   a line per test excursion
 mspbe_curve.csv      a line per 1000 steps
-traces.csv           predictions of a few questions beside what then happened
-sums.sha256          of what was asked and of these tables, as `sha256sum -c` checks them
-log/life.rec         every observation and action (horde_agent.record); goes on in life-2.rec, an hour of life each
-log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.nmsre)
-log/events.jsonl     a line per event: faults, gaps, snapshots, questions that came or went (horde_agent.runs.events)
+traces.csv           predictions and returns of a few questions over time
+sums.sha256          of the settings and tables, for `sha256sum -c`
+log/life.rec         every observation and action (horde_agent.record), continued hourly in life-2.rec and so on
+log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.excursion_table)
+log/events.jsonl     a line per event: faults, gaps, snapshots, added and removed questions (horde_agent.runs.events)
 export/              what `horde export` wrote: the record as Parquet tables, a folder a day
-checkpoint/          the newest snapshots of the life's state (horde_agent.record.snapshots), to resume it from
-report.html          drawn from the files above, with its pictures beside it
+checkpoint/          the newest snapshots of the run's state (horde_agent.record.snapshots)
+report.html          a page made from the files above, with its pictures
 
-A table appears whole or not at all. Where the program or its machine died, the log is there, and `horde report` learns
-from it again what the tables lack (horde_agent.runs.unfinished).
+A table is complete or absent. After a crash, `horde report` learns missing tables again from the log
+(horde_agent.runs.unfinished).
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: LearnConfig) -> RunFolder:
-        """Make the run's folder with its config.toml; from then on it is this run's, whoever else looks for one.
+        """Create the folder of a new run with its config.toml.
 
         Args:
-            config: Resolved. Where it names no folder, the next free runs/BACKEND-N is taken.
+            config: Resolved; without a folder, the next free runs/BACKEND-N is used.
 
         Raises:
-            BadInput: If the folder holds a run already, or cannot be written.
+            BadInput: If the folder contains a run or cannot be written.
         """
         asked, made = _question_file(config), list[Path]()
         try:
@@ -131,17 +131,17 @@ class RunFolder:
             folder._made = made
             folder._begin(replace(config, out=folder.path), asked)
         except FileExistsError:
-            raise BadInput(f"--out {config.out} already holds a run; name a new folder") from None
+            raise BadInput(f"--out {config.out} already contains a run; name a new folder") from None
         except OSError as error:
             _remove_empty(made)
             raise BadInput(unwritable(config.out or Path("runs"), error)) from None
         return folder
 
     def _begin(self, config: LearnConfig, questions: bytes | None) -> None:
-        """Write what was asked, the question file too; whoever makes config.toml has the folder.
+        """Write config.toml, which claims the folder, and the question file.
 
         Raises:
-            OSError: If that cannot be done; nothing that was written is left, nothing of another run is touched.
+            OSError: If that fails; files written here are removed, those of another run are not changed.
         """
         text = to_toml(asdict(config), versions())
         with self.config.open("x", encoding="utf-8") as file:
@@ -158,10 +158,10 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the folder to this process meanwhile, however it ends.
+        """Lock the folder for this process in this context.
 
         Raises:
-            BadInput: If another process has it, or it cannot be written.
+            BadInput: If another process has locked it, or it cannot be written.
         """
         try:
             file = self.lock.open("a+")
@@ -174,9 +174,7 @@ class RunFolder:
                 except OSError:
                     file.seek(0)
                     who = file.read(20).strip() or "unknown"
-                    raise BadInput(
-                        f"{self.path} is in use: the process {who} lives in it; stop that one first"
-                    ) from None
+                    raise BadInput(f"{self.path} is in use by process {who}; stop it first") from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -193,26 +191,25 @@ class RunFolder:
         return fcntl is None
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Append an event to a table of JSON lines; one that finds no room is left out.
+        """Append an event to log/events.jsonl, unless the disk is full.
 
-        Attributes of each: `step` of the life, `event` (what it is), `time` (UTC), what belongs to it, and `crc`, the
-        CRC-32 of all that as JSON.
+        Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of these as JSON.
         """
-        told = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**told, "crc": checksum(told)}) + "\n")
+            file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
     def sync_excursions(self) -> None:
-        """Have the disk keep the excursions that were written."""
+        """Sync the written excursions to disk."""
         for path in parts(self.excursions)[-1:]:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
     def seal(self, *, tables: bool = True) -> None:
-        """Write down the SHA-256 of what was asked and of the tables, so that a bit that flips in them is found.
+        """Write the SHA-256 of the settings and tables to sums.sha256.
 
         Args:
-            tables: False leaves them out, while they are written anew.
+            tables: False to omit the tables while they are written again.
         """
         kept = digests(self)
         if tables:
@@ -221,7 +218,7 @@ class RunFolder:
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in kept.items()))
 
     def give_back(self) -> None:
-        """Remove what was made, for nothing was lived; a folder that was there before stays, as empty as it was."""
+        """Remove the files of a run without a step; a folder that existed before stays."""
         made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
         for file in (*parts(self.life), *made):
             file.unlink(missing_ok=True)
@@ -233,12 +230,12 @@ class RunFolder:
 
 
 def checksum(event: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of an event, without its own."""
+    """Return the CRC-32 of an event without its `crc`."""
     return crc32(json.dumps({name: value for name, value in event.items() if name != "crc"}).encode())
 
 
 def digests(folder: RunFolder) -> dict[str, str]:
-    """Return the SHA-256 of what a run was asked, by the file's name."""
+    """Return the SHA-256 of the settings and question files, by file name."""
     files = [folder.config, *parts(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
     return {file.name: _digest(file) for file in files if file.is_file()}
 
@@ -248,7 +245,7 @@ def _digest(file: Path) -> str:
 
 
 def _question_file(config: LearnConfig) -> bytes | None:
-    """Return what the question file holds, or None where the questions are not one's own.
+    """Return the contents of the question file, or None without one.
 
     Raises:
         BadInput: If it cannot be read.
@@ -262,7 +259,7 @@ def _question_file(config: LearnConfig) -> bytes | None:
 
 
 def _next_free(backend: str, made: list[Path]) -> Path:
-    """Make and return the next free runs/BACKEND-N: of two programs that look at once, each gets its own."""
+    """Create and return the next free runs/BACKEND-N; two processes never get the same one."""
     _made(Path("runs"), made)
     n = 1
     while True:
@@ -275,10 +272,10 @@ def _next_free(backend: str, made: list[Path]) -> Path:
 
 
 def _made(path: Path, made: list[Path]) -> Path:
-    """Make a folder and those around it where they are not there, note which were made, and return it.
+    """Create a folder and its parents, insert the new ones into `made`, and return it.
 
     Raises:
-        OSError: If one cannot be made.
+        OSError: If one cannot be created.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
@@ -289,20 +286,20 @@ def _made(path: Path, made: list[Path]) -> Path:
 
 def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
-        with suppress(OSError):  # somebody else has put something there
+        with suppress(OSError):  # not empty
             folder.rmdir()
 
 
 def unwritable(path: Path, error: OSError) -> str:
-    """Return a sentence about a folder for results that cannot be written."""
+    """Return the error message for an output folder that cannot be written."""
     return f"--out {path} cannot be written ({error.strerror or error}); name a folder elsewhere"
 
 
 def writable(path: Path) -> Path:
-    """Make a folder for results where it is not there, see that files can be written in it, and return it.
+    """Create a folder if it does not exist, test that it is writable, and return it.
 
     Raises:
-        BadInput: If they cannot.
+        BadInput: If it is not.
     """
     probe = path / ".tried"
     try:
@@ -315,10 +312,10 @@ def writable(path: Path) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all.
+    """Write a file atomically.
 
     Raises:
-        OSError: If it cannot be written, by its name.
+        OSError: If it cannot be written, with its name.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -336,7 +333,7 @@ def write_json(path: Path, table: Mapping[str, Any]) -> None:
 
 
 def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """Write lines under a head of names; floats with nine digits, empty where not finite."""
+    """Write a CSV with a header; floats with nine digits, empty if not finite."""
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(names)
@@ -345,7 +342,7 @@ def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read a CSV with a head; an empty list where there is no such file."""
+    """Read a CSV with a header; an empty list without a file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -353,9 +350,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
-    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN where a cell is empty.
+    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
-    A month has 200,000 lines: they are gone through, not held.
+    The file is read line by line: a month has 200,000 lines.
 
     Args:
         path: The file.
@@ -364,7 +361,7 @@ def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | 
         head: The names of all columns; the file's first line when None.
 
     Returns:
-        A list per column; empty ones where there is no such file, or it lacks a column.
+        A list per column; empty ones without the file or a column.
     """
     kept: list[list[float]] = []
     try:

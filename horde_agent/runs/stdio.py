@@ -1,6 +1,6 @@
-"""Standard output and error that may go away while a life goes on: a closed terminal, a reader that has had enough.
+"""Output streams that survive a closed terminal or broken pipe.
 
-What is printed is for people; a life, its record and the robot's stop must not depend on whether anybody still reads.
+A run, its recording and stopping the robot do not depend on printed output.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, TextIO
 
 
 class Unfailing:
-    """A text stream whose writing never raises: from its first failure on, what is written is dropped.
+    """A text stream that never raises: after its first error, output is dropped.
 
-    The file behind it then becomes the null device, since the interpreter, too, writes what is left when it ends.
+    Its file is then replaced by the null device, because the interpreter flushes the rest when it exits.
 
     Args:
         stream: Where to write.
 
     Attributes:
-        is_lost: Whether writing has failed.
+        is_lost: True after an error.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -32,14 +32,14 @@ class Unfailing:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or drop; return how many characters were given."""
+        """Write or drop the text; return its length."""
         if not self.is_lost:
             try:
                 self._stream.write(text)
-            except UnicodeEncodeError:  # a terminal of another alphabet
+            except UnicodeEncodeError:  # a terminal with another encoding
                 coded = text.encode(self._stream.encoding or "ascii", "backslashreplace")
                 self.write(coded.decode(self._stream.encoding or "ascii"))
-            except RuntimeError:  # a signal's handler writes while the program is just writing: its words are dropped
+            except RuntimeError:  # a signal handler prints during a print: dropped
                 pass
             except (OSError, ValueError):  # gone, or closed
                 self._lose()
@@ -65,7 +65,7 @@ class Unfailing:
 
 @contextmanager
 def unfailing() -> Iterator[None]:
-    """Make standard output and error unfailing meanwhile; one that is closed from the start is None and stays so."""
+    """Replace standard output and error by `Unfailing` streams in this context; closed ones (None) stay None."""
     before = sys.stdout, sys.stderr
     out, err = (Unfailing(stream) if stream is not None else None for stream in before)
     sys.stdout, sys.stderr = out, err
@@ -74,5 +74,5 @@ def unfailing() -> Iterator[None]:
     finally:
         for stream in (out, err):
             if stream is not None:
-                stream.flush()  # what the interpreter would write at its end, and fail
+                stream.flush()  # the interpreter would do this at exit, and fail
         sys.stdout, sys.stderr = before

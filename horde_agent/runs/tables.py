@@ -1,4 +1,4 @@
-"""The tables of a run: what came of a life, of a log, or of a record that was learned from again, as files."""
+"""Write the tables and the summary of a run, of a replayed log or of a run that was learned again."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def write_life(
     *,
     has_tests: bool,
 ) -> dict[str, Any]:
-    """Write the tables of a life and return its summary.
+    """Write the tables of a run and return its summary.
 
     Args:
-        run: Whose life it was.
-        student: What it learned.
-        samples: Of the MSPBE; that at the end of the life is added.
-        facts: The summary's time and faults of the body.
+        run: The run.
+        student: Its learner.
+        samples: Of the MSPBE; the final one is added.
+        facts: The summary's values of time and robot faults.
         counts: Further facts for details.json.
-        has_tests: Whether the body could be tested by excursions.
+        has_tests: Whether the environment supports test excursions.
     """
     student.catch_up()
     run.folder.seal(tables=False)
@@ -69,13 +69,13 @@ def write_life(
 def write_reading(
     run: Run, student: Student, score: holdout.Holdout, passes: float, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write the tables of a log that was learned from and return the summary.
+    """Write the tables of a replayed log and return the summary.
 
     Args:
-        run: Who read it.
-        student: What was learned.
-        score: On the part that was not learned from.
-        passes: How often the rest was learned from.
+        run: The run.
+        student: Its learner.
+        score: On the held-out part.
+        passes: Number of passes over the rest.
         facts: The summary's time and gaps.
     """
     horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)

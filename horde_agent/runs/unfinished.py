@@ -88,7 +88,7 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
         else:
             n_rows, end = _end(folder)
             summary = _from_snapshot(run, folder, console, n_rows, end) or _from_the_beginning(
-                _run(folder, made), partial(_log, folder, end), end, folder, console
+                _run(folder, made), partial(recorded_rows, folder, end), end, folder, console
             )
         for path in lacks(folder):
             table = made.path / path.name
@@ -129,8 +129,8 @@ def _end(folder: RunFolder) -> tuple[int, int]:
     return 0, 0
 
 
-def _log(folder: RunFolder, end: int, since: int | None = None) -> Iterator[Stream]:
-    """Yield a life's log, a file after another, from a row on up to the step that was its last one: it may live on."""
+def recorded_rows(folder: RunFolder, end: int, since: int | None = None) -> Iterator[Stream]:
+    """Yield the rows of a recording file by file, from row `since` up to step `end`; a run may still append more."""
     for part in read_in_parts(folder.life, since):
         yield part[: np.count_nonzero(part.rows["step"] <= end)]
 
@@ -167,9 +167,9 @@ def _config(folder: RunFolder) -> LearnConfig:
     return config
 
 
-def relearned(run: Run, stream: Stream, folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from the record of a life, write the tables of the run, and return the summary."""
-    return _from_the_beginning(run, lambda: [stream], int(stream.rows["step"][-1]), folder, console, is_timed=True)
+def relearned(run: Run, log: Log, end: int, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from a recorded run, write the tables, and return the summary; `end` is the step of its last row."""
+    return _from_the_beginning(run, log, end, folder, console, is_timed=True)
 
 
 def _from_the_beginning(
@@ -304,7 +304,7 @@ def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, e
     for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
         console.print(note, highlight=False, soft_wrap=True)
 
-    student, since = life.student, partial(_log, folder, end, kept.n_rows)
+    student, since = life.student, partial(recorded_rows, folder, end, kept.n_rows)
     n_before = life.gaps, life.n_not_applied  # the first row's are among them
     with life:
         learn = partial(redo, life, since())

@@ -122,7 +122,7 @@ def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["learn", "--steps", "30", "--out", "here"]) == 0
     capsys.readouterr()
-    assert "here already holds a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
+    assert "here already contains a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
 
 
 def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
@@ -320,7 +320,7 @@ def test_a_lost_body_ends_the_run_with_its_report_and_exit_code_1(
 
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=on_step))
     assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 1
-    assert "the robot at /dev/x is gone. What was lived until then is in a/report.html" in capsys.readouterr().err
+    assert "the robot at /dev/x is gone. The run until then is in a/report.html" in capsys.readouterr().err
     assert json.loads((elsewhere / "a" / "summary.json").read_text())["steps"] == 30
     assert (elsewhere / "a" / "report.html").is_file()
 
@@ -333,7 +333,7 @@ def test_a_body_that_obeys_nothing_ends_the_run_with_its_report_and_exit_code_1(
     assert cli.main(["learn", "--steps", "1000", "--excursion-probability", "0", "--out", "a"]) == 1
     said = capsys.readouterr().err
     assert "60 s after the last learning: the body reports `obeyed` = 0" in said
-    assert "What was lived until then is in a/report.html" in said
+    assert "The run until then is in a/report.html" in said
     assert json.loads((elsewhere / "a" / "summary.json").read_text())["learning_steps"] == 29
 
 

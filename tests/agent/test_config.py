@@ -68,7 +68,7 @@ def test_a_log_cannot_answer_questions_about_other_policies(tmp_path: Path) -> N
 def test_a_folder_with_a_run_is_never_written_to(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "summary.json").write_text("{}")
-    with pytest.raises(BadInput, match="old already holds a run"):
+    with pytest.raises(BadInput, match="old already contains a run"):
         resolve(LearnConfig(out=Path("old")))
     (tmp_path / "empty").mkdir()
     assert resolve(LearnConfig(out=Path("empty"))).out == Path("empty")

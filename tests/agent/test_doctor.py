@@ -139,7 +139,7 @@ def test_a_row_that_is_damaged_stays_and_is_named(run: Path, capsys: pytest.Capt
     for _ in range(2):
         code, _, said = doctor(run, capsys)
         assert code == 1
-        assert "damaged, and nothing knows better: log/life.rec" in said
+        assert "damaged and not repairable: log/life.rec" in said
     assert file.read_bytes() == bytes(data)
 
 

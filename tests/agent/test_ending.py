@@ -211,7 +211,7 @@ def test_a_signal_before_anything_is_lived_leaves_nothing(
     assert live(monkeypatch, body) == 128 + number
     assert closed == [True]
     assert list(Path.cwd().iterdir()) == []
-    assert capsys.readouterr().err == "horde: broken off.\n"
+    assert capsys.readouterr().err == "horde: interrupted.\n"
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -302,7 +302,7 @@ def test_a_life_broken_off_in_a_step_is_written_too(
 ) -> None:
     assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM, signal.SIGTERM))) == 128 + signal.SIGTERM
     assert summary()["steps"] == 300
-    assert "horde: broken off. What was lived until then is in a/report.html" in capsys.readouterr().err
+    assert "horde: interrupted. The run until then is in a/report.html" in capsys.readouterr().err
 
 
 def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_other_commands_end_by_a_signal_with_its_exit_code(
     for number in ENDING:
         monkeypatch.setattr(cli, "write_report", lambda _path, number=number: signal.raise_signal(number))
         assert cli.main(["report", "a"]) == 128 + number
-    assert capsys.readouterr().err == 3 * "horde: broken off.\n"
+    assert capsys.readouterr().err == 3 * "horde: interrupted.\n"
 
 
 def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
@@ -379,7 +379,7 @@ def test_a_body_that_fails_as_it_is_closed_costs_no_table(
 
     assert live(monkeypatch, Robot()) == 1
     assert summary()["steps"] == 600
-    assert "the cable was pulled. What was lived until then is in a/report.html" in capsys.readouterr().err
+    assert "the cable was pulled. The run until then is in a/report.html" in capsys.readouterr().err
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_a_life_goes_on_where_its_record_takes_no_more_and_says_so_in_the_end(
     with files_of_at_most(70_003):  # within a row: rows have 56 bytes, the header a multiple of 64
         assert live(monkeypatch, ToyBody(), words) == 1
     err = capsys.readouterr().err
-    assert "a/log/life.rec cannot be written (File too large). What was lived until then is in a/report.html" in err
+    assert "a/log/life.rec cannot be written (File too large). The run until then is in a/report.html" in err
     assert "Traceback" not in err
     stream = read(Path("a/log/life.rec"))
     assert stream.rows["step"].tolist() == list(range(len(stream)))

@@ -198,7 +198,7 @@ def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -
             "--to tensorboard",
             "TensorBoard's scalars need the extra `tensorboard`: pip install -e '.[tensorboard]'",
         ),
-        ("--to mcap --follow", "--follow goes with --to tensorboard"),
+        ("--to mcap --follow", "--follow requires --to tensorboard"),
     ],
 )
 def test_what_cannot_be_followed_is_said_in_one_sentence(

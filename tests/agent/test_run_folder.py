@@ -93,7 +93,7 @@ def test_a_folder_that_somebody_makes_first_is_theirs(monkeypatch: pytest.Monkey
 def test_of_lives_that_want_one_folder_one_gets_it_and_the_others_are_told() -> None:
     found = at_once(resolve(LearnConfig(out=Path("mine"))))
     assert found.count(Path("mine")) == 1
-    assert found.count("--out mine already holds a run; name a new folder") == 15
+    assert found.count("--out mine already contains a run; name a new folder") == 15
     assert (Path("mine") / "config.toml").stat().st_size > 0
 
 

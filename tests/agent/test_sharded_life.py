@@ -155,7 +155,7 @@ def test_a_life_that_is_to_go_on_in_other_shards_is_refused_in_a_sentence_and_no
         before = times_of(run)
         capsys.readouterr()
         assert horde(f"resume {run} --steps {STEPS + 9} --shards {shards}") == 2
-        said = f"horde: --shards {shards}: the demons of {run} are in {where}, and stay there; leave it out\n"
+        said = f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it\n"
         assert capsys.readouterr().err == said
         assert times_of(run) == before
         assert left_over() == []

@@ -71,4 +71,4 @@ def test_a_life_whose_robot_slept_through_its_end_says_so(
     assert live("stall", 600.0, 200, tmp_path / "run", monkeypatch) == 0
     lost_s = json.loads((tmp_path / "run" / "summary.json").read_text())["s_without_link"]
     assert 9.0 < lost_s < 11.0
-    assert f"without a link to the robot for {lost_s:.1f} s (" in capsys.readouterr().err
+    assert f"no link to the robot for {lost_s:.1f} s (" in capsys.readouterr().err
