@@ -56,7 +56,7 @@ class RUPEE:
         self._engine.begin(tiles)
 
     def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:
-        """Take in a transition to `tiles`: what the demons were told, and the TD errors that they made, (n_demons,).
+        """Learn from the signals and TD errors of a transition to `tiles`, shape (n_demons,).
 
         One that is NaN is a gap. `is_last` says that the stream ends there.
         """
@@ -78,7 +78,7 @@ class RUPEE:
         self._copied_from = None
 
     def newly_broken(self) -> dict[int, str]:
-        """Return the demons whose RUPEE cannot be kept any more since they were last asked for, and why."""
+        """Return demons whose RUPEE diverged since the last call, with the reasons."""
         return self._engine.newly_broken() if self._engine.flags else {}
 
     def set_aside(self, demon: int) -> None:
@@ -86,7 +86,7 @@ class RUPEE:
         self._engine.set_aside(demon)
 
     def rearrange(self, mapping: DemonMapping) -> None:
-        """Go on with other demons; a newcomer's steps are counted from now on."""
+        """Continue after demons were added or removed; new ones start with 0 steps."""
         self._engine.rearrange(mapping)
         self._n_steps = np.where(mapping.is_new, 0.0, self._n_steps[mapping.old_index])
 

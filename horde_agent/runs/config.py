@@ -1,4 +1,4 @@
-"""What `horde learn` is asked to do: the flags, the file that fills them, and every way in which they can be wrong."""
+"""The settings of `horde learn`: flags, the TOML file with their defaults, and their checks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ROBOTS = {
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
 PHYSICS = ("planar", "bullet")
 SIMULATED = ("simulator", "emulated")
-"""The backends among whose physics there is a choice."""
+"""Backends with a choice of physics engines."""
 WITH_PORT = ("serial", "drops")
 WITH_PARITY = ("critterbot", "serial")
-"""The robot and the backend whose line has a parity."""
+"""The robot and backend of serial lines with a parity."""
 PARITIES = ("odd", "even", "none")
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain")
@@ -98,47 +98,46 @@ class BadInput(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnConfig:
-    """Live, or read a recorded life, and learn predictions from it; the results go to a folder of their own.
+    """Run a robot or replay a recording, and learn predictions; the results go to a new folder.
 
     Attributes:
         robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log) or
             `gymnasium` (any environment, named by `--env`).
-        env: Id of a Gymnasium environment to live in instead of a robot, as CartPole-v1 or package:Id-v0; it must have
-            a flat Box for observations and Discrete actions.
-        port: Port of a real robot, where its own file does not tell (`horde-robot check --save`): for serial a device
+        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with a
+            flat Box observation space and Discrete actions.
+        port: Port of a real robot, unless its file names one (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
-        parity: Parity of a real Critterbot's serial line, where its own file does not tell: `odd`, `even` or `none` (a
-            pseudo terminal takes `none` alone). The Create 2 has none.
-        log: The log to replay; or the folder of a run, whose life is learned from again, off-policy, with the
-            probabilities that it recorded; or any robot's CSV or Parquet file, with --columns.
-        columns: TOML file that says which columns of --log are channels (docs/data.md): predictions about the
-            behaviour itself are learned from any log.
-        steps: Periods of 100 ms to live, excursions and drives included.
+        parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even` or `none` (a pseudo
+            terminal supports only `none`). The Create 2 has none.
+        log: The log to replay; or the folder of a run, to learn from again, off-policy, with its recorded action
+            probabilities; or any robot's CSV or Parquet file, with --columns.
+        columns: TOML file that maps columns of --log to channels (docs/data.md); predictions about the behaviour
+            itself are learned.
+        steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
-            `nexting` (159 questions about the behaviour itself), or a TOML file of your own.
+            `nexting` (159 questions about the behaviour itself), or a TOML file.
         trace_rule: How the eligibility trace is bounded: `clipped`, `capped` or `plain` (the paper's pseudo-code).
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
-        repeat: Probability with which the behaviour repeats its last action; otherwise it draws one of all actions.
+        repeat: Probability that the behaviour repeats its last action; otherwise it draws one uniformly.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures.
-        passes: Replay: how often to learn from the first 70 % of the log.
-        realtime: Keep 100 ms between two steps, as the real robot does.
-        snapshot_every: Time between two snapshots of the life, from which `horde resume` goes on: `30s`, `10min`, `2h`;
-            `never` keeps the one in the end alone. Learning waits for none of them.
-        on_alarm: Command that is called with the name of an alarm and a sentence: `diverged`, `overheating`,
+        passes: Replay: number of passes over the first 70 % of the log.
+        realtime: Take one step per 100 ms, like the real robot.
+        snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never` writes only the one
+            at the end. Learning does not wait for them.
+        on_alarm: Command to call with the name of an alarm and a sentence: `diverged`, `overheating`,
             `deadline`, `disk`, `silent` (docs/runs.md).
-        physics: What moves a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
-            (PyBullet). They agree in all that is measured and not in every bit, so a life is one of its physics.
-        watch: Show the life on a page in the browser, served by a process of its own (`horde watch` shows any run).
-        shards: Spread the demons over so many processes, on Ray: a number, or `auto`, one for each processor
-            (docs/cluster.md). What is learned is the same, bit for bit.
-        ray: Address of a Ray cluster that holds the shards, HOST:PORT; else one is started on this machine for as long
-            as the life lasts.
-        seed: Seed of everything random: same seed, same life.
+        physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
+            (PyBullet). Their measured behaviour agrees, but not bit for bit.
+        watch: Show the run on a page in the browser, served by another process (`horde watch` shows any run).
+        shards: Number of processes for the demons, on Ray, or `auto`, one per processor (docs/cluster.md). The
+            weights are the same, bit for bit.
+        ray: Address of a Ray cluster for the shards, HOST:PORT; else one is started on this machine for the run.
+        seed: Seed of all random numbers: same seed, same run.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
     """
@@ -147,7 +146,7 @@ class LearnConfig:
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
-    parity: Annotated[str | None, _shown("NAME", "(default: odd, or that of the robot's file)")] = None
+    parity: Annotated[str | None, _shown("NAME", "(default: odd, or from the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
@@ -163,7 +162,7 @@ class LearnConfig:
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
-    physics: Annotated[str | None, _shown("NAME", "(default: bullet where PyBullet is installed, else planar)")] = None
+    physics: Annotated[str | None, _shown("NAME", "(default: bullet if PyBullet is installed, else planar)")] = None
     watch: bool = False
     shards: Annotated[str | None, _shown("N|auto", "(default: none, one Horde in this process)")] = None
     ray: Annotated[str | None, _shown("HOST:PORT", "(default: none)")] = None
@@ -173,7 +172,7 @@ class LearnConfig:
 
     @property
     def is_real_time(self) -> bool:
-        """Whether the body moves on by the clock, so that no step may wait."""
+        """True if steps must meet deadlines."""
         return self.realtime or self.backend in ("serial", "drops", "emulated")
 
 
@@ -202,7 +201,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
 
 
 def default_physics() -> str:
-    """Return what moves a simulated body here when nothing is said: PyBullet where it is installed."""
+    """Return the default physics engine: PyBullet if it is installed."""
     try:
         return "bullet" if find_spec("pybullet") is not None else "planar"
     except ValueError:  # a module of this name without a specification
@@ -334,11 +333,11 @@ def _check_body(config: LearnConfig) -> None:
         if not is_file(config.log) and not is_life(config.log):
             raise BadInput(f"there is no log {config.log}")
         if config.columns is not None and not (is_file(config.columns) and is_file(config.log)):
-            raise BadInput(f"--columns {config.columns} must be a file that tells of the columns of --log, a table")
+            raise BadInput(f"--columns {config.columns} must be a file that describes the columns of --log, a table")
     elif config.columns is not None:
-        raise BadInput("--columns tells of the table that --backend replay reads; leave it out or choose that backend")
+        raise BadInput("--columns requires --backend replay; omit it or choose that backend")
     elif config.log is not None:
-        raise BadInput("--log is read by --backend replay alone; leave it out or choose that backend")
+        raise BadInput("--log requires --backend replay; omit it or choose that backend")
 
 
 def _check_numbers(config: LearnConfig) -> None:

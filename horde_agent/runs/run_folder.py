@@ -392,7 +392,7 @@ def _number(cell: str) -> float:
 
 
 def lived_steps(folder: RunFolder) -> int | None:
-    """Return how many steps the summary of a run tells of; None where there is none, or it tells nothing."""
+    """Return the number of steps in the summary of a run; None without one."""
     try:
         steps = json.loads(folder.summary.read_text(encoding="utf-8"))["steps"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -401,7 +401,7 @@ def lived_steps(folder: RunFolder) -> int | None:
 
 
 def own_version() -> str:
-    """Return the version of the installed distribution, "unknown" where it runs from a bare checkout."""
+    """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -409,7 +409,7 @@ def own_version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return what a run needs to be repeated: versions, the platform and the git commit where there is one."""
+    """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
     found = {DISTRIBUTION: own_version(), "python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         try:
@@ -421,7 +421,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Return the commit of the checkout that this package runs from, with "-dirty" after it where it was changed."""
+    """Return the commit of this package's checkout, with "-dirty" after uncommitted changes."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

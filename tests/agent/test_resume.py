@@ -192,7 +192,7 @@ def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pyte
 def test_two_processes_cannot_live_in_one_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunFolder(run).locked():
         assert horde(f"resume {run} --steps 900") == 2
-    assert "is in use: the process" in capsys.readouterr().err
+    assert "is in use by process" in capsys.readouterr().err
 
 
 def manifest_of(run: Path, of_all: dict[str, Any] | None = None, **facts: Any) -> None:

@@ -117,4 +117,4 @@ def test_invalid_columns_are_refused(
 
 def test_columns_belong_to_a_replay(columns: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(f"learn --columns {columns}".split()) == 2
-    assert "--columns tells of the table that --backend replay reads" in capsys.readouterr().err
+    assert "--columns requires --backend replay" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
 
 
 def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> float:
-    """Draw the robot's path in the pen beside a map of its visits, and return the share of cells visited.
+    """Draw the robot's path in the pen and a map of its visits; return the share of cells visited.
 
     Args:
         x_m: Positions of the body's centre in the order of time, metres east of the pen's middle, shape (n_steps,).
@@ -181,7 +181,7 @@ def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], p
 
 
 def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]], path: Path) -> None:
-    """Draw predictions over time beside what then happened: a row per sensor, a column per policy or log.
+    """Draw predictions and returns over time: a row per sensor, a column per policy or log.
 
     Args:
         panels: (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
@@ -212,7 +212,7 @@ def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> N
     """Draw the mean scalar MSPBE estimate over robot time; it starts at 0 and rises while w learns.
 
     Args:
-        step: Steps lived, shape (n,).
+        step: Shape (n,).
         mspbe: Mean signed estimate, shape (n,).
         period_s: Duration of a step in seconds.
         path: PNG to write.
@@ -232,7 +232,7 @@ def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[floa
 
     Args:
         curves: Steps and values of each run, by its name.
-        title: What is drawn.
+        title: Name of the curve.
     """
     figure = _figure(8.0, 3.2)
     axes = figure.add_subplot()
