@@ -94,24 +94,21 @@ def test_a_velocity_is_a_share_of_the_largest_request() -> None:
     assert env.metadata["actions"] == ["x", "y", "yaw"]
 
 
-@pytest.mark.parametrize("action", [[0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on"])
-def test_a_velocity_out_of_range_is_refused_with_its_numbers(action: Any) -> None:
+@pytest.mark.parametrize(
+    ("action_type", "action", "message"),
+    [
+        *(("velocity", bad, "three shares of") for bad in ([0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on")),
+        *(("discrete", bad, "an integer from 0 to 4") for bad in (5, -1, 2.0, None, "stop")),
+        *(("discrete", np.array(bad), "an integer from 0 to 4") for bad in ([1, 2], [5], [1.0], [])),
+    ],
+)
+def test_an_invalid_action_is_refused_and_sends_nothing(action_type: Any, action: Any, message: str) -> None:
     body = ScriptedBody()
-    env = PenEnv(body, action_type="velocity")
+    env = PenEnv(body, action_type=action_type)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"three shares of the largest request in \[-1, 1\], not"):
+    with pytest.raises(ValueError, match=f"action must be {message}"):
         env.step(action)
     assert body.commands == []
-
-
-@pytest.mark.parametrize(
-    "action", [5, -1, 2.0, None, np.array([1, 2]), np.array([5]), np.array([1.0]), np.array([]), "stop"]
-)
-def test_an_unknown_action_is_refused_with_its_number(action: Any) -> None:
-    env = PenEnv(ToyBody())
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"an integer from 0 to 4, not"):
-        env.step(action)
 
 
 def test_readings_outside_their_range_are_clipped_and_counted() -> None:
@@ -173,26 +170,14 @@ def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureF
     assert env.reset()[1]["gap"] == 1
 
 
-def test_nothing_is_opened_before_the_first_reset() -> None:
-    body = ToyBody()
+def test_only_a_seed_or_a_closed_body_makes_a_drive_start_anew() -> None:
+    """Otherwise it starts where the body stands; nothing is opened before the first reset."""
+    body, drive = ToyBody(), {"manoeuvre": "centre"}
     env = PenEnv(body)
     assert body.log == []
-    env.reset(seed=0)
-    assert body.log == ["reset"]
-
-
-def test_a_drive_starts_where_the_body_stands() -> None:
-    """Only a seed, or a body that is not running, needs a new start."""
-    body = ToyBody()
-    env = PenEnv(body)
-    env.reset(options={"manoeuvre": "centre"})
-    assert body.log.count("reset") == 1
-    env.reset(options={"manoeuvre": "centre"})
-    assert body.log.count("reset") == 1
-    env.reset(seed=4, options={"manoeuvre": "centre"})
-    assert body.log.count("reset") == 2
-    env.reset()
-    assert body.log.count("reset") == 3
+    for seed, options, n_resets in ((None, drive, 1), (None, drive, 1), (4, drive, 2), (None, None, 3)):
+        env.reset(seed=seed, options=options)
+        assert body.log.count("reset") == n_resets
 
 
 def test_a_drive_moves_the_body_to_the_middle() -> None:
@@ -277,15 +262,6 @@ def test_a_window_needs_a_display_before_anything_is_opened() -> None:
         PenEnv(body, render_mode="human")
     assert body.log == []
     assert PenEnv(body).metadata["render_modes"] == ["rgb_array"]
-
-
-def test_closing_twice_does_nothing() -> None:
-    env = PenEnv(ToyBody())
-    env.reset(seed=0)
-    env.close()
-    env.close()
-    with pytest.raises(ResetNeeded):
-        env.step(0)
 
 
 def test_closing_stops_the_motors_first_and_always_closes_the_window() -> None:

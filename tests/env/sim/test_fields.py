@@ -76,15 +76,11 @@ def test_a_matte_white_wall_gives_nine_tenths_at_3_cm_and_next_to_nothing_beyond
     assert share[2] == pytest.approx(0.032, abs=0.002)
 
 
-def test_reflectance_falls_with_every_centimetre() -> None:
+def test_reflectance_falls_with_every_centimetre_to_an_idle_reading_above_zero() -> None:
+    """2 to 3 of 255 in the middle of the pen, a metre from every wall."""
     readings = [float(distance(1.0 - d, 0.0, 0.0)[0]) for d in np.arange(0.006, 1.0, 0.01)]
     assert np.all(np.diff(readings) < 0)
-
-
-def test_with_nothing_near_the_reading_idles_above_zero() -> None:
-    """2 to 3 of 255, not 0: the middle of the pen lies a metre from every wall."""
-    raw = 1023 * distance(0.0, 0.0, 0.0)[0]
-    assert 8 < raw < 20
+    assert 8 < 1023 * distance(0.0, 0.0, 0.0)[0] < 20
 
 
 def test_a_slanting_wall_sends_back_less() -> None:
@@ -129,13 +125,10 @@ def test_the_beacon_is_seen_by_the_sensor_that_faces_it_alone() -> None:
     """Half a metre north of the dock, facing it: front bright, back at the dark reading and a little stray."""
     ring = beacon(0.45, -0.4, SOUTH, at=sensors("ir_light"))
     dark = beacon(0.45, -0.4, SOUTH, lit=0.0, at=sensors("ir_light"))
+    np.testing.assert_allclose(dark, fields.IR_LIGHT_BASE)
     assert int(np.argmax(ring)) == 0
     assert ring[0] > 0.4
     assert np.all(ring[3:6] - dark[3:6] < 0.05)
-
-
-def test_a_dark_beacon_gives_the_base_reading() -> None:
-    np.testing.assert_allclose(beacon(0.45, -0.4, SOUTH, lit=0.0), fields.IR_LIGHT_BASE)
 
 
 def test_the_beacon_needs_a_clear_path() -> None:
@@ -163,21 +156,12 @@ def test_the_brightest_beacon_stays_below_raw_256_without_wrapping() -> None:
 # ---- light ----
 
 
-def test_light_falls_with_the_square_of_the_distance() -> None:
-    """A lamp at sensor height, faced squarely, no walls: I (1 + bounce) / d^2."""
+def test_light_falls_with_the_square_of_the_distance_and_the_cosine_of_the_heading() -> None:
+    """A lamp I at sensor height, no walls: I (cos + bounce) / d^2, with half the direct light at 60 degrees."""
     lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
-    near, far = (light(-d, 0.0, 0.0, lamp, walls=False)[0] for d in (1.0, 2.0))
-    assert near == pytest.approx(0.1 * (1 + fields.BOUNCE))
-    assert near / far == pytest.approx(4.0)
-
-
-def test_light_falls_with_the_cosine_of_the_heading() -> None:
-    """60 degrees off: half the direct light; at 180 degrees: the bounce alone."""
-    lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
-    facing, aside, behind = (light(-1.0, 0.0, h, lamp, walls=False)[0] for h in (0.0, math.pi / 3, math.pi))
-    assert aside == pytest.approx(0.1 * (0.5 + fields.BOUNCE))
-    assert behind == pytest.approx(0.1 * fields.BOUNCE)
-    assert facing > aside > behind
+    for d, heading, cosine in ((1.0, 0.0, 1.0), (2.0, 0.0, 1.0), (1.0, math.pi / 3, 0.5), (1.0, math.pi, 0.0)):
+        expected = 0.1 * (cosine + fields.BOUNCE) / d**2
+        assert light(-d, 0.0, heading, lamp, walls=False)[0] == pytest.approx(expected)
 
 
 def test_the_west_wall_casts_a_shadow_band() -> None:

@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,13 +100,9 @@ def test_noise_at_rest_equals_the_real_robots() -> None:
     np.testing.assert_allclose(sd[:7], expected, rtol=0.06)
     assert np.all((sd[25:29] > 1.8) & (sd[25:29] < 3.0))  # light: 2, and the lamps' flicker
     assert np.all((sd[29:37] > 3.0) & (sd[29:37] < 7.0))  # thermal: about 5, most of it slow
-
-
-def test_idle_reflectance_sits_at_two_or_three_of_255() -> None:
-    """Facing along the pen's diagonal from its middle: 10 bits count 8 to 20 there, never 0."""
-    raw = stand(at(0.0, 0.0, math.pi / 4), 500)[:, 23]
-    assert 8 <= np.median(raw) <= 20
-    assert raw.min() > 0
+    idle = stand(at(0.0, 0.0, math.pi / 4), 500)[:, 23]  # ir_distance along the diagonal from the middle of the pen
+    assert 8 <= np.median(idle) <= 20
+    assert idle.min() > 0
 
 
 def test_the_beacon_alternates_from_packet_to_packet() -> None:
@@ -138,19 +135,22 @@ def test_ir_light_is_the_mean_of_the_packet_before_and_this_one() -> None:
     assert max(seen) > 45
 
 
-def test_a_new_pen_is_sensed_at_once() -> None:
-    """Switching the window off darkens the sensor that faces it, from one packet to the next."""
-    made, west = senses(), at(0.0, -0.2, math.pi)
-    before = stand(west, 20, made=made)[:, 41].mean()
-    made.pen = made.pen.lit("window", intensity=0.0)
-    assert stand(west, 20, made=made)[:, 41].mean() < before - 60
-
-
-def test_a_moved_lamp_moves_the_light() -> None:
-    made, here = senses(), at(-0.5, -0.5, 0.0)
+@pytest.mark.parametrize(
+    ("pose", "lamp", "change", "low", "high"),
+    [
+        ((0.0, -0.2, math.pi), "window", {"intensity": 0.0}, -1023, -60),
+        ((-0.5, -0.5, 0.0), "lamp", {"position_m": (-0.1, -0.5, 0.3)}, 100, 1023),
+    ],
+    ids=["dark window", "nearer lamp"],
+)
+def test_a_new_pen_is_sensed_at_once(
+    pose: tuple[float, float, float], lamp: str, change: dict[str, Any], low: float, high: float
+) -> None:
+    """From one packet to the next, by the sensor that faces the lamp."""
+    made, here = senses(), at(*pose)
     before = stand(here, 20, made=made)[:, 41].mean()
-    made.pen = made.pen.lit("lamp", position_m=(-0.1, -0.5, 0.3))
-    assert stand(here, 20, made=made)[:, 41].mean() > before + 100
+    made.pen = made.pen.lit(lamp, **change)
+    assert low < stand(here, 20, made=made)[:, 41].mean() - before < high
 
 
 def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None:
