@@ -1,7 +1,7 @@
-"""Tables that a run never wrote, or has lost: what they held is learned again from the log, bit for bit.
+"""Learn missing tables of a run again from its log, bit for bit: after a kill, a power failure or a full disk.
 
-A life that was killed, a machine that lost its power, a full disk: the log has what was seen and done, and behaviour
-does not depend on what is learned. How long anything took a log cannot tell; that stays unknown.
+The log contains all observations and actions, and the behaviour does not depend on what is learned. Timings are not in
+the log and stay unknown.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from horde_agent.runs.warm import CompileNotice, warm_up
 from horde_agent.saving import inner
 
 Log = Callable[[], Iterable[Stream]]
-"""A log that is gone through, in parts that follow one another, as often as it is asked."""
+"""Begins a pass over a log and yields its parts in order."""
 
 
-def lacks(folder: RunFolder) -> list[Path]:
-    """Return which tables a run lacks: all where it has no summary, written last, or has gone on since."""
+def missing_tables(folder: RunFolder) -> list[Path]:
+    """Return the missing tables of a run: all if it has no summary, which is written last, or has further steps."""
     always = [folder.details, folder.questions, folder.mspbe_curve, folder.traces, folder.learning_curve]
     if not folder.summary.is_file() or has_gone_on(folder):
         return [*always, folder.summary]
@@ -54,7 +54,7 @@ def lacks(folder: RunFolder) -> list[Path]:
 
 
 def has_gone_on(folder: RunFolder) -> bool:
-    """Say whether a life has steps that its summary does not tell of: it is lived, or was killed after it went on."""
+    """Return whether the log has steps after the summary (still running, or killed after a resume)."""
     told = lived_steps(folder)
     if told is None or not folder.mspbe_curve.is_file():
         return False
@@ -65,13 +65,13 @@ def has_gone_on(folder: RunFolder) -> bool:
 
 
 def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from a run's log again, write the tables that it lacks, and return the summary of what was learned.
+    """Learn from a run's log again, write the missing tables, and return the summary.
 
-    A life goes on from its newest sound snapshot, to the bit what learning from the beginning would come to; where
-    there is none that fits, it is learned from the beginning.
+    Learning starts from the newest sound snapshot, with the same bits as from the beginning; without a suitable one, it
+    starts from the beginning.
 
     Raises:
-        BadInput: If there is no log to learn from, or something else that it takes is missing.
+        BadInput: If there is no log, or another necessary file is missing.
         OSError: If the tables cannot be written.
     """
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -79,7 +79,7 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
         made.life = folder.life
         made.log.mkdir()
         run = _run(folder, made)
-        why = "has gone on since its tables were written" if has_gone_on(folder) else "lacks tables"
+        why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
         console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
         with CompileNotice(console).installed():
             warm_up(run.horde, run.interface)
@@ -90,7 +90,7 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
             summary = _from_snapshot(run, folder, console, n_rows, end) or _from_the_beginning(
                 _run(folder, made), partial(recorded_rows, folder, end), end, folder, console
             )
-        for path in lacks(folder):
+        for path in missing_tables(folder):
             table = made.path / path.name
             if table.is_file():
                 write_whole(path, table.read_text(encoding="utf-8"))
@@ -99,13 +99,13 @@ def learn_again(folder: RunFolder, console: Console) -> dict[str, Any]:
 
 
 def _run(folder: RunFolder, made: RunFolder) -> Run:
-    """Return what is to learn, into `made`."""
-    # One Horde learns what shards did, to the bit, and what is left of a run is to be read without a cluster.
+    """Return a run with a new Horde that writes to `made`."""
+    # One Horde learns the same weights as shards, bit for bit, and needs no cluster.
     config = replace(_config(folder), out=folder.path, shards=None, ray=None)
     with _read_or_refused(folder):
         header, (n_rows, _) = read_header(begun(folder.life)[0], FORMAT), _end(folder)
     if not n_rows:
-        raise BadInput(f"{folder.path} contains no finished run: nothing was lived in it, for its log is empty")
+        raise BadInput(f"{folder.path} contains no finished run: its log is empty")
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
         run = make_run(Described(header), config, made, file)
@@ -118,10 +118,7 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
 
 
 def _end(folder: RunFolder) -> tuple[int, int]:
-    """Return how many rows a life's log has, be they sound or not, up to the last sound one, and the step of that.
-
-    Both are 0 where nothing was lived.
-    """
+    """Return the number of rows of a log up to the last sound one, and its step; both 0 for an empty log."""
     for file in reversed(begun(folder.life)):
         segment = read_segment(file, FORMAT)
         if n := segment.n_whole:
@@ -137,11 +134,7 @@ def recorded_rows(folder: RunFolder, end: int, since: int | None = None) -> Iter
 
 @contextmanager
 def _read_or_refused(folder: RunFolder) -> Iterator[None]:
-    """Say in a sentence why a log cannot be read.
-
-    Raises:
-        BadInput: If it cannot.
-    """
+    """Turn errors of reading a log into BadInput."""
     try:
         yield
     except FileNotFoundError:
@@ -151,10 +144,10 @@ def _read_or_refused(folder: RunFolder) -> Iterator[None]:
 
 
 def _config(folder: RunFolder) -> LearnConfig:
-    """Return the settings of a run, which must be whole: a missing one would silently take its default.
+    """Return the settings of a run.
 
     Raises:
-        BadInput: If they are not there, or not whole.
+        BadInput: If they are missing or truncated: a missing setting would silently get its default.
     """
     if not folder.config.is_file():
         raise BadInput(f"{folder.path} contains no finished run: neither summary.json nor config.toml is in it")
@@ -175,18 +168,18 @@ def relearned(run: Run, log: Log, end: int, folder: RunFolder, console: Console)
 def _from_the_beginning(
     run: Run, log: Log, end: int, folder: RunFolder, console: Console, *, is_timed: bool = False
 ) -> dict[str, Any]:
-    """Learn from all of a life's log and write its tables; where it is timed, they tell how long learning took.
+    """Learn from a whole log and write the tables.
 
     Args:
-        run: What learns.
-        log: The log, to be gone through.
-        end: The step of its last row.
-        folder: Of the life.
-        console: Where progress is shown.
-        is_timed: Whether it is.
+        run: With a new Horde.
+        log: The log.
+        end: Step of its last row.
+        folder: The run's.
+        console: For progress.
+        is_timed: True to write the durations of learning to the tables.
     """
     began, sampler, student = time.perf_counter(), Sampler(), Student(run.horde, run.interface, _tests(run))
-    # What a life has recorded itself stays as it is; and of months neither fits in memory.
+    # Excursions that the run recorded itself are kept; neither table fits in memory after months.
     is_there = folder.excursions.is_file()
     student.errors.record_to(run.folder.excursions if is_there else folder.excursions)
 
@@ -212,19 +205,19 @@ def _gone_through(
     folder: RunFolder,
     console: Console,
 ) -> tuple[int, list[str]]:
-    """Learn from a log, and return the step up to which it was learned from, and what is to be said of it.
+    """Learn from a log; return the last step learned from, and warnings.
 
     Args:
-        learn: Learns; it calls what it is given after each row.
-        run: What learns.
-        student: Through whom.
-        sampler: Samples as in the life.
-        end: The step of the log's last row.
-        folder: Of the life.
-        console: Where progress is shown.
+        learn: Learns from the log and calls its argument after each row.
+        run: With the Horde.
+        student: The learner.
+        sampler: Samples as in the run.
+        end: Step of the log's last row.
+        folder: The run's.
+        console: For progress.
 
     Raises:
-        BadInput: If nothing could be learned.
+        BadInput: If no step could be learned from.
     """
     progress, reached = Progress(end, run.interface.period_s, console), 0
     progress.steps = run.interface.steps
@@ -240,7 +233,7 @@ def _gone_through(
     progress.start()
     try:
         learn(observe)
-    except (ValueError, LookupError, RuntimeError) as error:  # a row that no body can have sent
+    except (ValueError, LookupError, RuntimeError) as error:  # a row that no robot can have sent
         if not student.learning_steps:
             raise BadInput(f"{folder.life} cannot be learned from again: {error}") from error
         where = f"{folder.life.name} is damaged after step {reached:,}"
@@ -251,24 +244,24 @@ def _gone_through(
 
 
 def _tests(run: Run) -> ExcursionConfig:
-    """Return how a life tested its demons."""
+    """Return the settings of the run's excursions."""
     return ExcursionConfig(run.config.excursion_probability, run.config.horizon)
 
 
 def _has_tests(folder: RunFolder, student: Student) -> bool:
-    """Say whether the body could be tested by excursions."""
+    """Return whether the environment supported test excursions."""
     told = read_header(begun(folder.life)[0], FORMAT)
     return bool(told.get("tests_excursions", student.errors.policies))
 
 
 def n_broken(log: Iterable[Stream], up_to: int) -> tuple[int, int]:
-    """Return how many rows that a step led to tell of a gap, and of a command that was not carried out.
+    """Return the number of steps that led to a gap, and of those whose action was not applied.
 
-    Resets and drives are no faults.
+    Resets and drives are not counted.
 
     Args:
-        log: The rows, in parts that follow one another.
-        up_to: The step of the last row that counts.
+        log: The rows, in consecutive parts.
+        up_to: Step of the last row to count.
     """
     last, found = int(Phase.END), np.zeros(2, np.int64)
     for part in log:
@@ -283,14 +276,14 @@ def n_broken(log: Iterable[Stream], up_to: int) -> tuple[int, int]:
 
 
 def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, end: int) -> dict[str, Any] | None:
-    """Go on from the newest sound snapshot to the end of the log, and write the tables; None where none fits.
+    """Learn from the newest sound snapshot to the end of the log and write the tables; None without such a snapshot.
 
     Args:
-        run: What learns.
-        folder: Of the life.
-        console: Where progress is shown.
-        n_rows: How many rows the log has, be they sound or not.
-        end: The step of the last one.
+        run: With a new Horde.
+        folder: The run's.
+        console: For progress.
+        n_rows: Number of rows of the log, damaged ones included.
+        end: Step of the last one.
     """
     try:
         kept = resumption(folder)
@@ -298,7 +291,7 @@ def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, e
             return None
         life, sampler = _restored(run, kept, folder)
     except (BadInput, ValueError, LookupError, OSError) as error:
-        console.print(f"not from its snapshot, for {error}", highlight=False, soft_wrap=True)
+        console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None
     kept.state.clear()
     for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
@@ -315,12 +308,12 @@ def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, e
 
 
 def _restored(run: Run, kept: Resumption, folder: RunFolder) -> tuple[Life, Sampler]:
-    """Return the life as it was when a snapshot was kept, in a body that is only known by what the log says of it.
+    """Return the run restored from a snapshot, with the environment described in its log.
 
-    Excursions since then are taken in once more, and recorded elsewhere: its own files stay as they are.
+    Later excursions are scored again and recorded in another file: the run's own files do not change.
 
     Raises:
-        ValueError: If the file holds fewer than there were then.
+        ValueError: If the table of excursions has fewer records than the snapshot.
     """
     behaviour, rng = StickyRandom(len(run.interface.actions), run.config.repeat), np.random.default_rng(0)
     header = read_header(begun(folder.life)[0], FORMAT)
@@ -340,7 +333,7 @@ def _restored(run: Run, kept: Resumption, folder: RunFolder) -> tuple[Life, Samp
 
 
 def _read(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
-    """Learn from the log that was replayed and write its tables."""
+    """Learn from a replayed log and write its tables."""
     with _read_or_refused(folder):
         stream = read(folder.life)
     student, score, passes = read_again(run, stream, console, lambda: False)
@@ -350,6 +343,6 @@ def _read(run: Run, folder: RunFolder, console: Console) -> dict[str, Any]:
 
 
 def _not_timed(steps: int, run: Run) -> dict[str, Any]:
-    """Return what a summary says of the time, as far as it is known."""
+    """Return the summary's values of time without durations."""
     facts = results.time_summary(steps, run.interface.period_s, 0.0, Durations(), Durations())
     return facts | NOT_TIMED | {"wall_s": None}

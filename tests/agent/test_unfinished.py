@@ -345,7 +345,7 @@ def test_a_report_that_is_asked_for_again_tells_of_the_steps_since(
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
     words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
     assert cli.main([*words.split(), str(run)]) == 0
-    assert "has gone on since its tables were written" in capsys.readouterr().err
+    assert "has steps after its tables were written" in capsys.readouterr().err
     first, second = told
     assert 150 <= first <= 300 < second <= 600  # what had reached the disk
     assert summary(run)["steps"] == 700
@@ -513,7 +513,7 @@ def test_a_log_with_nothing_lived_is_refused(cut: Path, capsys: pytest.CaptureFi
     path = cut / "log" / "life.rec"
     path.write_bytes(path.read_bytes()[: read(path).header["offset"]])
     assert cli.main(["report", str(cut)]) == 2
-    assert "nothing was lived in it" in capsys.readouterr().err
+    assert "its log is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("after", [0, 400])

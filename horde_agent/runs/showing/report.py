@@ -54,7 +54,7 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     """
     folder, noted = RunFolder(path), Notes()
     _check_folder(folder)
-    if unfinished.lacks(folder):
+    if unfinished.missing_tables(folder):
         _learn_again(folder, console or Console(stderr=True), noted)
     summary = _summary(folder)
     config = noted.read(folder.config, notes.settings) or {}
@@ -108,7 +108,7 @@ def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
         BadInput: If there is neither a summary nor a log to learn from.
     """
     known = _summary(folder) if folder.summary.is_file() else None
-    names, is_old = ", ".join(table.name for table in unfinished.lacks(folder)), unfinished.has_gone_on(folder)
+    names, is_old = ", ".join(table.name for table in unfinished.missing_tables(folder)), unfinished.has_gone_on(folder)
     try:
         learned = unfinished.learn_again(folder, console)
     except (BadInput, OSError) as error:
