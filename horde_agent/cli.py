@@ -25,6 +25,7 @@ import tyro
 from rich.console import Console
 
 from horde_agent.bench import BenchConfig
+from horde_agent.cluster import ShardLost
 from horde_agent.gvf import GVF
 from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
@@ -458,6 +459,11 @@ def _completed(job: Job) -> dict[str, Any]:
     except Ended as error:
         error.add_note(f"The run until then is in {_drawn(folder)}")
         raise
+    except ShardLost as error:
+        raise Fault(
+            f"shard {error.number} with {error.n_demons:,} demons is lost ({error.why}): `horde resume {folder.path}` "
+            "continues from the last snapshot and the recording."
+        ) from error
     except Exception as error:
         if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
             raise

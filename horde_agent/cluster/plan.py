@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.families import Family, Questions
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.horde import Mode
 from horde_agent.learning.engine import DROP_BELOW
@@ -48,37 +47,41 @@ class Numbering(NamedTuple):
     links: Integers
 
     @classmethod
-    def of(cls, questions: Questions) -> Numbering:
-        """Number the groups and policies of questions; of families nothing is made."""
+    def of(cls, questions: Sequence[GVF]) -> Numbering:
+        """Number the groups and policies of questions."""
         groups: dict[Hashable, int] = {}
         policies: dict[Hashable, int] = {}
-        n_groups = n_policies = n_gibbs = 0
-        group, policy, links, decay = [], [], [], 0.0
-        for part, first in zip(questions.parts, questions.first.tolist(), strict=False):
-            if isinstance(part, Family):
-                group.append(np.arange(n_groups, n_groups + part.n))
-                policy.append(np.arange(n_policies, n_policies + part.n))
-                n_groups, n_policies = n_groups + part.n, n_policies + part.n
-                n_gibbs, decay = n_gibbs + part.n * part.is_gibbs, max(decay, part.largest_decay)
-                continue
-            own = np.empty(len(part), dtype=np.int64)
-            for i, question in enumerate(part):
-                pi = identity(question.target_policy)
-                if pi not in policies:
-                    policies[pi] = n_policies
-                    n_policies, n_gibbs = n_policies + 1, n_gibbs + isinstance(question.target_policy, Gibbs)
-                key = pi, identity(question.continuation), identity(question.lam)
-                if key not in groups:
-                    groups[key] = n_groups
-                    policy.append(np.array([policies[pi]]))
-                    n_groups += 1
-                own[i] = groups[key]
-                decay = max(decay, _decay(question))
-                if isinstance(question.cumulant, Prediction):
-                    links.append((first + i, questions.place(question.cumulant.name)))
-            group.append(own)
-        pairs = np.array(links, dtype=np.int64).reshape(-1, 2)
-        return cls(np.concatenate(group), np.concatenate(policy), decay, n_gibbs, pairs)
+        policy: list[int] = []
+        group = np.empty(len(questions), dtype=np.int64)
+        for i, question in enumerate(questions):
+            pi = identity(question.target_policy)
+            number = policies.setdefault(pi, len(policies))
+            key = pi, identity(question.continuation), identity(question.lam)
+            if key not in groups:
+                groups[key] = len(groups)
+                policy.append(number)
+            group[i] = groups[key]
+        gibbs = {
+            id(q.target_policy): identity(q.target_policy) for q in questions if isinstance(q.target_policy, Gibbs)
+        }
+        linked = [i for i, question in enumerate(questions) if isinstance(question.cumulant, Prediction)]
+        summed = place_of([questions[i].cumulant.name for i in linked], [q.name for q in questions])  # type: ignore[union-attr]
+        links = np.stack([np.array(linked, dtype=np.int64), summed], axis=1)
+        decay = max(map(_decay, questions))
+        return cls(group, np.array(policy), decay, len(set(gibbs.values())), links)
+
+
+def place_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
+    """Return the places of demons by name, shape (n,).
+
+    Raises:
+        ValueError: If one is unknown.
+    """
+    place = {name: i for i, name in enumerate(all_names)} if names else {}
+    for name in names:
+        if name not in place:
+            raise ValueError(f"there is no demon {name!r} in this Horde")
+    return np.array([place[name] for name in names], dtype=np.int64)
 
 
 def _decay(question: GVF) -> float:
@@ -107,19 +110,12 @@ class Plan:
         is_plain: Whether the plain engine learns, in which each demon stands for itself.
         most_shards: As many as there can be.
 
-    Raises:
-        ClusterError: If a question's cumulant is the prediction of one that is not there.
     """
 
-    def __init__(self, questions: Questions, config: LearnerConfig, mode: Mode) -> None:
+    def __init__(self, questions: Sequence[GVF], config: LearnerConfig, mode: Mode) -> None:
         self.n_demons, self._config, self._mode = len(questions), config, mode
-        try:
-            self._of = of = Numbering.of(questions)
-        except ValueError as error:
-            raise ClusterError(str(error)) from None
-        n_trace_steps = (
-            trace_length(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
-        )
+        self._of = of = Numbering.of(questions)
+        n_trace_steps = trace_length(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
         is_long = of.largest_decay < 1.0 and n_trace_steps > LARGEST_TAIL
         self.is_plain = config.needs_plain_engine or is_long
         self.asks_predictions = of.links.size > 0
@@ -168,7 +164,9 @@ class Plan:
             )
         return out
 
-    def room(self, cuts: Sequence[Cut], n_features: int, memory: int, n_cpus: int) -> list[int]:
+    def room(
+        self, cuts: Sequence[Cut], n_features: int, memory: int, n_cpus: int, *, has_copy: bool = False
+    ) -> list[int]:
         """Return the memory that each shard takes, in bytes.
 
         Args:
@@ -176,13 +174,15 @@ class Plan:
             n_features: Weights of each demon.
             memory: That the machines offer, in bytes.
             n_cpus: That they offer.
+            has_copy: Whether there is a second copy of the state while a snapshot is written.
 
         Raises:
             ClusterError: If that is not enough.
         """
         of = self._of
         needed = [
-            _PROCESS_BYTES + bytes_of(n, n_features, self._config, self._mode, of.largest_decay, min(of.n_gibbs, n))
+            _PROCESS_BYTES
+            + (1 + has_copy) * bytes_of(n, n_features, self._config, self._mode, of.largest_decay, min(of.n_gibbs, n))
             for n in (cut.demons.size for cut in cuts)
         ]
         if sum(needed) > memory:

@@ -194,7 +194,7 @@ class Cluster:
         options = kind.options(
             num_cpus=1,
             memory=n_bytes,
-            max_restarts=-1,
+            max_restarts=0,
             max_task_retries=0,
             runtime_env={"env_vars": variables},
         )

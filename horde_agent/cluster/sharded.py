@@ -1,4 +1,4 @@
-"""ShardedHorde: the verbs and answers of a `Horde`, over many processes."""
+"""ShardedHorde: the methods of a `Horde`, over many processes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import hashlib
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.families import Family, Questions, described
-from horde_agent.cluster.link import BATCH, Link, ShardStatus
-from horde_agent.cluster.plan import Cut, Plan
+from horde_agent.cluster.link import Link, ShardStatus
+from horde_agent.cluster.plan import Cut, Plan, place_of
 from horde_agent.cluster.runtime import Cluster
-from horde_agent.cluster.shard import Change, Making
+from horde_agent.cluster.shard import Making
 from horde_agent.cluster.shards import Shards
-from horde_agent.cluster.stream import BEGIN, CHANGE, LEARN, LEARN_LAST, TAKE, Entry
+from horde_agent.cluster.stream import BATCH, BEGIN, CHANGE, LEARN, LEARN_LAST, TAKE, Change, Entry
 from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode
 from horde_agent.learning.engine import check_weights
@@ -30,9 +31,9 @@ from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
-_BATCHES = {"eager": 1, "deferred": 64}  # steps that a Horde notes before it takes them
+_BATCHES = {"eager": 1, "deferred": BATCH}  # steps that a Horde notes before it takes them
 _NOBODY: Floats = np.zeros(0)
-_PATIENCE_S = {True: 60.0, False: 600.0}  # on a Ray of one's own; on a cluster another machine may have to come up
+_PATIENCE_S = 600.0  # another machine may have to start first
 _AT_ONCE = 256  # demons whose weights are fetched together for the hash
 
 
@@ -42,18 +43,15 @@ class Where(TypedDict, total=False):
     Attributes:
         shards: How many processes, or "auto": one for each core that there is.
         address: Of a Ray cluster that runs; None starts Ray on this machine alone.
-        folder: For the shards' snapshots, which all machines must be able to write; None keeps none, and a shard that
-            dies is told everything again.
-        snapshot_every: Steps between two of a shard's snapshots; 10,000 unless given.
+        folder: For the shards' snapshots, which all machines must be able to write. Without one, `state` returns the
+            weights of all shards to this process.
         n_threads: Of each shard; as many as leave each a core, unless given.
-        patience_s: Seconds that a shard may be away before it is left; unless given 60, and 600 on a cluster, where
-            another machine may have to come up first.
+        patience_s: Seconds without an answer after which a shard counts as lost; 600 unless given.
     """
 
     shards: int | Literal["auto"]
     address: str | None
     folder: str | Path | None
-    snapshot_every: int
     n_threads: int
     patience_s: float
 
@@ -67,26 +65,28 @@ class ShardedHorde:
     """The demons that answer `questions`, in shards that each are a `Horde` in a process of its own.
 
     Args:
-        questions: GVFs, families of them, or both; their names must differ.
+        questions: GVFs with different names.
         n_features: Number of features.
         n_active: Number of active features in each state.
         config: How they learn.
         mode: "eager": each step is sent when it comes. "deferred": 64 together, and nothing is waited for.
         channels: Names of the observation's channels.
-        real_valued: Refused: shards are told of tiles alone.
-        where: In how many processes, and where: see `Where`.
+        real_valued: Must be False: ShardedHorde supports tile features only.
+        where: In how many processes, and on which machines: see `Where`.
 
     Attributes:
-        questions, names, n_demons: The questions, their names, their number; of families they are made when asked for.
+        questions, names, n_demons: The questions, their names, their number.
+        unanswered: Why a prediction that was asked for last is NaN, by the demon's name.
 
     Raises:
         ClusterError: If it cannot be done; nothing is left running.
+        ShardLost: By every method, once a shard is gone.
         ValueError: If a question does not fit the others, the features or the channels.
     """
 
     def __init__(
         self,
-        questions: Sequence[GVF | Family],
+        questions: Sequence[GVF],
         *,
         n_features: int,
         n_active: int,
@@ -99,35 +99,35 @@ class ShardedHorde:
         if unknown := where.keys() - Where.__annotations__.keys():
             raise TypeError(f"ShardedHorde has no argument {min(unknown)!r}")
         if real_valued:
-            raise ClusterError("shards are told of tiles alone: learn of real-valued features in one Horde")
+            raise ClusterError("ShardedHorde supports tile features only; use Horde for real-valued features")
         if mode not in _BATCHES:
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         if not 1 <= n_active <= n_features:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self.config, self.n_features, self.n_active, self.mode = config, n_features, n_active, mode
         self._channels, self._where = tuple(channels), where
-        self._know(Questions(_named(questions, self._channels)))
-        self._plan = Plan(self._asked, config, mode)
+        self._set_questions(_checked(named(questions, self._channels)))
+        self._plan = Plan(self.questions, config, mode)
         self._n_noted = 0
         self._n_counted = 0  # of `n_updates`, less what shards counted that are no more
         self._has_begun, self._is_unasked = False, True
-        self._ask: tuple[tuple[str, ...], list[tuple[Link, Integers, Integers]]] = ((), [])
         self.unanswered: dict[str, str] = {}
         self._cluster = self._connect()
-        self._life, folder = secrets.token_hex(8), where.get("folder")
+        folder = where.get("folder")
         kept_in = None if folder is None else Path(folder).absolute()
-        patience_s = where.get("patience_s", _PATIENCE_S[self._cluster.is_own])
-        self._shards = Shards(self._cluster, kept_in, self._life, patience_s)
+        patience_s = where.get("patience_s", _PATIENCE_S)
+        self._shards = Shards(self._cluster, kept_in, secrets.token_hex(8), mode, patience_s)
         try:
             self._start()
         except BaseException:
             self.close()
             raise
 
-    def _know(self, questions: Questions) -> None:
-        """Take note of who there is."""
-        self._asked, self.names, self.n_demons = questions, questions.names, len(questions)
-        self.questions: Sequence[GVF] = questions if questions.families else tuple(questions)
+    def _set_questions(self, questions: tuple[GVF, ...]) -> None:
+        """Store the questions and their names."""
+        self.questions, self.n_demons = questions, len(questions)
+        self.names = [question.name for question in questions]
+        self._ask: tuple[tuple[str, ...], list[tuple[Link, Integers, Integers]]] = ((), [])
 
     # ---- coming up --------------------------------------------------------------------------------------------------
 
@@ -146,20 +146,19 @@ class ShardedHorde:
         shards, cluster = self._where.get("shards", "auto"), self._cluster
         n = min(cluster.n_cpus, self._plan.most_shards) if shards == "auto" else shards
         cuts = self._plan.cut(n)
-        n_bytes = self._plan.room(cuts, self.n_features, cluster.memory, cluster.n_cpus)
+        has_copy = self._shards.folder is not None
+        n_bytes = self._plan.room(cuts, self.n_features, cluster.memory, cluster.n_cpus, has_copy=has_copy)
         n_threads = self._where.get("n_threads") or max(1, (os.cpu_count() or 1) // n)
         self._shards.start(cuts, [self._making_of(cut) for cut in cuts], n_bytes, n_threads)
         self._fit()
 
     def _making_of(self, cut: Cut) -> Making:
-        """Return what a shard is made of."""
-        questions, folder = described(self._asked.cut(cut.demons)), self._shards.folder
-        rules = (self.config, self.mode, self._channels, cut.share)
-        every = self._where.get("snapshot_every", 10_000)
-        return Making(questions, self.n_features, self.n_active, *rules, str(folder) if folder else None, every)
+        """Return the arguments of a shard."""
+        questions = _pickled([self.questions[i] for i in cut.demons.tolist()])
+        return Making(questions, self.n_features, self.n_active, self.config, self.mode, self._channels, cut.share)
 
     def _fit(self) -> None:
-        """Take note of what the shards expect of a state."""
+        """Ask the shards what they expect of a state."""
         self._states = InputChecker(self.n_features, self.n_active, *self._shards.fit())
 
     # ---- the three verbs --------------------------------------------------------------------------------------------
@@ -176,10 +175,10 @@ class ShardedHorde:
             ValueError: As `Horde.begin` does.
         """
         state = self._states.checked(observation, tiles)
-        self._tell(Entry(BEGIN, observation=state[0], tiles=state[1]), ask)
+        self._send(Entry(BEGIN, observation=state[0], tiles=state[1]), ask)
         self._n_noted = 0
         if self._is_unasked:  # policies are asked for the first time, and may be refused
-            self._shards.wait(must=True)
+            self._shards.wait()
             self._shards.raise_refusals()
             self._is_unasked = False
         self._has_begun = True
@@ -209,8 +208,8 @@ class ShardedHorde:
             deadline_s: Seconds to wait for them; without end unless given.
 
         Returns:
-            Predictions of the new weights at `tiles`, float64, shape (len(ask),); NaN of a demon whose shard is away or
-            late: `unanswered` says why.
+            Predictions of the new weights at `tiles`, float64, shape (len(ask),); NaN if the shard is late:
+            `unanswered` says why.
 
         Raises:
             ValueError: As `Horde.learn` does.
@@ -223,22 +222,18 @@ class ShardedHorde:
         if self._plan.asks_predictions:
             self.catch_up()
         verb = LEARN_LAST if terminated else LEARN
-        self._tell(Entry(verb, action, probability, *state), ask)
+        self._send(Entry(verb, action, probability, *state), ask)
         self._has_begun = not terminated
         self._n_noted = (self._n_noted + 1) % _BATCHES[self.mode]
         try:
-            if self.mode == "eager":
-                self._shards.hold_back()
             self._shards.raise_refusals()
             return self._answer(ask, deadline_s)
         finally:
-            if ask:
-                self._shards.tell_others(1 if self.mode == "eager" else BATCH)
+            self._shards.send_to_others()
 
-    def _tell(self, entry: Entry, ask: Sequence[str] = ()) -> int:
-        """Tell the shards an entry, and return its number."""
-        asked = {link.number: here for link, here, _ in self._asked_of(ask)}
-        return self._shards.tell(entry, asked, 1 if self.mode == "eager" or entry.verb == CHANGE else BATCH)
+    def _send(self, entry: Entry, ask: Sequence[str] = ()) -> None:
+        """Send the shards an entry."""
+        self._shards.send(entry, {link.number: here for link, here, _ in self._asked_of(ask)})
 
     # ---- answers of a few -------------------------------------------------------------------------------------------
 
@@ -247,7 +242,7 @@ class ShardedHorde:
         names = tuple(ask)
         if names == self._ask[0]:
             return self._ask[1]
-        found = self._shards.places_of(np.array([self._asked.place(name) for name in ask], dtype=np.int64))
+        found = self._shards.places_of(place_of(ask, self.names))
         self._ask = (names, found)
         for link in self._shards.links:
             link.answer = None
@@ -260,66 +255,52 @@ class ShardedHorde:
         until = None if deadline_s is None else time.monotonic() + deadline_s
         out = np.full(len(ask), np.nan)
         self.unanswered = {}
-        for link, here, own in self._asked_of(ask):
-            if self.mode == "eager":
-                why = self._await_answer(link, here, until)
-            else:
-                why = "" if link.answer is not None else link.why or "no answer yet"
-            if why:
-                self.unanswered |= {ask[i]: why for i in own.tolist()}
-            else:
+        for link, _, own in self._asked_of(ask):
+            is_here = self._has_answered(link, until) if self.mode == "eager" else link.answer is not None
+            if is_here:
                 out[own] = link.answer
+            else:
+                why = f"shard {link.number} " + ("is late" if self.mode == "eager" else "has not answered yet")
+                self.unanswered |= {ask[i]: why for i in own.tolist()}
         return out
 
-    def _await_answer(self, link: Link, here: Integers, until: float | None) -> str:
-        """Wait until a shard has answered the last entry; return why it has not."""
-        log = self._shards.log
-        while log is not None and link.state == "learning" and self._shards.lag(link):
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            if link.is_busy and not link.wait(left):
-                return f"shard {link.number} is late"
-            link.advance(log, 1, here)
-        if link.state != "learning":
-            return link.absence
-        return "" if link.answer is not None else f"shard {link.number} was not asked in time"
+    def _has_answered(self, link: Link, until: float | None) -> bool:
+        """Wait until a shard has answered the last entry, or until a time; return whether it has."""
+        while link.n_in_flight:
+            if not link.wait(None if until is None else max(until - time.monotonic(), 0.0)):
+                return False
+        return True
 
     # ---- answers of all ---------------------------------------------------------------------------------------------
 
     @property
     def n_waiting(self) -> int:
-        """Steps that shards only note so far."""
+        """Steps that shards have noted and not learned from yet."""
         return 0 if self._plan.is_plain else self._n_noted
 
     def catch_up(self) -> None:
-        """Have the shards take the steps that they only noted so far: `Horde.catch_up`. Nobody is waited for."""
+        """Let the shards learn from the steps they have noted, without waiting for them: `Horde.catch_up`."""
         if self.n_waiting:
-            self._tell(Entry(TAKE))
+            self._send(Entry(TAKE))
             self._n_noted = 0
 
     def wait(self) -> None:
-        """Wait until every shard has taken every step; a shard that is away is waited for, a lost one is not."""
+        """Wait until every shard has learned from every step."""
         self.catch_up()
-        self._shards.wait(must=True)
+        self._shards.wait()
 
-    def _gather(self, verb: str, *given: Any, must: bool = False) -> list[tuple[Link, Any]]:
-        """Ask all shards, after every step: `Shards.gather`."""
+    def _gather(self, verb: str, *given: Any) -> list[tuple[Link, Any]]:
+        """Call a method of all shards, after every step: `Shards.gather`."""
         self.catch_up()
-        return self._shards.gather(verb, *given, must=must)
+        return self._shards.gather(verb, *given)
 
     def _gathered(self, what: str, *given: Any, shape: tuple[int, ...] = ()) -> Any:
-        """Return an array that a `Horde` has, its last axis the demons; NaN of those that are away."""
+        """Return an array that a `Horde` has, its last axis the demons."""
         answers = self._gather("answer", what, *given)
-        dtype = answers[0][1].dtype if len(answers) == len(self._shards.links) else np.dtype(np.float64)
-        out = np.full((*shape, self.n_demons), 0 if dtype.kind in "iu" else np.nan, dtype=dtype)
+        out = np.zeros((*shape, self.n_demons), dtype=answers[0][1].dtype)
         for link, answer in answers:
             out[..., link.demons] = answer
-        there = {link.number for link, _ in answers}
-        self.unanswered = self._absent([link for link in self._shards.links if link.number not in there])
         return out
-
-    def _absent(self, links: Sequence[Link]) -> dict[str, str]:
-        """Return why the demons of some shards do not answer, by name."""
-        return {self.names[i]: link.absence for link in links for i in link.demons.tolist()}
 
     def _joined(self, what: str) -> dict[str, str]:
         """Return a table by name that each shard's `Horde` has, as one."""
@@ -342,8 +323,8 @@ class ShardedHorde:
 
     @property
     def max_trace(self) -> float:
-        """Largest |e| so far, of all demons that are there."""
-        return float(np.fmax.reduce(self.max_traces))  # nan where all are away
+        """Largest |e| so far, of all demons."""
+        return float(self.max_traces.max())
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`.
@@ -360,21 +341,20 @@ class ShardedHorde:
 
     @property
     def divergence_reason(self) -> dict[str, str]:
-        """Why each demon was set aside, by name; those of lost shards among them."""
-        lost = [link for link in self._shards.links if link.state == "lost"]
-        return self._joined("divergence_reason") | self._absent(lost)
+        """Why each demon was set aside, by name."""
+        return self._joined("divergence_reason")
 
     set_aside_because = divergence_reason  # deprecated name, until 0.2
 
     @property
     def diverged(self) -> list[str]:
-        """Names of the demons that were set aside, and of those whose shard was lost."""
+        """Names of the diverged demons."""
         return list(self.divergence_reason)
 
     @property
     def n_diverged(self) -> int:
-        """Demons that were set aside, or whose shard was lost, as far as shards have told by now."""
-        return sum(link.n_demons if link.state == "lost" else link.n_diverged for link in self._shards.links)
+        """Diverged demons, as far as shards have reported."""
+        return sum(link.n_diverged for link in self._shards.links)
 
     @property
     def n_updated(self) -> int:
@@ -383,28 +363,28 @@ class ShardedHorde:
 
     @property
     def n_updates(self) -> int:
-        """Demons that learned, counted in all steps, as far as shards have told by now; nobody is waited for."""
+        """Demons that learned, summed over all steps, as far as shards have reported; without waiting."""
         return sum(link.n_updates for link in self._shards.links) - self._n_counted
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype; NaN of lost shards.
+        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
             demons: Places of the ones asked about, shape (n,): then each is (n, n_features); all unless given.
         """
         places = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
-        theta, w = np.full((2, places.size, self.n_features), np.nan, dtype=self.config.dtype)
+        theta, w = np.zeros((2, places.size, self.n_features), dtype=self.config.dtype)
         own = {link.number: np.flatnonzero(np.isin(places, link.demons)) for link in self._shards.links}
 
-        def asked(link: Link) -> tuple[Integers]:
-            return (np.searchsorted(link.demons, places[own[link.number]]),)
+        def asked(link: Link) -> tuple[str, Integers]:
+            return "weights", np.searchsorted(link.demons, places[own[link.number]])
 
-        for link, (of_theta, of_w) in self._gather("weights", asked, must=True):
+        for link, (of_theta, of_w) in self._gather("answer", asked):
             theta[own[link.number]], w[own[link.number]] = of_theta, of_w
         return theta, w
 
     def weights_sha256(self) -> str:
-        """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does; a lost shard's are NaN."""
+        """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""
         digest = hashlib.sha256()
         for which in (0, 1):
             for first in range(0, self.n_demons, _AT_ONCE):
@@ -423,7 +403,7 @@ class ShardedHorde:
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
         of = {link.number: None if theta is None else theta[link.demons] for link in self._shards.links}
         self.catch_up()
-        self._tell(Entry(CHANGE, load=Change("reset", of)))
+        self._shards.send(Entry(CHANGE), change=Change("reset", of))
 
     # ---- demons that come and go ------------------------------------------------------------------------------------
 
@@ -436,45 +416,43 @@ class ShardedHorde:
         Raises:
             ValueError: As `Horde.add` does; nothing has changed.
         """
-        asked = _named(questions, self._channels)
+        asked = named(questions, self._channels)
         if not asked:
             return
-        after = Questions([*self._asked.one_by_one, *asked])
+        after = _checked((*self.questions, *asked))
         new = np.arange(self.n_demons, len(after))
-        link = self._shard_for(after, new)
-        self._change(Change("add", {link.number: described(after.cut(new))}))
+        link = self._shard_for(asked)
+        self._change(Change("add", {link.number: _pickled(asked)}))
         link.demons = np.concatenate([link.demons, new])
-        self._know_anew(after)
+        self._set_questions(after)
+        self._is_unasked = self._is_unasked or not self._has_begun
 
-    def _shard_for(self, after: Questions, new: Integers) -> Link:
+    def _shard_for(self, asked: Sequence[GVF]) -> Link:
         """Return the shard that takes newcomers."""
-        own = set(new.tolist())
-        summed = [q.cumulant.name for q in after.some(new) if isinstance(q.cumulant, Prediction)]
-        places = [place for place in map(after.place, summed) if place not in own]
+        own = {question.name for question in asked}
+        summed = [q.cumulant.name for q in asked if isinstance(q.cumulant, Prediction) and q.cumulant.name not in own]
+        places = place_of(summed, self.names)
         homes = [link for link in self._shards.links if np.isin(places, link.demons).any()]
         if len(homes) > 1:
             raise ClusterError(
                 f"the newcomers sum predictions of demons in {len(homes)} shards, and must sit beside them: add them "
                 "one after another"
             )
-        there = homes or [link for link in self._shards.links if link.state != "lost"]
-        if not there:
-            raise ClusterError("all shards are lost: no demon can be taken on")
-        return min(there, key=lambda link: link.n_demons)
+        return min(homes or self._shards.links, key=lambda link: link.n_demons)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Drop the demons with these names: `Horde.remove`. A shard that nobody is left in ends.
+        """Drop the demons with these names: `Horde.remove`. A shard without demons ends.
 
         Raises:
-            ValueError: As `Horde.remove` does, or if one belongs to a family; nothing has changed.
+            ValueError: As `Horde.remove` does; nothing has changed.
         """
         if isinstance(names, str):
             raise ValueError(f"names must be a list of names of demons of this Horde, not {names!r}")
-        gone = np.unique(np.array([self._asked.place(name) for name in names], dtype=np.int64))
+        gone = np.unique(place_of(names, self.names))
         if not gone.size:
             return
         stays = np.setdiff1d(np.arange(self.n_demons), gone)
-        after = Questions(self._asked.without(gone))
+        after = _checked(tuple(self.questions[i] for i in stays.tolist()))
         of = {link.number: np.intersect1d(link.demons, gone) for link in self._shards.links}
         of_names = {n: [self.names[i] for i in own.tolist()] for n, own in of.items() if own.size}
         empty = [link for link in self._shards.links if of[link.number].size == link.n_demons]
@@ -484,7 +462,7 @@ class ShardedHorde:
         for link in empty:
             self._n_counted -= link.n_updates
             self._shards.drop(link)
-        self._know_anew(after)
+        self._set_questions(after)
 
     def _change(self, change: Change) -> None:
         """Have shards do what a change says, and wait for it.
@@ -493,73 +471,77 @@ class ShardedHorde:
             ValueError: If one refuses it; nothing has changed.
         """
         self.catch_up()
-        number = self._tell(Entry(CHANGE, load=change))
-        self._shards.wait(must=True)
-        try:
-            self._shards.raise_refusals()
-        except ValueError:
-            self._shards.withdraw(number)
-            raise
+        self._shards.send(Entry(CHANGE), change=change)
+        self._shards.wait()
+        self._shards.raise_refusals()
         self._fit()
-
-    def _know_anew(self, questions: Questions) -> None:
-        """Take note of who there is now."""
-        self._know(questions)
-        self._ask = ((), [])
-        self._is_unasked = self._is_unasked or not self._has_begun
 
     # ---- stopping, and going on from there --------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return all that the future of these demons depends on.
+        """Return everything the future of these demons depends on.
 
-        With a folder, each shard writes what it has learned there, after this entry and while it goes on, the stream
-        since its last snapshot is kept there, and the state says only where it stands. Without one, it holds all.
+        With a folder, each shard copies its state after this entry of the stream and writes it there in the background
+        (`wait_for_snapshot`), and what is returned names the entry alone. Without one, all weights are returned.
         """
-        shards, in_full = self._shards, State()
-        if shards.log is not None and shards.folder is not None:
-            shards.keep()
-        elif shards.log is not None:
-            in_full = nested(**{f"{link.number:04d}": known for link, known in shards.gather("state", must=True)})
-        own: dict[str, Any] = {"life": self._life, "n_noted": self._n_noted, "n_counted": self._n_counted}
-        own |= {"has_begun": self._has_begun, "is_unasked": self._is_unasked, "changes": list(shards.changes)}
-        own |= {"n_shards": len(shards.links), "returns": shards.returns, "at": 0, "n_channels": 0}
-        if shards.log is not None:
-            own |= {"at": shards.log.next - 1, "n_channels": shards.log.row["observation"].shape[0]}
-        return nested(own={"sharded": text(own)}, shards=in_full)
+        shards, states = self._shards, State()
+        if shards.folder is not None:
+            shards.save()
+        else:
+            states = nested(**{f"{link.number:04d}": state for link, state in shards.gather("state")})
+        own: dict[str, Any] = {"life": shards.life, "n_noted": self._n_noted, "n_counted": self._n_counted}
+        own |= {"has_begun": self._has_begun, "is_unasked": self._is_unasked, "at": shards.n_entries}
+        own |= {"n_shards": len(shards.links), "n_demons": self.n_demons, "n_channels": shards.n_channels}
+        return nested(own={"sharded": text(own)}, shards=states)
 
     def restore(self, state: State) -> None:
-        """Go on, bit for bit, from what `state` returned, in a Horde that was made, and changed, alike.
+        """Resume, bit for bit, from what `state` returned, in a Horde that was made and changed alike.
 
         Raises:
-            ValueError: If it was of another number of shards, or what they have written is not there.
+            ClusterError: If it is of another number of shards or demons, or a shard's snapshot is missing or damaged.
         """
         own, shards = untext(state["own/sharded"]), self._shards
-        if own["n_shards"] != len(shards.links) or len(own["changes"]) != len(shards.changes):
+        here = {"n_shards": len(shards.links), "n_demons": self.n_demons}
+        if any(own.get(name) != n for name, n in here.items()):
             raise ClusterError(
-                f"this was a Horde of {own['n_shards']} shards, whose demons had come and gone {len(own['changes'])} "
-                f"times, and not of {len(shards.links)} and {len(shards.changes)}: make it with "
-                f"shards={own['n_shards']}"
+                f"the state is of {own['n_shards']} shards and {own.get('n_demons', 'unknown')} demons, and this Horde "
+                f"has {here['n_shards']} and {here['n_demons']}: make it with shards={own['n_shards']} and the same "
+                "questions"
             )
-        renumbered = dict(zip(own["changes"], shards.changes.values(), strict=True))
-        shards.changes.clear()
-        shards.changes |= renumbered
-        self._life, self._n_noted, self._n_counted = own["life"], own["n_noted"], own["n_counted"]
+        self._n_noted, self._n_counted = own["n_noted"], own["n_counted"]
         self._has_begun, self._is_unasked = own["has_begun"], own["is_unasked"]
         in_full = inner(state, "shards")
-        bases = {link.number: inner(in_full, f"{link.number:04d}") for link in shards.links} if in_full else {}
-        shards.go_on(own["life"], own["at"], own.get("returns", ()), own["n_channels"], bases)
+        states = {link.number: inner(in_full, f"{link.number:04d}") for link in shards.links} if in_full else {}
+        shards.restore(own["life"], own["at"], own["n_channels"], states)
+
+    @property
+    def at(self) -> int:
+        """Entries of the stream so far: the number under which shards write a snapshot."""
+        return self._shards.n_entries
+
+    def wait_for_snapshot(self, at: int) -> None:
+        """Wait until all shards have written their snapshot of an entry (`at`), if there is a folder; from any thread.
+
+        Raises:
+            OSError: If one could not write it.
+            ShardLost: If a shard is gone.
+        """
+        self._shards.wait_for_snapshot(at)
+
+    def drop_snapshots(self, before: int) -> None:
+        """Remove the shards' snapshots of entries before this one."""
+        self._shards.drop_snapshots(before)
 
     # ---- shards -----------------------------------------------------------------------------------------------------
 
     @property
     def shards(self) -> list[ShardStatus]:
-        """What is known of each shard, without waiting; one that is away is helped back by looking."""
+        """Status of each shard, without waiting."""
         return self._shards.status()
 
     @property
     def lags(self) -> Integers:
-        """Steps that each shard is behind, shape (n_shards,)."""
+        """Entries of the stream that each shard has not answered yet, shape (n_shards,)."""
         return np.array([status.lag for status in self.shards], dtype=np.int64)
 
     def close(self) -> None:
@@ -576,9 +558,46 @@ class ShardedHorde:
         self.close()
 
 
-def _named(questions: Sequence[GVF | Family], channels: Sequence[str]) -> list[GVF | Family]:
-    """Return questions whose channels are places in the observation."""
-    if isinstance(questions, GVF | Family):
-        raise ValueError(f"questions must be a list of GVFs and families, not {questions!r}")
-    in_full = iter(named([q for q in questions if not isinstance(q, Family)], channels))
-    return [q if isinstance(q, Family) else next(in_full) for q in questions]
+def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
+    """Return questions that can be asked together.
+
+    Raises:
+        ClusterError: If there is none, two have one name, or one sums the prediction of a demon that is not there.
+    """
+    if not questions:
+        raise ClusterError("questions must hold at least one question")
+    name, n = Counter(question.name for question in questions).most_common(1)[0]
+    if n > 1:
+        raise ClusterError(f"questions must have different names in all shards; {name!r} is there twice")
+    names = {question.name for question in questions}
+    for question in questions:
+        if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
+            raise ClusterError(
+                f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
+            )
+    return questions
+
+
+def _pickled(questions: Sequence[GVF]) -> bytes:
+    """Return questions as they are sent to a shard.
+
+    Raises:
+        ClusterError: If one holds a function that cannot be sent.
+    """
+    try:
+        return cloudpickle.dumps(list(questions))  # type: ignore[no-any-return]
+    except Exception as error:
+        raise ClusterError(_cannot_be_sent(questions, error)) from None
+
+
+def _cannot_be_sent(questions: Sequence[GVF], error: Exception) -> str:
+    """Return which question cannot be sent."""
+    for question in questions:
+        try:
+            cloudpickle.dumps(question)
+        except Exception as why:
+            return (
+                f"the question {question.name!r} holds a function that cannot be sent to another process ({why}): "
+                "write it in a module, without open files, locks or the like"
+            )
+    return f"the questions cannot be sent to another process: {error}"

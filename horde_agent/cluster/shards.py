@@ -1,243 +1,212 @@
-"""The shards of a Horde together: they come up, are told the stream, are waited for, are asked, and go."""
+"""Start all shards, send them the stream, wait for them, query them, and stop them."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as Late
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.kept import N_RETURNS
-from horde_agent.cluster.link import BATCH, NEAR, Answer, Link, ShardStatus, check
+from horde_agent.cluster.link import Link, PendingReply, ShardStatus
 from horde_agent.cluster.plan import Cut
 from horde_agent.cluster.runtime import Cluster
-from horde_agent.cluster.shard import Change, Made, Making, versions
-from horde_agent.cluster.stream import CHANGE, Entry, RedoLog, row_type
+from horde_agent.cluster.shard import Made, Making, Message, folder_of, packed, versions
+from horde_agent.cluster.stream import BATCH, CHANGE, Change, Entry, Outbox
+from horde_agent.horde import Mode
+from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
+from horde_agent.record.snapshots import found as snapshots_in
+from horde_agent.saving import State
 from horde_agent.types import Integers
 
-_LATE_S = 5.0  # for which a shard that is far behind is waited for; then the others go on until it has answered
-_FORGET_EVERY = 1_024  # entries
-_LIVES = "life-"  # folders, one for each life
-
-_log = logging.getLogger(__name__)
+IN_FLIGHT = {"eager": 2, "deferred": 4}
+"""Messages to a shard that are not answered yet; while each shard has so many, entries are collected."""
+_LEAST = {"eager": 1, "deferred": BATCH}  # entries in a message
+_LIVES = "life-"  # folders of snapshots, one for each life
+_POLL_S = 0.1
 
 
 class Shards:
-    """The shards, and the stream as they are told it.
+    """The shards of a Horde, and the stream as it is sent to them.
 
     Args:
-        cluster: Where they are.
-        folder: For their snapshots and the stream; None keeps none.
-        life: Which one it is: what another has written there is of no use to it.
-        patience_s: Seconds that one may be away before it is left.
+        cluster: Where they run.
+        folder: For their snapshots; None if there are none.
+        life: Name of the life in that folder: snapshots of another life must not be taken for its own.
+        mode: As in `Horde`.
+        patience_s: Seconds without a reply after which a shard counts as lost.
 
     Attributes:
-        links: The driver's end of each.
-        changes: Who came and went, by the number of the entry.
-        returns: Entries to which the life may go back, ascending.
-        log: The stream; None until somebody was told something.
+        links: The driver's end of each shard.
+        n_entries: Entries of the stream so far.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path | None, life: str, patience_s: float) -> None:
-        self.cluster, self._folder, self._life, self._patience_s = cluster, folder, life, patience_s
-        self.links: list[Link] = []
-        self.changes: dict[int, Change] = {}
-        self.returns: list[int] = []
-        self.log: RedoLog | None = None
-        self._n_active = self._n_features = 0
+    def __init__(self, cluster: Cluster, folder: Path | None, life: str, mode: Mode, patience_s: float) -> None:
+        self.cluster, self._folder, self.life, self._mode = cluster, folder, life, mode
+        self._patience_s, self.links, self.n_entries = patience_s, list[Link](), 0
+        self._outbox: Outbox | None = None
+        self._size = (0, 0)
+        self._kept_back: tuple[bytes, list[Link]] = b"", []
 
     @property
     def folder(self) -> Path | None:
-        """Where this life's snapshots and its stream are kept."""
-        return None if self._folder is None else self._folder / f"{_LIVES}{self._life}"
+        """Where the snapshots of this life are."""
+        return None if self._folder is None else self._folder / f"{_LIVES}{self.life}"
 
-    # ---- coming up, and going ---------------------------------------------------------------------------------------
+    # ---- starting and stopping --------------------------------------------------------------------------------------
 
     def start(self, cuts: Sequence[Cut], makings: Sequence[Making], n_bytes: Sequence[int], n_threads: int) -> None:
-        """Have a process started for each shard, and have it come up with nothing learned.
+        """Start a process for each shard, and make its Horde.
 
         Args:
             cuts: Their demons.
-            makings: What they are made of.
+            makings: Their arguments.
             n_bytes: Memory that each takes.
             n_threads: Of each.
 
         Raises:
-            ClusterError: If one does not come up; the others are to be ended by `close`.
+            ClusterError: If one cannot be made; `close` ends the others.
         """
-        for number, (cut, making) in enumerate(zip(cuts, makings, strict=True)):
+        for number, cut in enumerate(cuts):
             actor = self.cluster.actor(number, n_threads, n_bytes[number])
-            link = Link(number, cut, making, self.cluster, actor, self._patience_s)
-            link.changes, link.returns = self.changes, self.returns
-            self.links.append(link)
-            self._n_active, self._n_features = making.n_active, making.n_features
-        self.make(1, 0)
-
-    def make(self, first: int, last: int) -> None:
-        """Have all shards come up after an entry between first - 1 and `last`."""
-        making = [(link, link.make(first, last)) for link in self.links]
-        for link, coming in making:
-            made = self._first_answer(link, coming)
-            check(made, versions(), link.number, link.making.share.largest_decay)
+            self.links.append(Link(number, cut.demons, self.cluster, actor, self._patience_s))
+        self._size = makings[0].n_active, makings[0].n_features
+        replies = [link.ask("make", making) for link, making in zip(self.links, makings, strict=True)]
+        for link, reply in zip(self.links, replies, strict=True):
+            made = self._made(link, reply)
+            _check(made, versions(), link.number)
             link.starts(made)
 
-    def fit(self) -> tuple[int, int]:
-        """Return how many channels an observation must have, and how many actions there are, 0 where nobody says.
-
-        Raises:
-            ClusterError: If shards expect different numbers of actions.
-        """
-        facts = [answer for _, answer in self.gather("fits", must=True)]
-        counts = {n_actions for _, n_actions in facts} - {0}
-        if len(counts) > 1:
-            raise ClusterError(f"the target policies have different numbers of actions: {sorted(counts)}")
-        return max((n for n, _ in facts), default=0), counts.pop() if counts else 0
-
-    def _first_answer(self, link: Link, coming: Answer) -> Made:
-        """Return what a shard says when it came up."""
+    def _made(self, link: Link, reply: PendingReply) -> Made:
+        """Return a shard's reply to `make`."""
         try:
-            return coming.result(max(60.0, 10 * self._patience_s))  # type: ignore[no-any-return]
+            return reply.result(self._patience_s)  # type: ignore[no-any-return]
         except Late:
-            raise ClusterError(f"shard {link.number} did not come up: the cluster has no room for it") from None
+            raise ClusterError(f"shard {link.number} did not start: the cluster has no room for it") from None
         except Exception as error:
             cause = self.cluster.cause(error)
             if isinstance(cause, ValueError):
                 raise ClusterError(str(cause)) from None
             if self.cluster.is_loss(error):
-                raise ClusterError(f"shard {link.number} did not come up: {error}") from None
+                raise ClusterError(f"shard {link.number} did not start: {error}") from None
             raise cause from None
 
-    def go_on(self, life: str, at: int, returns: Sequence[int], n_channels: int, bases: Mapping[int, Any]) -> None:
-        """Have all shards come up, and brought to an entry of a life that was lived elsewhere.
+    def fit(self) -> tuple[int, int]:
+        """Return the least number of channels of an observation, and the number of actions, 0 if no policy says.
 
-        Args:
-            life: Which one.
-            at: Number of the entry; 0 if nobody was told anything.
-            returns: Entries to which it may go back.
-            n_channels: Of its observations.
-            bases: What each shard had learned then, by its number; without, it is in the folder.
+        Raises:
+            ClusterError: If shards expect different numbers of actions.
         """
-        if self.log is not None:
-            self.log.close()
-        self._life, self.log, self.returns[:] = life, None, returns
-        for link in self.links:
-            folder = None if self.folder is None else str(self.folder)
-            link.making, link.base = link.making._replace(folder=folder), bases.get(link.number)
-        if not at:
-            self.make(1, 0)
-            return
-        log = self._begin_log(n_channels, at + 1)
-        if not bases:
-            log.reopen(1, at)
-            log.put_loads(self.changes)
-        self.make(log.first, at)
-        self.wait(must=True)
+        facts = [answer for _, answer in self.gather("fits")]
+        counts = {n_actions for _, n_actions in facts} - {0}
+        if len(counts) > 1:
+            raise ClusterError(f"the target policies have different numbers of actions: {sorted(counts)}")
+        return max((n for n, _ in facts), default=0), counts.pop() if counts else 0
 
     def drop(self, link: Link) -> None:
-        """End a shard that nobody is left in."""
+        """End a shard without demons."""
         self.cluster.end(link.actor)
         self.links.remove(link)
 
     def close(self) -> None:
-        """End all of them, when what was to be kept last is kept. Closing twice does nothing."""
-        if self.log is not None and self.returns[-1:] == [self.log.next - 1]:
-            self._finish_writing()
+        """End all shards. Closing twice does nothing."""
         for link in self.links:
             self.cluster.end(link.actor)
         self.links = []
-        if self.log is not None:
-            self.log.close(keeps_files=self._folder is not None)
-
-    def _finish_writing(self) -> None:
-        """Let the shards write to their end the snapshots of a life that has ended; not for ever."""
-        until = time.monotonic() + self._patience_s
-        calls = [link.ask("finish_writing") for link in self.links if link.state == "learning"]
-        for call in calls:
-            with suppress(Exception):  # who is gone goes on from the snapshot before
-                call.result(max(until - time.monotonic(), 0.0))
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def tell(self, entry: Entry, asked: Mapping[int, Integers], n_least: int) -> int:
-        """Note an entry, send what there is to send, and return its number.
+    def send(self, entry: Entry, asked: Mapping[int, Integers] | None = None, change: Change | None = None) -> int:
+        """Add an entry to the stream, send what is to be sent, and return its number.
 
-        Where somebody is asked, the others are told by `tell_others`, when the answers are there: shards that share a
-        machine's processors would have the answers wait for the steps of all.
+        In eager mode, if predictions are asked for, their shards alone are sent the entry: the others follow by
+        `send_to_others`, after the answers, because shards that share processors would delay them.
 
         Args:
-            entry: What all are told.
-            asked: Whose predictions are wanted after it, by the number of the shard: places there, shape (n_asked,).
-            n_least: A message has at least so many entries.
+            entry: Sent to all shards.
+            asked: Demons whose predictions are wanted after it, by the number of their shard: their places there, shape
+                (n_asked,).
+            change: The change that an entry with the verb CHANGE makes.
 
         Raises:
             ValueError: If an observation has another number of channels than the first.
+            ShardLost: If a shard is gone.
         """
-        log = self._log_for(entry)
-        number = log.append(entry)
-        if entry.verb == CHANGE and entry.load.is_roster:
-            self.changes[number] = entry.load
+        self.send_to_others()
+        outbox = self._outbox_for(entry)
+        self.look()
+        outbox.append(entry)
+        self.n_entries += 1
+        is_answered = bool(asked) and self._mode == "eager"
+        if is_answered or entry.verb == CHANGE:
+            self._post(asked or {}, change, some=is_answered)
+        elif outbox.n >= _LEAST[self._mode] and (outbox.n == BATCH or self._has_room()):
+            self._post(asked or {})
+        return self.n_entries
+
+    def send_to_others(self) -> None:
+        """Send what `send` kept back."""
+        (message, links), self._kept_back = self._kept_back, (b"", [])
+        for link in links:
+            self._send_to(link, message)
+
+    def flush(self) -> None:
+        """Send all entries that are not sent yet."""
+        self.send_to_others()
+        if self._outbox is not None and self._outbox.n:
+            self._post({})
+
+    def look(self) -> None:
+        """Read the replies that have arrived."""
         for link in self.links:
-            if not asked or link.number in asked:
-                link.advance(log, n_least, asked.get(link.number))
-        if number % _FORGET_EVERY == 0:
-            log.forget(min((link.oldest for link in self.links if link.state != "lost"), default=0) + 1)
-        return number
+            link.look()
 
-    def tell_others(self, n_least: int) -> None:
-        """Send what `tell` kept back."""
-        assert self.log is not None, "something was told"
+    def _has_room(self) -> bool:
+        return all(link.n_in_flight < IN_FLIGHT[self._mode] for link in self.links)
+
+    def _post(self, asked: Mapping[int, Integers], change: Change | None = None, *, some: bool = False) -> None:
+        """Send the entries in the outbox to all shards; if `some`, to those asked, and keep them for the others."""
+        assert self._outbox is not None, "there are entries"
+        message = Message(self._outbox.take(), self._outbox.n_channels, None, None)
+        same = packed(message)
         for link in self.links:
-            link.advance(self.log, n_least)
+            own = asked.get(link.number)
+            if own is None and some:
+                continue
+            part = None if change is None else change.part(link.number)
+            plain = own is None and part is None
+            to_it = same if plain else packed(message._replace(change=part, asked=own))
+            self._send_to(link, to_it, is_asked=own is not None)
+        if some:
+            self._kept_back = same, [link for link in self.links if link.number not in asked]
 
-    def _log_for(self, entry: Entry) -> RedoLog:
-        """Return the log, which is made when the size of an observation is known."""
-        log = self.log
-        if entry.observation is None:
-            return log or self._begin_log(0)
-        n, known = entry.observation.size, log.row["observation"].shape[0] if log else 0
-        if log is None or not known:
-            return self._begin_log(n)
-        if n != known:
-            raise ValueError(f"observation must have {known} channels as before, not {n}")
-        return log
+    def _send_to(self, link: Link, message: bytes, *, is_asked: bool = False) -> None:
+        """Send a message, after there is room for it."""
+        while link.n_in_flight >= IN_FLIGHT[self._mode]:
+            link.wait()
+        link.send(message, self.n_entries, is_asked=is_asked)
 
-    def _begin_log(self, n_channels: int, first: int = 1) -> RedoLog:
-        """Make the log; before the size of an observation was known, demons alone have come or gone."""
-        row, before = row_type(n_channels, self._n_active, self._n_features), self.log
-        self.log = log = RedoLog(row, first, None if self.folder is None else self.folder / "redo")
-        for number in range(before.first, before.next) if before is not None else ():
-            log.append(Entry(CHANGE, load=self.changes.get(number)))
-        return log
+    def _outbox_for(self, entry: Entry) -> Outbox:
+        """Return the outbox, made when the size of an observation is known; until then there are changes alone."""
+        n = self._outbox.n_channels if self._outbox is not None else 0
+        wanted = n if entry.observation is None else entry.observation.size
+        if n and n != wanted:
+            raise ValueError(f"observation must have {n} channels as before, not {wanted}")
+        if self._outbox is None or n != wanted:
+            self._outbox = Outbox(wanted, *self._size)
+        return self._outbox
 
-    def withdraw(self, number: int) -> None:
-        """Take back a change that was refused: nobody is told it again."""
-        del self.changes[number]
-        assert self.log is not None, "it was told"
-        self.log.drop_load(number)
-
-    def keep(self) -> None:
-        """Have the shards keep what they have learned by now, or soon after, and the disk the stream until here.
-
-        What other lives have left in the folder is removed.
-        """
-        everybody = dict.fromkeys((link.number for link in self.links), True)
-        number = self.tell(Entry(CHANGE, load=Change("keep", everybody)), {}, 1)
-        self.returns[:] = [*self.returns, number][-N_RETURNS:]
-        assert self.log is not None, "something was told"
-        self.log.keep()
-        for path in self._folder.glob(f"{_LIVES}*") if self._folder is not None else ():
-            if path != self.folder:
-                shutil.rmtree(path, ignore_errors=True)
+    @property
+    def n_channels(self) -> int:
+        """Channels of the observations so far; 0 before the first one."""
+        return 0 if self._outbox is None else self._outbox.n_channels
 
     def raise_refusals(self) -> None:
-        """Raise what shards refused since this was last asked.
+        """Raise what shards refused since the last call.
 
         Raises:
             ValueError: If there is anything.
@@ -248,66 +217,99 @@ class Shards:
         if refused:
             raise ValueError(refused[0])
 
-    # ---- waiting, and asking ----------------------------------------------------------------------------------------
+    # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    def lag(self, link: Link) -> int:
-        """Return how many entries a shard is behind."""
-        return 0 if self.log is None else self.log.next - 1 - link.done
+    def save(self) -> int:
+        """Let all shards copy their state after this entry and write it in the background; return its number.
 
-    def hold_back(self) -> None:
-        """Wait until no shard that learns is too far behind; for one that does not answer at all, not for long."""
-        assert self.log is not None, "something was told"
+        Snapshots of other lives in the folder are removed.
+        """
+        assert self._folder is not None, "there is a folder"
+        for path in self._folder.glob(f"{_LIVES}*"):
+            if path != self.folder:
+                shutil.rmtree(path, ignore_errors=True)
+        everybody = dict.fromkeys((link.number for link in self.links), str(self.folder))
+        return self.send(Entry(CHANGE), change=Change("save", everybody))
+
+    def wait_for_snapshot(self, at: int) -> None:
+        """Wait until all shards have written their snapshot of an entry; from any thread.
+
+        Raises:
+            OSError: If one could not write it.
+            ShardLost: If a shard is gone.
+        """
+        for link in self.links if self.folder is not None else ():
+            while (told := link.result(link.ask("written"), self._patience_s))[0] < at:
+                time.sleep(_POLL_S)
+            if told[1]:
+                raise OSError(0, told[1])
+
+    def drop_snapshots(self, before: int) -> None:
+        """Remove the snapshots of entries before this one."""
+        self._remove(lambda at: at < before)
+
+    def _remove(self, is_unused: Callable[[int], bool]) -> None:
+        for link in self.links if self.folder is not None else ():
+            for path in snapshots_in(folder_of(self.folder, link.number)):  # type: ignore[arg-type]
+                if is_unused(int(path.name)):
+                    shutil.rmtree(path)
+
+    def restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
+        """Return all shards to an entry.
+
+        Args:
+            life: Name of the life in the folder.
+            at: Number of the entry.
+            n_channels: Channels of the observations until then.
+            states: State of each shard, by its number; if empty, each reads its snapshot.
+
+        Raises:
+            ClusterError: If a snapshot is missing or damaged.
+        """
+        self.flush()
+        self.life, self.n_entries = life, at
+        self._outbox = Outbox(n_channels, *self._size)
+        if states:
+            replies = [link.ask("restore", states[link.number]) for link in self.links]
+        else:
+            self._remove(lambda other: other > at)  # of steps that are going to be taken again
+            replies = [link.ask("restore_from", str(self.folder), at) for link in self.links]
+        self.look()
+        for link, reply in zip(self.links, replies, strict=True):
+            link.n_updates = link.result(reply)
+            link.done = at
+
+    # ---- waiting and asking -----------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait until all shards have taken all entries.
+
+        Raises:
+            ShardLost: If one is gone, or does not answer.
+        """
+        self.flush()
+        self.look()
         for link in self.links:
-            while link.state == "learning" and self.lag(link) > NEAR and link.is_busy and not link.is_late:
-                link.is_late = not link.wait(_LATE_S)
-                link.advance(self.log, 1)
+            while link.n_in_flight:
+                link.wait()
 
-    def wait(self, *, must: bool) -> None:
-        """Wait until all shards have taken all entries; unless they must, not for those that are away."""
-        while self.log is not None:
-            for link in self.links:
-                link.advance(self.log, 1)
-            waiting = [link for link in self.links if link.state != "lost" and self.lag(link)]
-            waiting = [link for link in waiting if must or link.state == "learning"]
-            if not waiting:
-                return
-            busy = next((link for link in waiting if link.is_busy), None)
-            if busy is not None:
-                busy.wait(0.05)
-            else:
-                time.sleep(0.01)  # a process comes up
-
-    def gather(self, verb: str, *given: Any, must: bool = False) -> list[tuple[Link, Any]]:
-        """Ask all shards, after every entry, and return what each says; those that are away are left out.
+    def gather(self, verb: str, *given: Any) -> list[tuple[Link, Any]]:
+        """Call a method of each shard after all entries, and return what each answers.
 
         Args:
             verb: A method of `Shard`.
             given: Its arguments, or a function of a link that returns them.
-            must: Wait for those that are away.
         """
-        found: dict[int, Any] = {}
-        while True:
-            self.wait(must=must)
-            asked = [link for link in self.links if link.state == "learning" and link.number not in found]
-            calls = [(link, link.ask(verb, *_given_to(link, given))) for link in asked]
-            for link, call in calls:
-                error = call.exception()
-                if error is None:
-                    found[link.number] = call.result()
-                else:
-                    link.notice(error)
-            if not must or all(link.state == "lost" or link.number in found for link in self.links):
-                return [(link, found[link.number]) for link in self.links if link.number in found]
+        self.wait()
+        replies = [(link, link.ask(verb, *_given_to(link, given))) for link in self.links]
+        return [(link, link.result(reply)) for link, reply in replies]
 
     def status(self) -> list[ShardStatus]:
-        """Return what is known of each shard, without waiting; one that is away is helped back by looking."""
-        for link in self.links:
-            if self.log is not None:
-                link.advance(self.log, 1 if link.state == "recovering" else BATCH)
-        return [link.status(self.log) for link in self.links]
+        """Return what is known of each shard, without waiting."""
+        return [link.status(self.n_entries) for link in self.links]
 
     def places_of(self, places: Integers) -> list[tuple[Link, Integers, Integers]]:
-        """Return of each shard that has any of these demons, (n,): their places there, and in `places`."""
+        """Return for each shard with any of these demons, (n,): their places there, and in `places`."""
         found = []
         for link in self.links:
             here = np.minimum(np.searchsorted(link.demons, places), link.demons.size - 1)
@@ -323,3 +325,40 @@ def _given_to(link: Link, given: Sequence[Any]) -> Sequence[Any]:
         of_link: Callable[[Link], Sequence[Any]] = given[0]
         return of_link(link)
     return given
+
+
+def _check(made: Made, here: Mapping[str, str], number: int) -> None:
+    """Refuse a shard with other versions than this process has.
+
+    Raises:
+        ClusterError: If one differs.
+    """
+    for what, version in here.items():
+        if made.versions[what] != version:
+            name, told = what, f"{made.versions[what]}, not {version}"
+            if what == "code":
+                name, told = "horde_agent", "other files"
+            raise ClusterError(
+                f"shard {number} on {made.node} has another {name} than this process ({told}): install the same "
+                "versions on all machines"
+            )
+
+
+def check_snapshots(folder: Path, life: str, at: int, n_shards: int) -> None:
+    """Check that each shard's snapshot of an entry is there, without reading the weights.
+
+    Args:
+        folder: As in `Shards`.
+        life: Name of the life.
+        at: Number of the entry.
+        n_shards: Shards that wrote one.
+
+    Raises:
+        SnapshotDamaged: If one is missing, or its manifest is damaged.
+    """
+    for path in (folder / f"{_LIVES}{life}").glob("shard-*"):
+        n_shards -= (path / f"{at:012d}").is_dir()
+        if (path / f"{at:012d}").is_dir():
+            read_manifest(path / f"{at:012d}")
+    if n_shards:
+        raise SnapshotDamaged(f"snapshots of {n_shards} shards at entry {at:,} are missing in {folder}")

@@ -102,8 +102,7 @@ def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
     """Return the measures of a Horde now."""
     sound = sound_demons(horde)
     estimates = horde.mspbe_scalar[sound]
-    told = estimates[~np.isnan(estimates)]  # none is told of demons whose shard is away
-    mspbe = float(told.mean()) if told.size else float("nan")
+    mspbe = float(estimates.mean()) if estimates.size else float("nan")
     return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
 
 
@@ -155,8 +154,8 @@ class MspbeWatch:
 
     @property
     def n_updates(self) -> np.ndarray:
-        """Updates with rho > 0, int64 of shape (n_demons,); 0 of demons that are away, whom nobody can ask."""
-        return np.asarray(np.nan_to_num(self._horde.ratio_totals()[0] - self._before[0]), dtype=np.int64)
+        """Updates with rho > 0, int64 of shape (n_demons,)."""
+        return np.asarray(self._horde.ratio_totals()[0] - self._before[0], dtype=np.int64)
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -291,19 +290,13 @@ def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
     sound = sound_demons(horde)
     if not sound.any():
         return "none: every question was set aside"
-    estimates = horde.mspbe_scalar[sound]
-    is_there = ~np.isnan(estimates)
-    if not is_there.any():
-        return "none: every shard is away"
-    mean = float(estimates[is_there].mean())
+    mean = float(horde.mspbe_scalar[sound].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
 
 def _shards(shards: Sequence[ShardStatus]) -> str:
-    """Return how many shards there are, how far the slowest is behind, and which of them do not learn."""
-    away = [f"{shard.number} {shard.state}" for shard in shards if shard.state != "learning"]
-    behind = max(shard.lag for shard in shards)
-    return f"{len(shards)}, at most {behind:,} steps behind" + (f" ({_few(away)} not learning)" if away else "")
+    """Return the number of shards, and the largest lag."""
+    return f"{len(shards)}, at most {max(shard.lag for shard in shards):,} steps behind"
 
 
 def _few(names: Sequence[str]) -> str:

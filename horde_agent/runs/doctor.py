@@ -11,11 +11,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from horde_agent.cluster.stream import is_sound
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
@@ -66,7 +64,7 @@ def examine(path: Path) -> list[Finding]:
                 found.append(_text(table, path, lambda table=table: f"{len(notes.lines(table)):,} lines"))  # type: ignore[misc]
         if folder.events.exists():
             found.append(_text(folder.events, path, lambda: f"{len(_events(folder.events)):,} events"))
-        return found + _sums(folder) + _snapshots(folder) + _streams(folder)
+        return found + _sums(folder) + _snapshots(folder)
 
 
 def _sums(folder: RunFolder) -> list[Finding]:
@@ -155,22 +153,6 @@ def _snapshots(folder: RunFolder) -> list[Finding]:
     """Return what is found of the snapshots; those that are of no use are put aside, under a name that says so."""
     of_shards = sorted(path for path in folder.shards.glob("*/shard-*") if path.is_dir())
     return [one for place in (folder.checkpoint, *of_shards) for one in _of_snapshots(place, folder.path)]
-
-
-def _streams(folder: RunFolder) -> list[Finding]:
-    """Return what is found of the stream since the snapshots of shards."""
-    return [_text(path, folder.path, partial(_of_stream, path)) for path in sorted(folder.shards.glob("*/redo/*.rows"))]
-
-
-def _of_stream(path: Path) -> str:
-    """Return what a file of the stream holds.
-
-    Raises:
-        ValueError: If it is not what was written.
-    """
-    if not is_sound(path):
-        raise ValueError("it does not have the CRC-32 that was written behind it: no shard goes on from before it")
-    return "a part of the stream since the shards' snapshots"
 
 
 def _of_snapshots(place: Path, run: Path) -> list[Finding]:

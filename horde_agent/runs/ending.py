@@ -33,6 +33,7 @@ class Cause(Enum):
     LINK_LOST = "link_lost", "the link to the robot was lost"
     ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again"
     ROBOT_ERROR = "robot_error", "the robot's driver failed"
+    SHARD_LOST = "shard_lost", "a shard's process or machine was lost"
     ENVIRONMENT_DIED = "environment_died", "the process of its environment died"
     DISK_FULL = "disk_full", "its files could not be written"
     ERROR = "error", "an error of the environment, a question or the program"
@@ -73,6 +74,7 @@ _CAUSES = {
     "BackendUnavailable": Cause.ROBOT_UNAVAILABLE,
     "HordeEnvError": Cause.ROBOT_ERROR,
     "BodyDisobeys": Cause.DISOBEYED,
+    "ShardLost": Cause.SHARD_LOST,
     "EnvironmentGone": Cause.ENVIRONMENT_DIED,
     "RecordLost": Cause.DISK_FULL,
     "KeyboardInterrupt": Cause.SIGINT,

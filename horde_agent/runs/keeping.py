@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+from horde_agent.cluster import ShardedHorde, ShardLost
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
@@ -151,6 +153,8 @@ class Keeper:
             "versions": self._versions,
             "asked": digests(self._run.folder),
         }
+        if isinstance(life.horde, ShardedHorde):
+            facts["entry"] = life.horde.at
         return life.steps, state, facts
 
     @property
@@ -165,17 +169,25 @@ class Keeper:
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
-        folder = self._run.folder
+        folder, horde = self._run.folder, self._run.horde
         try:
             self._recorder.sync()
             folder.sync_excursions()
             if self._recorder.is_paused or self._recorder.n_lost != facts["n_lost"]:
                 _log.warning("no snapshot at step %d: the record is paused", step)
                 return
+            if isinstance(horde, ShardedHorde):
+                horde.wait_for_snapshot(facts["entry"])
             snapshots.write(folder.checkpoint, step, state, facts)
+            if isinstance(horde, ShardedHorde):
+                horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.note({"step": step, "event": "snapshot", "row": facts["n_rows"]})
             self.n_kept += 1
-        except (RecordLost, OSError) as error:
-            _log.warning(
-                "the snapshot at step %d cannot be written (%s); the one before it stays", step, error.strerror
-            )
+        except (RecordLost, OSError, ShardLost) as error:
+            why = error.why if isinstance(error, ShardLost) else error.strerror
+            _log.warning("the snapshot at step %d cannot be written (%s); the one before it stays", step, why)
+
+
+def _entry(paths: Iterable[Path]) -> int:
+    """Return the entry of the stream at which shards wrote the oldest of these snapshots; 0 if it is unknown."""
+    return min((int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from horde_agent import questions as families
+from horde_agent.cluster.shards import check_snapshots
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
@@ -27,6 +28,7 @@ from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
+_SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
 
@@ -53,7 +55,7 @@ class Resumption(NamedTuple):
     @property
     def shards(self) -> str | None:
         """In how many processes the demons were; None where they were in one Horde, or there is no snapshot."""
-        sharded = self.state.get("life/student/horde/own/sharded")
+        sharded = self.state.get(_SHARDED)
         return None if sharded is None else str(untext(sharded)["n_shards"])
 
     @property
@@ -96,6 +98,9 @@ def resumption(folder: RunFolder) -> Resumption:
     for path in snapshots.found(folder.checkpoint):
         try:
             kept = snapshots.read(path)
+            if (sharded := kept.state.get(_SHARDED)) is not None:
+                own = untext(sharded)
+                check_snapshots(folder.shards, own["life"], own["at"], own["n_shards"])
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; the snapshot before it is taken.")
             continue

@@ -17,9 +17,10 @@ STOPS_AT, KEEPS_AT = 300, 200
 def main(folder: Path) -> None:
     """Save the state after 200 steps, learn from 100 more, print the shards' processes, and wait."""
     life = Life(400)
-    horde = ShardedHorde(constant_questions(), shards=2, folder=folder / "shards", snapshot_every=70, **KIND)
+    horde = ShardedHorde(constant_questions(), shards=2, folder=folder / "shards", **KIND)
     life.tell(horde, 0, KEEPS_AT)
     np.savez(folder / "state.npz", **horde.state())
+    horde.wait_for_snapshot(horde.at)
     life.tell(horde, KEEPS_AT, STOPS_AT)
     print(*(status.process for status in horde.shards), flush=True)
     time.sleep(600)

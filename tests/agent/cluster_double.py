@@ -19,13 +19,13 @@ class Actor:
     """A process with a shard."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.shard, self.restarts_in = number, Shard(number), 0
+        self.shard, self.is_dead = Shard(number), False
 
-    def die(self, restarts_in: int = 0) -> None:
-        """Lose all that is in memory; be there again, knowing nothing, after so many calls in vain."""
-        if self.shard._kept is not None:
-            self.shard._kept.join()  # a thread cannot be killed as its process can
-        self.shard, self.restarts_in = Shard(self.number), restarts_in
+    def die(self) -> None:
+        """Lose everything in memory, for good."""
+        if self.shard._writing is not None:
+            self.shard._writing.join()  # a thread cannot be killed as its process can
+        self.is_dead = True
 
 
 class LocalCluster:
@@ -33,7 +33,8 @@ class LocalCluster:
 
     Attributes:
         actors: Its processes.
-        dies_at: Calls after which one dies: {number of the call: (which actor, calls in vain, after it was done)}.
+        dies_at: Number of the call at which an actor dies: which one, and whether after the call was done.
+        waits: Calls that are not answered; None if all are answered at once.
     """
 
     is_own, n_cpus, memory = True, 64, 1 << 40
@@ -42,7 +43,7 @@ class LocalCluster:
         self.actors: list[Actor] = []
         self.ended: list[Actor] = []
         self.n_calls, self.is_closed = 0, False
-        self.dies_at: dict[int, tuple[int, int, bool]] = {}
+        self.dies_at: dict[int, tuple[int, bool]] = {}
         self.waits: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
 
     def actor(self, number: int, n_threads: int, n_bytes: int) -> Actor:
@@ -60,19 +61,18 @@ class LocalCluster:
     def do(self, future: Future[Any], actor: Actor, verb: str, given: tuple[Any, ...]) -> None:
         """Answer a call."""
         self.n_calls += 1
-        who, in_vain, is_done = self.dies_at.pop(self.n_calls, (-1, 0, False))
-        if who >= 0 and not is_done:
-            self.actors[who].die(in_vain)
-        if actor.restarts_in > 0:
-            actor.restarts_in -= 1
+        who, is_done = self.dies_at.pop(self.n_calls, (None, False))
+        if who is not None and not is_done:
+            self.actors[who].die()
+        if actor.is_dead:
             future.set_exception(Gone("its process is gone"))
             return
         try:
             future.set_result(getattr(actor.shard, verb)(*given))
         except BaseException as error:
             future.set_exception(error)
-        if who >= 0 and is_done:
-            self.actors[who].die(in_vain)
+        if who is not None and is_done:
+            self.actors[who].die()
 
     def is_loss(self, error: BaseException) -> bool:
         return isinstance(error, Gone)

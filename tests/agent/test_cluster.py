@@ -1,10 +1,9 @@
-"""A Horde in shards: the same bits as one Horde, whatever dies; shards are objects of this process, but in one test."""
+"""A Horde in shards learns the same as one Horde, to the bit; here shards are objects of this process."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent.cluster import ClusterError, Family, ShardedHorde, gibbs_family
-from horde_agent.cluster.families import Questions
+from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction
@@ -211,137 +209,90 @@ def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 @pytest.mark.parametrize("has_folder", [True, False])
-def test_processes_that_die_change_no_bit(
-    cluster: LocalCluster, tmp_path: Path, mode: Mode, has_folder: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_shard_that_dies_costs_nothing_after_a_return_to_the_latest_state(
+    cluster: LocalCluster, tmp_path: Path, mode: Mode, has_folder: bool
 ) -> None:
-    """Twelve deaths at random calls, before and after the call was done, some of them away for a while."""
+    """Deaths at random calls, before and after the call was done: restore, and send the stream since then again."""
     questions, life, rng = constant_questions(), Life(900), np.random.default_rng(5)
-    monkeypatch.setattr("horde_agent.cluster.link._RETRY_S", 0.0)
     one = Horde(questions, mode=mode, **KIND)
     life.tell(one)
-    where: dict[str, Any] = {"folder": tmp_path, "snapshot_every": 100} if has_folder else {}
-    with ShardedHorde(questions, mode=mode, shards=3, **KIND, **where) as many:
-        last = 2_000 if mode == "eager" else 50
-        for at in np.unique(rng.integers(5, last, 12)).tolist():
-            cluster.dies_at[at] = int(rng.integers(3)), int(rng.integers(4)), bool(rng.integers(2))
-        life.tell(many)
-        assert_same(one, many, life)
-        assert sum(status.n_restarts for status in many.shards) >= 5
+    where: dict[str, Any] = {"folder": tmp_path} if has_folder else {}
+    at, states, n_lost = 0, {}, 0
+    while at < life.n_steps:
+        with ShardedHorde(questions, mode=mode, shards=3, **KIND, **where) as many:
+            if n_lost < 6:
+                calls = (20, 400) if mode == "eager" else (10, 30)
+                cluster.dies_at = {cluster.n_calls + int(rng.integers(*calls)): (-1 - n_lost % 3, bool(n_lost % 2))}
+            try:
+                if at:
+                    many.restore(states[at])
+                while at < life.n_steps:
+                    life.tell(many, at, at + 50)
+                    state, entry = many.state(), many.at
+                    many.wait_for_snapshot(entry)
+                    at += 50
+                    states[at] = state
+                assert_same(one, many, life)
+            except ShardLost:
+                n_lost += 1
+                at = max(states, default=0)
+    assert n_lost == 6
 
 
-def test_demons_of_a_shard_that_is_away_answer_nan_with_the_reason(cluster: LocalCluster) -> None:
-    questions, life = constant_questions(), Life(60)
-    with ShardedHorde(questions, shards=3, **KIND) as many:
-        many.begin(life.observation[0], life.tiles[0])
-        cluster.actors[1].die(restarts_in=10_000)
-        steps = [(int(life.action[t]), float(life.b[t]), life.observation[t + 1], life.tiles[t + 1]) for t in range(40)]
-        for step in steps[:30]:
-            answer = many.learn(*step, ask=["q0", "q1", "q2"])
-            assert np.isnan(answer).tolist() == [False, True, False]
-        assert "shard 1 is recovering" in many.unanswered["q1"]
-        assert np.isnan(many.predictions).sum() == 96
-        assert len(many.unanswered) == 96
-        assert [status.state for status in many.shards] == ["learning", "recovering", "learning"]
-        assert many.lags.tolist() == [0, 30, 0]
-        cluster.actors[1].restarts_in = 0
-        many.wait()
-        assert np.isfinite(many.predictions).all()
-        assert many.unanswered == {}
-
-
-def test_where_all_shards_are_away_the_largest_trace_is_not_known(cluster: LocalCluster) -> None:
+def test_a_lost_shard_is_named_and_nothing_more_is_learned(cluster: LocalCluster) -> None:
     life = Life(60)
-    with ShardedHorde(constant_questions(), shards=3, **KIND) as many, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with ShardedHorde(constant_questions(), shards=3, **KIND) as many:
         life.tell(many, 0, 30)
-        for actor in cluster.actors:
-            actor.die(restarts_in=10_000)
-        life.tell(many, 30, 31)
-        assert math.isnan(many.max_trace)
-        for actor in cluster.actors[:2]:
-            actor.restarts_in = 0
-        while sum(status.state == "learning" for status in many.shards) < 2:
-            pass
-        assert many.max_trace > 0.0
-
-
-def test_a_shard_that_does_not_come_back_is_named_once_and_left(
-    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    questions, life = constant_questions(), Life(120)
-    one = Horde(questions, **KIND)
-    life.tell(one)
-    with ShardedHorde(questions, shards=3, patience_s=0.0, **KIND) as many:
-        many.begin(life.observation[0], life.tiles[0])
-        cluster.actors[1].die(restarts_in=10_000)
-        for t in range(life.n_steps):
-            state, ends = (life.observation[t + 1], life.tiles[t + 1]), bool(life.ends[t])
-            many.learn(int(life.action[t]), float(life.b[t]), *state, terminated=ends)
-            if ends or life.begins[t]:
-                many.begin(*state)
-        many.wait()
-        assert [status.state for status in many.shards] == ["learning", "lost", "learning"]
-        assert [r.message for r in caplog.records if "lost" in r.message] == [
-            "shard 1 is lost, with 96 demons: it did not come back within 0 s: its process is gone; the others go on"
-        ]
-        is_lost = np.isnan(many.predictions)
-        assert is_lost.sum() == 96
-        np.testing.assert_array_equal(many.predictions[~is_lost], one.predictions[~is_lost])
-        assert len(many.diverged) == 96
-
-
-def test_a_snapshot_that_cannot_be_written_is_said_once_and_stops_nobody(
-    cluster: LocalCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The folder is a file: all is told again to a shard that dies."""
-    questions, life = constant_questions(), Life(250)
-    (tmp_path / "file").write_text("")
-    one = Horde(questions, **KIND)
-    life.tell(one)
-    with ShardedHorde(questions, shards=2, folder=tmp_path / "file", snapshot_every=50, **KIND) as many:
-        life.tell(many, 0, 200)
-        for actor in cluster.actors:
-            actor.shard.finish_writing()
-        life.tell(many, 200)
-        cluster.actors[0].die()
-        many.wait()
-        assert_same(one, many, life)
-        said = [record.message for record in caplog.records if "could not be written" in record.message]
-        assert [message[:7] for message in sorted(said)] == ["shard 0", "shard 1"]
-
-
-def test_a_damaged_snapshot_is_passed_over(cluster: LocalCluster, tmp_path: Path) -> None:
-    """The newest of shard 1 has lost a byte: it comes back from the one before, and is told the more."""
-    questions, life = constant_questions(), Life(400)
-    one = Horde(questions, **KIND)
-    life.tell(one)
-    with ShardedHorde(questions, shards=2, folder=tmp_path, snapshot_every=100, **KIND) as many:
-        life.tell(many)
         cluster.actors[1].die()
-        newest = max(tmp_path.glob("life-*/shard-0001/[0-9]*"))
-        part = max(newest.glob("*.npy"), key=lambda path: path.stat().st_size)
-        part.write_bytes(part.read_bytes()[:-1])
-        many.wait()
-        assert_same(one, many, life)
-        assert many.shards[1].n_restarts == 1
+        with pytest.raises(ShardLost, match="shard 1 with 96 demons") as lost:
+            life.tell(many, 30, 40)
+        assert (lost.value.number, lost.value.n_demons) == (1, 96)
+        assert [status.state for status in many.shards] == ["learning", "lost", "learning"]
+        for ask in (many.wait, many.state, many.weights_sha256, lambda: many.predictions):
+            with pytest.raises(ShardLost, match="shard 1"):
+                ask()
+        again = pickle.loads(pickle.dumps(lost.value))
+        assert (str(again), again.number) == (str(lost.value), 1)
 
 
-def test_deferred_learning_waits_for_nobody(cluster: LocalCluster) -> None:
-    """No call is ever answered, and 3,000 steps are told all the same; each shard is said to be so far behind."""
-    questions, life = constant_questions(), Life(300)
-    with ShardedHorde(questions, mode="deferred", shards=3, **KIND) as many:
+def test_a_shard_that_does_not_answer_is_lost_after_patience_s(cluster: LocalCluster) -> None:
+    """Its process hangs: the driver does not wait for ever."""
+    life = Life(300)
+    with ShardedHorde(constant_questions(), shards=2, patience_s=0.1, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
         cluster.waits = []
-        life.ends[:] = life.begins[:] = False
-        for _ in range(10):
+        with pytest.raises(ShardLost, match=r"did not answer for 0\.1 s"):
             life.tell(many, 1)
-        assert many.lags.tolist() == [2_990] * 3
-        assert len(cluster.waits) == 12  # four messages each
+
+
+def test_a_prediction_that_is_late_is_nan_with_the_reason(cluster: LocalCluster) -> None:
+    life = Life(10)
+    with ShardedHorde(constant_questions(), shards=3, **KIND) as many:
+        many.begin(life.observation[0], life.tiles[0])
+        cluster.waits = []
+        step = int(life.action[0]), float(life.b[0]), life.observation[1], life.tiles[1]
+        assert np.isnan(many.learn(*step, ask=["q1", "q2"], deadline_s=0.01)).all()
+        assert many.unanswered == {"q1": "shard 1 is late", "q2": "shard 2 is late"}
         waiting, cluster.waits = cluster.waits, None
         for call in waiting:
             cluster.do(*call)
+        assert np.isfinite(many.learn(*step, ask=["q1", "q2"])).all()
+        assert many.unanswered == {}
+
+
+@pytest.mark.parametrize(("mode", "most"), [("eager", 64 + 1 + 63), ("deferred", 4 * 64 + 63)])
+def test_learning_waits_for_a_shard_that_is_far_behind(cluster: LocalCluster, mode: Mode, most: int) -> None:
+    """No call is answered: entries are collected until a message is full, and 2 or 4 messages are on their way."""
+    life = Life(300)
+    with ShardedHorde(constant_questions(), mode=mode, shards=3, patience_s=0.05, **KIND) as many:
+        many.begin(life.observation[0], life.tiles[0])
         many.wait()
-        assert many.lags.tolist() == [0] * 3
+        cluster.waits = []
+        steps = [(int(life.action[t]), float(life.b[t]), life.observation[t], life.tiles[t]) for t in range(300)]
+        with pytest.raises(ShardLost, match="did not answer"):
+            all(many.learn(*step).size == 0 for step in [*steps, *steps])
+        assert len(cluster.waits) == 3 * (2 if mode == "eager" else 4)
+        assert max(many.lags) <= most + 1
 
 
 def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) -> None:
@@ -365,10 +316,10 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
 def test_a_life_that_stopped_goes_on_to_the_same_bits(
     cluster: LocalCluster, tmp_path: Path, mode: Mode, has_folder: bool
 ) -> None:
-    """After 333 steps, and again in a driver that comes after; demons came and went before."""
+    """After 333 steps, in another driver; demons came and went before, and updates are counted on."""
     questions, life = constant_questions(), Life(700)
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(1), 0.7) for i in range(5)]
-    where: dict[str, Any] = {"folder": tmp_path, "snapshot_every": 150} if has_folder else {}
+    where: dict[str, Any] = {"folder": tmp_path} if has_folder else {}
 
     def make() -> ShardedHorde:
         return ShardedHorde(questions, mode=mode, shards=3, **KIND, **where)
@@ -384,6 +335,7 @@ def test_a_life_that_stopped_goes_on_to_the_same_bits(
     state = whole.state()
     life.tell(whole, 333)
     expected, updates = whole.weights_sha256(), whole.ratio_totals()
+    n_updates = whole.n_updates
     if has_folder:
         assert sum(array.nbytes for array in state.values()) < 2_000
     whole.close()
@@ -394,6 +346,7 @@ def test_a_life_that_stopped_goes_on_to_the_same_bits(
     life.tell(again, 333)
     assert again.weights_sha256() == expected
     np.testing.assert_array_equal(again.ratio_totals(), updates)
+    assert again.n_updates == n_updates
     again.close()
 
 
@@ -447,52 +400,8 @@ def test_what_cannot_come_or_go_is_refused_and_changes_nothing(cluster: LocalClu
         ):
             with pytest.raises(ValueError, match=match):
                 call()
-        cluster.actors[0].die()
-        many.wait()
         assert many.n_demons == len(questions)
         assert len(many.predictions) == len(questions)
-
-
-# ---- families -------------------------------------------------------------------------------------------------------
-
-
-def test_a_family_made_in_shards_is_the_same_as_its_list(cluster: LocalCluster) -> None:
-    """Each question alone, from its number: no shard makes another's."""
-    rng_family = gibbs_family(
-        2_500, seed=7, n_features=N_FEATURES, n_actions=N_ACTIONS, channels=range(N_CHANNELS), gammas=(0.0, 0.8)
-    )
-    questions, life = [*constant_questions(20), rng_family], Life(120)
-    in_full = [*constant_questions(20), *rng_family.make(range(2_500))]
-    one = Horde(in_full, **KIND)
-    life.tell(one)
-    with ShardedHorde(questions, shards=3, **KIND) as many:
-        life.tell(many)
-        assert_same(one, many, life)
-        assert many.names[60] == "gibbs_00000000"
-        assert many.names.index("gibbs_00000007") == 67
-        assert many.questions[67].name == "gibbs_00000007"
-        answer = many.learn(0, 0.5, life.observation[1], life.tiles[1], ask=["gibbs_00000007"])
-        assert np.isfinite(answer).all()
-        with pytest.raises(ValueError, match="'gibbs_00000007' belongs to a family"):
-            many.remove(["gibbs_00000007"])
-
-
-def other_names(numbers: Sequence[int]) -> list[GVF]:
-    return [GVF(f"other{i}", Behaviour(), Channel(0), 0.5) for i in numbers]
-
-
-def test_families_that_are_not_what_they_say_are_refused(cluster: LocalCluster) -> None:
-    here = f"{other_names.__module__}:{other_names.__name__}"
-    with pytest.raises(ClusterError, match="'other0' in the place of 'mine00000000'"):
-        Family(here, 3, "mine").make(range(3))
-    with pytest.raises(ClusterError, match=r'must be "package\.module:function"'):
-        Family("nowhere.at.all:f", 3, "mine")
-    for parts, match in (
-        ([Family(here, 3, "a"), Family(here, 3, "a")], "give two questions one name"),
-        ([Family(here, 3, "a"), GVF("a00000001", Behaviour(), Channel(0), 0.5)], "'a00000001' is there twice"),
-    ):
-        with pytest.raises(ClusterError, match=match):
-            Questions(parts)
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------
@@ -515,7 +424,7 @@ def test_bad_input_is_refused_in_one_sentence_and_nothing_runs_on(
         with pytest.raises(ClusterError, match=match) as raised:
             ShardedHorde(given, **KIND, **where)
         assert "\n" not in str(raised.value)
-    with pytest.raises(ClusterError, match="learn of real-valued features in one Horde"):
+    with pytest.raises(ClusterError, match="real-valued features"):
         ShardedHorde(questions, shards=2, real_valued=True, **KIND)
     with pytest.raises(TypeError, match="no argument 'n_shards'"):
         ShardedHorde(questions, n_shards=2, **KIND)  # type: ignore[call-arg]

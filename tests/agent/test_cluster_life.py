@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from rich.console import Console
 
 from horde_agent import questions as families
 from horde_agent.cluster import ShardedHorde
@@ -17,7 +15,7 @@ from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, Moment
-from horde_agent.life.observers import MspbeWatch, Progress, Sampler
+from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.policies import StickyRandom
 from tests.agent.cluster_double import LocalCluster, cluster
 
@@ -91,24 +89,3 @@ def test_a_life_with_shards_is_the_life_with_one_horde(cluster: LocalCluster, mo
     for life in (one, many, again):
         life.close()
         life.env.close()
-
-
-def test_demons_that_are_away_leave_the_means_of_the_others_alone(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Nobody can ask a shard whose process is gone: its estimates are no numbers, and its updates unknown."""
-    life = life_of(ShardedHorde, "deferred", shards=3, folder=tmp_path)
-    (_, watch), out = life.observers, StringIO()
-    assert isinstance(watch, MspbeWatch)
-    progress = Progress(None, 0.1, Console(file=out, width=400), every_s=0.0)
-    progress.watch = watch
-    life.run(70)
-    for gone in range(3):
-        cluster.actors[gone].die(restarts_in=1_000_000)
-        life.run(70)
-        progress.show(life.steps, life.horde, life.student.errors)
-        assert np.isnan(life.horde.mspbe_scalar).any()
-        assert not watch.n_updates[np.isnan(life.horde.mspbe_scalar)].any()
-    told = out.getvalue().split("mean MSPBE (online) ")[1:]
-    assert [line.startswith("none: every shard is away") for line in told] == [False, False, True]
-    assert not any(line.startswith("nan") for line in told)
-    life.close()
-    life.env.close()

@@ -109,12 +109,12 @@ function drawShards() {
   while (body.children.length > shards.length) body.lastChild.remove();
   while (body.children.length < shards.length) {
     const tr = document.createElement("tr");
-    for (let k = 0; k < 7; k++) tr.append(document.createElement("td"));
+    for (let k = 0; k < 6; k++) tr.append(document.createElement("td"));
     body.append(tr);
   }
   shards.forEach((shard, k) => {
     const cells_ = [shard.number, shard.node || "–", count(shard.n_demons), count(shard.lag),
-      shard.n_bytes ? bytes(shard.n_bytes) : "–", count(shard.n_restarts), shard.state + (shard.why ? ": " + shard.why : "")];
+      shard.n_bytes ? bytes(shard.n_bytes) : "–", shard.state + (shard.why ? ": " + shard.why : "")];
     cells_.forEach((text, j) => { const td = body.children[k].children[j]; if (td.textContent !== String(text)) td.textContent = text; });
     body.children[k].classList.toggle("warn", shard.state !== "learning");
   });
