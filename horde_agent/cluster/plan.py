@@ -115,7 +115,9 @@ class Plan:
     def __init__(self, questions: Sequence[GVF], config: LearnerConfig, mode: Mode) -> None:
         self.n_demons, self._config, self._mode = len(questions), config, mode
         self._of = of = Numbering.of(questions)
-        n_trace_steps = trace_length(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        n_trace_steps = (
+            trace_length(of.largest_decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        )
         is_long = of.largest_decay < 1.0 and n_trace_steps > LARGEST_TAIL
         self.is_plain = config.needs_plain_engine or is_long
         self.asks_predictions = of.links.size > 0
