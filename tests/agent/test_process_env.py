@@ -322,7 +322,7 @@ def test_learning_happens_while_the_body_moves() -> None:
     """Every update comes between `send` and `receive`, but those before a drive, which needs no answer first."""
     env = ProcessEnv(TOY)
     asked: list[bool] = []
-    horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._is_asked))
+    horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._awaits_reply))
     life = Life(env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0))  # type: ignore[arg-type]
     life.run(50)
     assert asked == [True] * 49 + [False]  # the last one is seen when the run is over

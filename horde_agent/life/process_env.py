@@ -1,0 +1,265 @@
+"""Any environment that `gymnasium.make` knows, in a process of its own: it moves on one core, learning uses another.
+
+Requests and replies are pickles on a socket between the two processes, which no other process can open. Standard input
+of the environment's process carries orders that do not wait for a reply; its end means that this process has ended.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import select
+import subprocess
+import time
+import traceback
+import weakref
+from contextlib import suppress
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from horde_agent.processes import python
+
+CLOSING_S = 3.0  # how long the environment may take to close
+SPIN_S = 0.0004  # how long to poll before sleeping: longer than a step of the simulator, shorter than two wake-ups
+END_MANOEUVRE = b"e"  # the only order
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class EnvironmentGone(RuntimeError):
+    """The environment's process ended unexpectedly."""
+
+    def __init__(self, name: str, exit_code: int | None) -> None:
+        super().__init__(
+            f"the process of the environment {name} ended by itself (exit code {exit_code}); a negative code is the "
+            "signal that ended it, -9 often a lack of memory"
+        )
+        self.exit_code = exit_code
+
+
+class Frame(NamedTuple):
+    """One frame of a drive: the attributes of the environment's own frames that a life reads."""
+
+    t: float
+    crc_errors: int
+    stale: bool
+    applied: bool
+    extras: dict[str, Any]
+
+
+class Disconnected(Exception):
+    """The other process has ended."""
+
+
+class Line:
+    """One end of the socket between the two processes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._poll = connection, select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+
+    def send(self, data: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            Disconnected: If the other process has ended.
+        """
+        try:
+            self._connection.send_bytes(data)
+        except OSError as error:
+            raise Disconnected from error
+
+    def receive(self) -> Any:
+        """Wait for a message and return it.
+
+        Raises:
+            Disconnected: If the other process has ended.
+        """
+        end = time.perf_counter() + SPIN_S
+        while not self._poll.poll(0) and time.perf_counter() < end:
+            os.sched_yield()  # to the other process, if the two share a core
+        try:
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise Disconnected from error
+
+    def close(self) -> None:
+        """Close this end. Closing twice does nothing."""
+        self._connection.close()
+
+
+class ProcessEnv(gymnasium.Env[Any, Any]):
+    """An environment whose steps run in another process, with the same results to the bit.
+
+    `step` is `send`, then `receive`; the robot moves while the caller works between the two. An exception in the
+    environment is raised here by `receive` or `reset`, with the same class name and message. The process ignores
+    Ctrl-C, and ends when this one does.
+
+    Args:
+        name: An id of `gymnasium.make`, such as "horde_env:CritterbotPen-v0".
+        **settings: Of `gymnasium.make`; they are pickled. Rendering happens in the other process.
+
+    Attributes:
+        metadata: The environment's.
+        manoeuvre_frames, manoeuvre_observations, manoeuvre_at: Of the drive in the last reset, if it has them.
+
+    Raises:
+        Exception: Whatever making the environment raises, with its class name.
+        EnvironmentGone: If the process ended; so do `step`, `receive` and `reset`.
+    """
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        self._name = name
+        self._line, self._process = _start()
+        self._end = weakref.finalize(self, _end, self._line, self._process)
+        self._awaits_reply = False
+        self.observation_space, self.action_space, self.metadata, drive = self._call("make", name, settings)
+        vars(self).update(drive)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and wait for it."""
+        observation, info, drive = self._call("reset", seed, options)
+        vars(self).update(drive)
+        return observation, info
+
+    def step(self, action: Any) -> Step:
+        """Take a step and wait for it."""
+        self.send(action)
+        return self.receive()
+
+    def send(self, action: Any) -> None:
+        """Begin a step; call `receive` before any other method."""
+        self._request("step", action)
+
+    def receive(self) -> Step:
+        """Wait for the end of the step and return its result."""
+        step: Step = self._reply()
+        return step
+
+    def save_state(self) -> dict[str, Any]:
+        """Return everything that the environment's future depends on, if it is restorable."""
+        state: dict[str, Any] = self._call("save_state")
+        return state
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Put the environment back to where it was at `save_state`."""
+        self._call("restore_state", state)
+
+    def end_manoeuvre(self) -> None:
+        """End a manoeuvre of `reset` early; safe in a signal handler."""
+        if self._end.alive:
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError):
+                os.write(self._process.stdin.fileno(), END_MANOEUVRE)
+
+    def close(self) -> None:
+        """Close the environment and end its process. Closing twice does nothing."""
+        if self._end.alive and self._process.poll() is None:
+            self.end_manoeuvre()
+            with suppress(Disconnected, subprocess.TimeoutExpired):
+                self._line.send(pickle.dumps(("close",)))
+                self._process.wait(CLOSING_S)
+        self._end()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._request(name, *arguments)
+        return self._reply()
+
+    def _request(self, name: str, *arguments: Any) -> None:
+        if not self._end.alive:
+            raise gymnasium.error.ClosedEnvironmentError(f"the environment {self._name} is closed; make a new one")
+        if self._awaits_reply:  # the caller was interrupted before this reply came
+            self._receive()
+        message = pickle.dumps((name, *arguments))
+        self._awaits_reply = True
+        try:
+            self._line.send(message)
+        except Disconnected:
+            raise self._gone() from None
+
+    def _reply(self) -> Any:
+        is_result, value = self._receive()
+        if not is_result:
+            raise error_from(*value)
+        return value
+
+    def _receive(self) -> Any:
+        try:
+            reply = self._line.receive()
+        except Disconnected:
+            raise self._gone() from None
+        self._awaits_reply = False
+        return reply
+
+    def _gone(self) -> EnvironmentGone:
+        try:
+            return EnvironmentGone(self._name, self._process.wait(CLOSING_S))
+        except subprocess.TimeoutExpired:
+            return EnvironmentGone(self._name, None)
+
+
+def is_worthwhile() -> bool:
+    """Whether a process of its own makes a life faster here: on POSIX with at least two cores."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return os.name == "posix" and n_cores >= 2
+
+
+def _start() -> tuple[Line, subprocess.Popen[bytes]]:
+    for number in range(3):  # the socket must not take the number of a standard file that is closed
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    here, there = Pipe()
+    with there:
+        command, environment = python("horde_agent.life.process_env_child", str(there.fileno()))
+        # A process group of its own does not receive Ctrl-C.
+        process = subprocess.Popen(
+            command, pass_fds=[there.fileno()], process_group=0, stdin=subprocess.PIPE, bufsize=0, env=environment
+        )
+    return Line(here), process
+
+
+def _end(line: Line, process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # ends the process
+    try:
+        process.wait(CLOSING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    line.close()
+
+
+# ---- exceptions ------------------------------------------------------------------------------------------------------
+
+
+def error_parts(error: BaseException) -> tuple[tuple[str, ...], str, str, str]:
+    """Return class names up to the first class of Python or Gymnasium, that class's name, message and traceback."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    n_own = next(n for n, kind in enumerate(type(error).__mro__) if _known(kind.__name__) is kind)
+    return tuple(names[:n_own]), names[n_own], str(error), "".join(traceback.format_exception(error))
+
+
+def error_from(names: tuple[str, ...], base: str, text: str, trace: str) -> BaseException:
+    """Return an exception from its parts. Its classes have the original names only: their package is not imported."""
+    error = _kind(names, base)(text)
+    error.add_note(f"In the environment's process:\n{trace}")
+    return error
+
+
+def _known(name: str) -> Any:
+    return getattr(builtins, name, None) or getattr(gymnasium.error, name, None)
+
+
+@cache
+def _kind(names: tuple[str, ...], base: str) -> type[BaseException]:
+    kind: type[BaseException] = _known(base)
+    for name in reversed(names):
+        kind = type(name, (kind,), {})
+    return kind

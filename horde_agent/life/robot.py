@@ -1,0 +1,138 @@
+"""The interface between a life and its robot: everything a life reads beyond Gymnasium's own methods.
+
+Any Gymnasium environment will do. One that lacks these attributes or info keys cannot drive, dock or be restored, and
+each of its steps counts as whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import numpy as np
+
+UNKNOWN_POSE = (np.nan, np.nan, np.nan)
+
+
+class RobotInfo(NamedTuple):
+    """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
+
+    Attributes:
+        t: Robot time in seconds.
+        gap: Whether the observation does not follow from the one before.
+        applied: Whether the robot carried out the command.
+        stale: Whether no new packet arrived.
+        obeyed: Whether the robot carries out commands at all.
+        battery_low, battery_urgent: Whether to dock, and whether to interrupt a test excursion for it.
+        crc_errors, clipped: Damaged packets and values out of range since the last step.
+        link_losses, s_without_link: Losses of the link since the last step, and their duration in seconds; None if
+            the robot does not report them.
+        overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not reported.
+        manoeuvre_steps: Periods that the drive of this reset took; None if not reported.
+        x_m, y_m, heading_rad: Pose, of a simulator.
+    """
+
+    t: float = np.nan
+    gap: int = 0
+    applied: int = 1
+    stale: int = 0
+    obeyed: int = 1
+    battery_low: int = 0
+    battery_urgent: int = 0
+    crc_errors: int = 0
+    clipped: int = 0
+    link_losses: int | None = None
+    s_without_link: float | None = None
+    overrun_s: float | None = None
+    sensor_age_s: float | None = None
+    manoeuvre_steps: int | None = None
+    x_m: float | None = None
+    y_m: float = np.nan
+    heading_rad: float = np.nan
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> RobotInfo:
+        """Select these keys of an environment's `info`."""
+        return cls(**{name: info[name] for name in cls._fields if name in info})
+
+    @property
+    def pose(self) -> tuple[float, float, float]:
+        """Position in metres and heading in radians; NaN if unknown."""
+        return UNKNOWN_POSE if self.x_m is None else (self.x_m, self.y_m, self.heading_rad)
+
+
+class DriveFrame(NamedTuple):
+    """One frame of a drive to the centre or the dock.
+
+    Attributes:
+        at: Period of the drive in which it was sampled, from 1 on.
+        info: As the `info` of a step.
+        observation: As the environment returns observations; None if it does not keep them.
+    """
+
+    at: int
+    info: RobotInfo
+    observation: Any
+
+
+class RobotBody:
+    """What a robot's environment offers beyond Gymnasium's methods.
+
+    Args:
+        env: Any environment. These attributes of `env.unwrapped` are used if they are there: `manoeuvre_frames`,
+            `manoeuvre_observations` and `manoeuvre_at` (of the drive in the last reset), `save_state()`,
+            `restore_state(state)`, `end_manoeuvre()`, `emergency_stop(reason)` and `disobedience`. Keys of its
+            `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels, "tile_layout" and "notes".
+
+    Attributes:
+        metadata: That of `env.unwrapped`.
+        can_drive: Whether it drives to the centre after a test excursion.
+        can_dock: Whether it has a dock.
+        is_restorable: Whether it can be put back to a saved state, as a simulated robot can.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._body: Any = env.unwrapped
+        self.metadata: Mapping[str, Any] = self._body.metadata
+        self.can_drive = hasattr(self._body, "manoeuvre_frames")
+        self.can_dock = "dock" in self.metadata.get("manoeuvres", ())
+        self.is_restorable = bool(self.metadata.get("restorable"))
+
+    @property
+    def n_drive_frames(self) -> int:
+        """Number of frames of the drive in the last reset."""
+        return len(self._body.manoeuvre_frames) if self.can_drive else 0
+
+    def drive_frames(self) -> Iterator[DriveFrame]:
+        """Yield the frames of the drive in the last reset; the last one is what the reset returned."""
+        observations = getattr(self._body, "manoeuvre_observations", None) or [None] * self.n_drive_frames
+        at = getattr(self._body, "manoeuvre_at", range(1, self.n_drive_frames + 1))
+        for k in range(self.n_drive_frames):
+            frame = self._body.manoeuvre_frames[k]
+            info = RobotInfo.of(frame.extras)._replace(
+                t=frame.t, crc_errors=frame.crc_errors, stale=frame.stale, applied=getattr(frame, "applied", True)
+            )
+            yield DriveFrame(at[k], info, observations[k])
+
+    def save_state(self) -> dict[str, Any]:
+        """Return everything that the robot's future depends on, if it is restorable."""
+        return cast("dict[str, Any]", self._body.save_state())
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Put the robot back to where it was at `save_state`."""
+        self._body.restore_state(state)
+
+    def end_manoeuvre(self) -> None:
+        """End a drive or a stay at the dock early, if the robot can; safe in a signal handler."""
+        if hasattr(self._body, "end_manoeuvre"):
+            self._body.end_manoeuvre()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Set the robot's emergency stop; return whether it has one."""
+        return hasattr(self._body, "emergency_stop") and bool(self._body.emergency_stop(reason))
+
+    @property
+    def disobedience(self) -> str:
+        """Why the robot does not carry out commands, in a sentence; "" if unknown."""
+        return getattr(self._body, "disobedience", "")
