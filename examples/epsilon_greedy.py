@@ -40,7 +40,7 @@ def live(behaviour, seed, steps):
     """Run for `steps` steps and return the mean of `nearest`."""
     seen = []
     with Life(env, horde, behaviour, np.random.default_rng(seed), interface=face) as life:
-        life.observers.append(lambda moment: seen.append(nearest(moment.row.observation, None)))
+        life.observers.append(lambda event: seen.append(nearest(event.row.observation, None)))
         life.run(steps)
     return np.mean(seen)
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.flags import flags_of, is_learned
+from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import check_fit, encoder
 from horde_agent.record import Observation, Phase
 
@@ -105,7 +106,7 @@ class HordeCallback(BaseCallback):
         terminated = done and not info.get("TimeLimit.truncated", False)
         reached = self._last_of_episode(info["terminal_observation"]) if done else following
         goes_on = False
-        if reached is not None and is_learned(Phase.BEHAVE, flags_of(info)):
+        if reached is not None and is_learned(Phase.BEHAVE, flags_of(RobotInfo.of(info))):
             stream.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
             self.n_learned += 1
             goes_on = not done

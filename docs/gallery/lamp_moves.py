@@ -19,7 +19,7 @@ horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_act
 surprise, kept = UDE(len(asked), beta0=0.01), []
 
 
-def look(moment) -> None:
+def look(event) -> None:
     surprise.update(horde.td_error, np.ones(len(asked)))
     kept.append(surprise.value())
 

@@ -16,10 +16,10 @@ horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_act
 seen: list[np.ndarray] = []
 
 
-def look(moment) -> None:
-    if moment.life.steps > 7_400:  # predictions in units of the signal: the return times 1 - gamma
+def look(event) -> None:
+    if event.life.steps > 7_400:  # predictions in units of the signal: the return times 1 - gamma
         means = horde.predictions * [1 - q.continuation for q in asked]
-        seen.append(np.append(means, moment.row.observation[face.index("light_0")]))
+        seen.append(np.append(means, event.row.observation[face.index("light_0")]))
 
 
 with Life(env, horde, StickyRandom(5, 0.9), np.random.default_rng(0), interface=face, observers=[look]) as life:

@@ -28,7 +28,7 @@ for reflex in (False, True):
 
     near: list[bool] = []
     with Life(env, horde, Follow(Driver()), np.random.default_rng(0), interface=face) as life:
-        life.observers.append(lambda moment, near=near, nose=nose: near.append(moment.row.observation[nose] > 0.3))
+        life.observers.append(lambda event, near=near, nose=nose: near.append(event.row.observation[nose] > 0.3))
         life.run(12_000)
     minutes = np.arange(len(near)) / 600
     axes.plot(minutes, np.cumsum(near) / 10, label="with the reflex" if reflex else "without")

@@ -16,9 +16,9 @@ horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_act
 seen: list[list[float]] = []
 
 
-def look(moment) -> None:
-    if moment.life.steps > 19_400:
-        seen.append([*(0.2 * horde.predictions), moment.row.observation[nose]])
+def look(event) -> None:
+    if event.life.steps > 19_400:
+        seen.append([*(0.2 * horde.predictions), event.row.observation[nose]])
 
 
 with Life(env, horde, StickyRandom(5, 0.8), np.random.default_rng(1), interface=face, observers=[look]) as life:

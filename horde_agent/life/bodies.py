@@ -1,4 +1,4 @@
-"""The bodies that a name stands for: a robot, or something in its place, reached through Gymnasium alone."""
+"""Make the environment of a robot and backend."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import gymnasium
 from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 
 LampMove = tuple[float, str, tuple[float, float, float]]
-"""When (robot time in seconds), which lamp, and where it goes (x, y, z in metres)."""
+"""Robot time in seconds, name of the lamp, and its new position (x, y, z in metres)."""
 
 ONE_AT_A_TIME = ("serial", "drops")
-"""Backends behind which there is one robot."""
+"""Backends that are a physical robot: one life at a time."""
 
 _NAMES = {
     ("critterbot", "simulator"): "CritterbotPen",
@@ -41,25 +41,25 @@ def make_body(
     lamp_moves: Sequence[LampMove] = (),
     in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
-    """Return the environment of a body.
+    """Make an environment.
 
     Args:
         backend: As in `horde learn --backend`.
-        port: Of a real robot.
+        port: Of a physical robot.
         parity: Of its serial line; that of the robot's file when None.
-        env_id: Of the backend "gymnasium": the environment.
+        env_id: Of the environment, with the backend "gymnasium".
         robot: As in `horde learn --robot`.
-        log: What a replay reads.
-        realtime: Keep 100 ms between two steps, where the body does not do so by itself.
-        physics: What moves a simulated robot; what is installed decides when None.
-        lamp_moves: Changes of the pen during the life.
-        in_process: Let the simulator move in a process of its own, where that gains something.
+        log: Read by the backend "replay".
+        realtime: Keep 100 ms between two steps, if the backend does not do so by itself.
+        physics: Engine of a simulator; the installed one when None.
+        lamp_moves: Changes of the pen during the life, in the simulator only.
+        in_process: Run the simulator in a process of its own, if that is faster.
 
     Raises:
-        ValueError: If the program cannot move this body's lamp, or the robot has no such body.
+        ValueError: If `lamp_moves` is not supported, or the robot has no such backend.
     """
     if lamp_moves and (robot, backend) != ("critterbot", "simulator"):
-        raise ValueError(f"only the simulator can move its lamp by itself, not the backend {backend!r} of {robot}")
+        raise ValueError(f"lamp_moves needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
         return gymnasium.make(str(env_id), disable_env_checker=True)
     if (robot, backend) not in _NAMES:

@@ -1,11 +1,10 @@
-"""Test excursions: suspend learning, follow one target policy, compare what then happened with what was predicted.
+"""Test excursions: suspend learning, follow one target policy, compare the return with its prediction.
 
     behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
 
-Any policy can be followed: its actions are drawn from its own probabilities. Learning is suspended meanwhile, so that
-the b of an excursion's steps, which is pi itself, enters no importance sampling ratio; it is recorded as it was.
-
-What is tested, and the return that is measured meanwhile: `measures/returns.py`.
+Any policy can be followed: its actions are drawn from its own probabilities. Learning is suspended, so the b of an
+excursion's steps, which is pi itself, enters no importance sampling ratio; it is recorded. `measures/returns.py`
+computes the return.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """
@@ -36,7 +35,7 @@ class ExcursionConfig:
         horizon: Steps of an excursion, and terms of the truncated return.
 
     Raises:
-        ValueError: If the probability is no number in [0, 1], or the horizon no whole number of at least 1.
+        ValueError: If the probability is not in [0, 1], or the horizon not a whole number of at least 1.
     """
 
     probability: float = 1 / 50
@@ -55,7 +54,7 @@ class Choice(NamedTuple):
         phase: Of the life.
         action: The discrete action, NO_ACTION for a drive.
         b: Probability with which it was drawn.
-        policy: Tag of the policy that an excursion follows, NO_POLICY elsewhere.
+        policy: Tag of the policy that an excursion follows, or NO_POLICY.
     """
 
     phase: Phase
@@ -68,11 +67,11 @@ class Excursions:
     """The state machine behave, excursion, centre.
 
     Args:
-        policies: The policies that are tested; none if there is nothing to test. See `rearrange`.
+        policies: The policies to test; may be empty.
         config: When an excursion begins and how long it lasts.
 
     Attributes:
-        phase: What is being done.
+        phase: The current phase.
     """
 
     def __init__(self, policies: Sequence[PolicyUnderTest], config: ExcursionConfig | None = None) -> None:
@@ -99,13 +98,13 @@ class Excursions:
             rng: Source of the interruption, of the tested policy and of the action, in this order.
             observation: In the environment's own units, float64, shape (n_inputs,).
             tiles: Its active features, shape (n_active,).
-            broken: True where the observation does not follow from the one before, or the body did not do as asked:
-                an excursion ends at once, and the next behaviour action is a fresh draw.
-            is_unfit: True where the body is out of reach or does not obey: no excursion begins, for it would be
-                discarded. The draws are the same.
+            broken: Whether the observation does not follow from the one before, or the action was not applied: an
+                excursion ends at once, and the behaviour forgets its last action.
+            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins, because it would
+                be discarded. The same random numbers are drawn.
 
         Returns:
-            The choice; phase CENTRE asks for the drive back to the centre, after which `choose` is called again.
+            The choice; after phase CENTRE drive to the centre, then call `choose` again.
         """
         if self.is_over(broken=broken):
             self.phase, self._followed = Phase.CENTRE, None
@@ -122,12 +121,12 @@ class Excursions:
         return Choice(Phase.BEHAVE, *behaviour.draw(rng, observation, tiles))
 
     def is_over(self, *, broken: bool) -> bool:
-        """Whether an excursion that is under way ends now, by a drive back to the centre."""
+        """Return whether an excursion ends now, with a drive to the centre."""
         is_at_end = broken or self._followed is None or self._n_taken == self.config.horizon
         return self.phase is Phase.EXCURSION and is_at_end
 
     def rearrange(self, policies: Sequence[PolicyUnderTest]) -> None:
-        """Test other policies from now on; an excursion ends at the next choice if its policy is not among them."""
+        """Replace the policies to test; an excursion ends at the next choice if its policy is not among them."""
         self.policies = list(policies)
         self._followed = self._named(self._followed.name) if self._followed else None
 
@@ -139,16 +138,16 @@ class Excursions:
         return Choice(Phase.EXCURSION, *policy.draw(rng, observation, tiles), policy.tag)
 
     def state(self) -> State:
-        """Return where the machine stands."""
+        """Return everything that later choices depend on."""
         followed = "" if self._followed is None else self._followed.name
         return attributes(self, "_n_taken") | {"phase": np.array(int(self.phase)), "followed": np.array(followed)}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned, with the same policies."""
+        """Continue from what `state` returned, with the same policies."""
         put_back(self, state, "_n_taken")
         self.phase = Phase(int(state["phase"]))
         self._followed = self._named(str(state["followed"]))
 
     def cancel(self) -> None:
-        """Go back to behaving: the environment was reset, so there is nowhere to drive back from."""
+        """End an excursion without a drive to the centre, because the environment was reset."""
         self.phase, self._followed = Phase.BEHAVE, None

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
 from horde_agent.types import Integers
 
@@ -43,7 +43,7 @@ _LEAST_SAMPLES = 8  # of more demons
 _log = logging.getLogger(__name__)
 
 
-class Feed:
+class Feed(LifeHooks):
     """Write what the live page shows; an observer of a life.
 
     Args:
@@ -84,19 +84,19 @@ class Feed:
         except OSError as error:
             self._give_up(error)
 
-    def __call__(self, moment: Moment) -> None:
-        """Observe a life: write the files that are due.
+    def after_step(self, event: StepEvent) -> None:
+        """Write the files that are due.
 
         Deferred steps are not flushed for this: flushing at other steps would change the rounding.
         """
-        now, life = self._clock(), moment.life
+        now, life = self._clock(), event.life
         if now - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
             return
         self._now_at = now
         try:
             if self._is_stale:
                 self._describe(life.horde)
-            row = moment.row
+            row = event.row
             self._times.append((row.step, row.step * self._interface.period_s if math.isnan(row.t) else row.t))
             self._predictions.append(np.array(life.student.predictions, dtype=np.float32))
             if now - self._measures_at >= MEASURES_EVERY_S:
@@ -110,12 +110,8 @@ class Feed:
         except OSError as error:
             self._give_up(error)
 
-    def rearrange(self, stays: Integers) -> None:  # noqa: ARG002  as every observer has it
-        """Continue after demons were added or removed.
-
-        Args:
-            stays: The former position of each demon, shape (n_demons,); not read here.
-        """
+    def rearrange(self, old_index: Integers) -> None:  # noqa: ARG002
+        """Write facts.json again before the next update."""
         self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:

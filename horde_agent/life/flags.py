@@ -1,38 +1,35 @@
-"""How an observation came about, as flags made from `info`, and which transitions are learned from: both decided here.
+"""Flags of an observation, made from `info`, and which transitions are learned from.
 
-A life, the callback beside a controller, a log that is read and a stream that is learned from again all ask this file.
-`info` may tell `gap`, `applied` and `stale` (0 or 1); an environment that tells none of them is whole on every step.
+These rules hold for a life, the stable-baselines3 callback, an imported log and a replayed stream alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.life.robot import RobotInfo
 from horde_agent.record import BROKEN, Flag, Phase
 from horde_agent.types import Bools
 
 
-def flags_of(
-    info: Mapping[str, Any], *, begins: bool = False, terminated: bool = False, truncated: bool = False
-) -> int:
+def flags_of(info: RobotInfo, *, begins: bool = False, terminated: bool = False, truncated: bool = False) -> int:
     """Return the flags of an observation.
 
     Args:
-        info: What came with it.
-        begins: True where it does not follow from an observation before it: after a reset.
-        terminated: True where the stream truly ended with it, as `env.step` returned it.
-        truncated: True where the environment stopped there for a reason of its own.
+        info: Returned with it.
+        begins: Whether it is the first one after a reset.
+        terminated: As `env.step` returned it.
+        truncated: As `env.step` returned it.
     """
     flags = int(Flag.NONE)
-    if begins or info.get("gap", 0):
+    if begins or info.gap:
         flags |= Flag.GAP
-    if not info.get("applied", 1):
+    if not info.applied:
         flags |= Flag.NOT_APPLIED
-    if info.get("stale", 0):
+    if info.stale:
         flags |= Flag.STALE
     if terminated:
         flags |= Flag.TERMINATED
@@ -42,12 +39,12 @@ def flags_of(
 
 
 def is_broken(flags: int) -> bool:
-    """Return whether no update may reach across an observation: a gap, an old frame, or what the body did not do."""
+    """Return whether updates must not cross an observation: a gap, a stale frame, or an action not applied."""
     return bool(flags & BROKEN)
 
 
 def is_unfit(flags: int) -> bool:
-    """Return whether no excursion may begin from an observation: the body is out of reach, or does not obey."""
+    """Return whether no excursion may begin at an observation: the frame is stale or the action was not applied."""
     return bool(flags & (Flag.NOT_APPLIED | Flag.STALE))
 
 
@@ -67,7 +64,7 @@ def are_broken(flags: NDArray[Any]) -> Bools:
 
 
 def are_followed(flags: NDArray[Any]) -> Bools:
-    """Return which rows of a stream are followed by the next one, shape (n_rows,): not the last, none before a break.
+    """Return which rows of a stream continue in the next row, shape (n_rows,): not the last, none before a gap.
 
     Args:
         flags: Of the rows, shape (n_rows,).

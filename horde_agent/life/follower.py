@@ -1,14 +1,14 @@
-"""Learning elsewhere: another student learns from a life's stream, in a thread of its own, as late as it likes.
+"""A second student that learns from a life's stream in its own thread.
 
-    local = Horde(few, ...)                                # what the robot acts on
-    with ShardedHorde(many, ..., mode="deferred") as far:  # everything else, on other machines
+    local = Horde(few, ...)                                # used by the robot's policies
+    with ShardedHorde(many, ..., mode="deferred") as far:  # all other questions, on other machines
         follower = Follower(Student(far, interface))
         with Life(env, local, behaviour, rng, observers=[follower]) as life:
             life.run(steps)
-        follower.close()                                   # waits until all was learned from
+        follower.close()                                   # waits until every row was learned from
 
-The body's loop hands on a row and goes its way: it waits for no answer, no full queue and no slow machine. The student
-gets what a record would tell, and so learns what learning again from the record would have it learn, bit for bit.
+The life appends each row to a queue and never waits. The student receives the rows of a record, so its weights are
+those of learning from the record, to the bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from types import TracebackType
 
-from horde_agent.life.life import Moment
+from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.student import Student
 from horde_agent.record import DRIVES, Flag, Phase, Row
 
@@ -27,19 +27,19 @@ MOST_WAITING = 36_000  # rows: an hour at 10 Hz, some 30 MB
 _log = logging.getLogger(__name__)
 
 
-class Follower:
-    """An observer of a life by which a further student learns from its stream.
+class Follower(LifeHooks):
+    """An observer of a life that passes its rows to a second student.
 
-    Where the student falls behind by more than `most_waiting` rows, those that come then are left out, and the first
-    one after them is a gap to it. Where it fails, the life goes on; `close` raises what it failed by.
+    If the student falls behind by more than `most_waiting` rows, further rows are dropped, and the next row follows a
+    gap. If the student raises, the life continues; `close` raises the exception.
 
     Args:
-        student: Learns and scores; used by the follower's thread alone until `close` has returned.
-        most_waiting: Rows that may wait to be learned from.
+        student: Learns and scores; do not use it elsewhere until `close` has returned.
+        most_waiting: Maximum length of the queue, in rows.
 
     Attributes:
         student: As given.
-        n_left_out: Rows that found no room.
+        n_left_out: Rows that were dropped.
     """
 
     def __init__(self, student: Student, most_waiting: int = MOST_WAITING) -> None:
@@ -51,9 +51,9 @@ class Follower:
         self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
         self._thread.start()
 
-    def __call__(self, moment: Moment) -> None:
-        """Observe a life: note its row. Takes some microseconds, whatever the student does."""
-        row = moment.row
+    def after_step(self, event: StepEvent) -> None:
+        """Append the row to the queue; takes microseconds."""
+        row = event.row
         with self._something:
             if len(self._rows) >= self._most_waiting or self._fault is not None or self._is_over:
                 self.n_left_out += 1
@@ -66,14 +66,14 @@ class Follower:
 
     @property
     def n_waiting(self) -> int:
-        """Rows that the student has yet to learn from: how many steps it is behind."""
+        """Rows in the queue."""
         return len(self._rows)
 
     def close(self) -> None:
-        """Wait until all rows were learned from, and end the thread. Closing twice does nothing more.
+        """Wait until every row was learned from, and end the thread. Closing twice does nothing more.
 
         Raises:
-            BaseException: What the student failed by, if it did.
+            BaseException: That of the student, if it failed.
         """
         with self._something:
             self._is_over = True
@@ -91,27 +91,25 @@ class Follower:
         self.close()
 
     def _follow(self) -> None:
-        """Learn from one row after the other, in a thread."""
         try:
             while (row := self._next()) is not None:
-                self._see(row)
+                self._learn(row)
         except BaseException as error:
             with self._something:
                 self._fault = error
                 self.n_left_out += len(self._rows)
                 self._rows.clear()
-            _log.warning("what follows the life learns no more (%s); the life goes on", error)
+            _log.warning("follower stopped (%s); the run continues", error)
 
     def _next(self) -> Row | None:
-        """Return the oldest row that waits, as soon as there is one; None when there will be none."""
+        """Wait for a row and return it; None after `close` when the queue is empty."""
         with self._something:
             while not self._rows and not self._is_over:
                 self._something.wait()
             return self._rows.popleft() if self._rows else None
 
-    def _see(self, row: Row) -> None:
-        """Learn from a row as from a record; within a drive nothing is seen."""
+    def _learn(self, row: Row) -> None:
         if not (row.phase == self._last and row.phase in DRIVES):
-            self.student.see(row.observation, row.flags)
-            self.student.act(row.phase, row.action, row.b, row.step, row.policy)
+            self.student.observe(row.observation, row.flags)
+            self.student.set_action(row.phase, row.action, row.b, row.step, row.policy)
         self._last = row.phase

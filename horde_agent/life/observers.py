@@ -1,4 +1,4 @@
-"""Who watches a life: samples of its measures, whose estimates may be read, and progress on a terminal or in a log."""
+"""Observers of a life: samples of its measures, validity of the MSPBE estimates, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
-from horde_agent.life.life import Moment
+from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
@@ -28,7 +28,7 @@ RowObserver = Callable[[Student, int], None]
 
 
 class Sample(NamedTuple):
-    """Measures of all questions at one time: means over the demons that are not set aside."""
+    """Measures at one step: means over the demons that have not diverged."""
 
     step: int
     learning_steps: int
@@ -38,13 +38,13 @@ class Sample(NamedTuple):
 
 
 def sound_demons(horde: AnyHorde) -> np.ndarray:
-    """Return which demons are not set aside, bool of shape (n_demons,)."""
+    """Return which demons have not diverged, bool of shape (n_demons,)."""
     diverged = set(horde.diverged)
     return np.array([name not in diverged for name in horde.names])
 
 
-class Sampler:
-    """An observer that samples the MSPBE, the largest trace and the diverged every so many steps."""
+class Sampler(LifeHooks):
+    """Sample the MSPBE, the largest trace and the number of diverged demons every `every` steps."""
 
     def __init__(self, every: int = 1000) -> None:
         self.every = every
@@ -59,40 +59,40 @@ class Sampler:
     def _rows(self) -> np.ndarray:
         return np.array(self._numbers, dtype=np.float64).reshape(-1, len(Sample._fields))
 
-    def __call__(self, moment: Moment) -> None:
-        """Observe a life."""
-        self.see(moment.life.student, moment.life.steps)
+    def after_step(self, event: StepEvent) -> None:
+        """Sample if it is due."""
+        self.update(event.life.student, event.life.steps)
 
     def state(self) -> State:
-        """Return the samples so far, and when the next one is due."""
+        """Return the samples, and the step of the next one."""
         return {"samples": self._rows(), "next": np.array(self._next)}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         self._numbers = array("d", state["samples"].ravel().tolist())
         self._next = int(state["next"])
 
-    def see(self, student: Student, step: int) -> None:
-        """Sample if it is time."""
+    def update(self, student: Student, step: int) -> None:
+        """Sample if it is due."""
         if step >= self._next:
             self._next = step - step % self.every + self.every
             student.catch_up()
             self._numbers.extend(sample(step, student.learning_steps, student.horde))
 
 
-def outside_drives(see: RowObserver, student: Student) -> RowObserver:
-    """Return an observer of a record's rows that passes those within a drive by: those of a life are not shown them.
+def outside_drives(observer: RowObserver, student: Student) -> RowObserver:
+    """Return an observer of a record's rows that skips those within a drive, as the observers of a life do.
 
     Args:
-        see: What is called with all others.
-        student: Who learns, before the first row.
+        observer: Called with all other rows.
+        student: Learns from the record; its phase before the first row is used.
     """
     last = student.phase
 
     def observe(student: Student, step: int) -> None:
         nonlocal last
         if not (student.phase == last and last in DRIVES):
-            see(student, step)
+            observer(student, step)
         last = student.phase
 
     return observe
@@ -106,17 +106,17 @@ def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
     return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
 
 
-class MspbeWatch:
-    """An observer that knows whose MSPBE estimates may be read: those whose w has had time to move.
+class MspbeWatch(LifeHooks):
+    """Tell which MSPBE estimates are valid: those after enough updates of w.
 
     Args:
-        horde: The demons; its steps count from now on.
+        horde: Its updates are counted from now on.
 
     Attributes:
         updates_needed: Updates with rho > 0 after which an estimate is valid.
 
     Raises:
-        RuntimeError: When a life is observed, if demons came or went, but not by `Life.add` or `Life.remove`.
+        RuntimeError: In `update`, if demons were added or removed, but not by `Life.add` or `Life.remove`.
     """
 
     def __init__(self, horde: AnyHorde) -> None:
@@ -124,32 +124,28 @@ class MspbeWatch:
         self._before = horde.ratio_totals()
         self.updates_needed = updates_until_valid(horde.config)
 
-    def __call__(self, moment: Moment) -> None:
-        """Observe a life."""
-        self.see(moment.life.student)
+    def after_step(self, event: StepEvent) -> None:
+        """Check the demons."""
+        self.update(event.life.student)
 
-    def see(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  an observer of `relearn` is given them
-        """Check that the demons are still those that are watched: the Horde counts their steps itself."""
+    def update(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  the arguments of a `RowObserver`
+        """Check that the demons are unchanged; the Horde counts their updates itself."""
         if self._horde.questions is not self._questions:
             raise RuntimeError(
                 "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
             )
 
-    def rearrange(self, stays: Integers) -> None:
-        """Go on after demons came or went: those that stay keep their counts, those that are new begin at 0.
-
-        Args:
-            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
-        """
+    def rearrange(self, old_index: Integers) -> None:
+        """Continue after demons were added or removed; the counts of new ones begin at 0."""
         self._questions = self._horde.questions
-        self._before = np.where(stays >= 0, self._before[:, stays], 0.0)
+        self._before = np.where(old_index >= 0, self._before[:, old_index], 0.0)
 
     def state(self) -> State:
-        """Return what was counted before the watch began."""
+        """Return the counts before the watch began."""
         return {"before": np.array(self._before)}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         self._before = np.array(state["before"])
 
     @property
@@ -163,11 +159,11 @@ class MspbeWatch:
         return np.asarray((self.n_updates >= self.updates_needed) & sound_demons(self._horde))
 
     def effective_sample_size(self) -> np.ndarray:
-        """Return how many on-policy steps the learning steps are worth, shape (n_demons,)."""
+        """Return the effective number of on-policy steps, shape (n_demons,)."""
         return effective_sample_size(*(self._horde.ratio_totals() - self._before)[1:])
 
     def facts(self) -> dict[str, float | int | None]:
-        """Return what a run's details.json says of the MSPBE estimates."""
+        """Return the MSPBE entries of a run's details.json."""
         valid = self.is_valid
         means = {"scalar": self._horde.mspbe_scalar}
         if self._horde.config.vector_mspbe:
@@ -182,17 +178,17 @@ class MspbeWatch:
         }
 
 
-class Progress:
-    """Shows how far a life is: a live table on a terminal, a line every few seconds elsewhere.
+class Progress(LifeHooks):
+    """Show the progress of a life: a live table on a terminal, else a line every 10 s.
 
     Args:
-        total: Steps to live, or None where the end is not known.
+        total: Steps of the life, or None if unknown.
         period_s: Duration of one step of the robot, in seconds.
-        console: Where to write.
+        console: Standard error when None.
         every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
 
     Attributes:
-        watch: Knows which MSPBE estimates are valid; None if they are not counted.
+        watch: Counts the valid MSPBE estimates; None if they are not counted.
         steps: Quantisation step of each channel, shape (n_channels,); None if no return is tested.
     """
 
@@ -212,21 +208,21 @@ class Progress:
         return self.console.is_terminal
 
     def start(self) -> None:
-        """Begin to count the time."""
+        """Start the clock."""
         self._began = self._last = time.perf_counter()
         if self._live is not None:
             self._live.start()
 
-    def __call__(self, moment: Moment) -> None:
-        """Observe a life: show it if it is time."""
-        if self.is_due(moment.life.horde):
-            self.show(moment.life.steps, moment.life.horde, moment.life.student.errors)
+    def after_step(self, event: StepEvent) -> None:
+        """Show the state if it is due."""
+        life = event.life
+        if self.is_due(life.horde):
+            self.show(life.steps, life.horde, life.student.errors)
 
     def is_due(self, horde: AnyHorde) -> bool:
-        """Return whether it is time for another update, and no step of the Horde waits to be taken.
+        """Return whether it is time for an update and no step is deferred.
 
-        Steps taken for the sake of a look would cut the batches at another place, which changes the rounding: what is
-        learned would depend on the clock.
+        Flushing deferred steps for it would change the batches and so the rounding: weights would depend on the clock.
         """
         return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 
@@ -240,14 +236,14 @@ class Progress:
             self.console.print(" · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """Give the terminal back."""
+        """Remove the live table."""
         if self._live is not None:
             self._live.stop()
 
     def facts(
         self, steps: int, elapsed_s: float, horde: AnyHorde, errors: ReturnErrors | None
     ) -> list[tuple[str, str]]:
-        """Return what is shown, as pairs of name and value."""
+        """Return pairs of name and value."""
         speed = steps / elapsed_s if elapsed_s > 0 else 0.0
         share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)" if self.total else ""
         facts = [
@@ -289,7 +285,7 @@ def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
     """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
     sound = sound_demons(horde)
     if not sound.any():
-        return "none: every question was set aside"
+        return "none: every demon diverged"
     mean = float(horde.mspbe_scalar[sound].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
@@ -300,7 +296,7 @@ def _shards(shards: Sequence[ShardStatus]) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    """Return how many there are, and the first few."""
+    """Return the number of names, and the first three."""
     return "0" if not names else f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import builtins
 import os
 import pickle
-import select
+import socket
 import subprocess
-import time
 import traceback
 import weakref
 from contextlib import suppress
 from functools import cache
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -25,8 +22,8 @@ import gymnasium
 from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
-SPIN_S = 0.0004  # how long to poll before sleeping: longer than a step of the simulator, shorter than two wake-ups
 END_MANOEUVRE = b"e"  # the only order
+_LENGTH_BYTES, _PART_BYTES = 8, 1 << 16
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -57,11 +54,10 @@ class Disconnected(Exception):
 
 
 class Line:
-    """One end of the socket between the two processes."""
+    """One end of the socket between the two processes. Requests and replies take turns: one message is under way."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._poll = connection, select.poll()
-        self._poll.register(connection.fileno(), select.POLLIN)
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
 
     def send(self, data: bytes) -> None:
         """Send a message.
@@ -70,27 +66,32 @@ class Line:
             Disconnected: If the other process has ended.
         """
         try:
-            self._connection.send_bytes(data)
+            self._socket.sendall(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
         except OSError as error:
             raise Disconnected from error
 
     def receive(self) -> Any:
-        """Wait for a message and return it.
+        """Wait for a message and return it unpickled.
 
         Raises:
             Disconnected: If the other process has ended.
         """
-        end = time.perf_counter() + SPIN_S
-        while not self._poll.poll(0) and time.perf_counter() < end:
-            os.sched_yield()  # to the other process, if the two share a core
-        try:
-            return pickle.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            raise Disconnected from error
+        data, n_bytes = b"", _LENGTH_BYTES
+        while len(data) < n_bytes:
+            try:
+                part = self._socket.recv(_PART_BYTES)
+            except OSError as error:
+                raise Disconnected from error
+            if not part:
+                raise Disconnected
+            data += part
+            if len(data) >= _LENGTH_BYTES:
+                n_bytes = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+        return pickle.loads(memoryview(data)[_LENGTH_BYTES:])
 
     def close(self) -> None:
         """Close this end. Closing twice does nothing."""
-        self._connection.close()
+        self._socket.close()
 
 
 class ProcessEnv(gymnasium.Env[Any, Any]):
@@ -215,7 +216,7 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    here, there = Pipe()
+    here, there = socket.socketpair()
     with there:
         command, environment = python("horde_agent.life.process_env_child", str(there.fileno()))
         # A process group of its own does not receive Ctrl-C.

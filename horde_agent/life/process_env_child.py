@@ -6,9 +6,9 @@ import gc
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
-from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium
@@ -77,6 +77,6 @@ def drive_of(body: Any) -> dict[str, Any]:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent's process handles Ctrl-C
     try:
-        Child(Line(Connection(int(sys.argv[1])))).serve()
+        Child(Line(socket.socket(fileno=int(sys.argv[1])))).serve()
     except Disconnected:
         sys.exit()

@@ -31,6 +31,7 @@ class RobotInfo(NamedTuple):
         overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not reported.
         manoeuvre_steps: Periods that the drive of this reset took; None if not reported.
         x_m, y_m, heading_rad: Pose, of a simulator.
+        action, b: Action taken next and its probability, of a recorded life.
     """
 
     t: float = np.nan
@@ -50,6 +51,8 @@ class RobotInfo(NamedTuple):
     x_m: float | None = None
     y_m: float = np.nan
     heading_rad: float = np.nan
+    action: int = 0
+    b: float = 1.0
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RobotInfo:
@@ -86,7 +89,6 @@ class RobotBody:
             `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels, "tile_layout" and "notes".
 
     Attributes:
-        metadata: That of `env.unwrapped`.
         can_drive: Whether it drives to the centre after a test excursion.
         can_dock: Whether it has a dock.
         is_restorable: Whether it can be put back to a saved state, as a simulated robot can.
@@ -94,10 +96,14 @@ class RobotBody:
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._body: Any = env.unwrapped
-        self.metadata: Mapping[str, Any] = self._body.metadata
         self.can_drive = hasattr(self._body, "manoeuvre_frames")
         self.can_dock = "dock" in self.metadata.get("manoeuvres", ())
         self.is_restorable = bool(self.metadata.get("restorable"))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of `env.unwrapped`."""
+        return cast("Mapping[str, Any]", self._body.metadata)
 
     @property
     def n_drive_frames(self) -> int:
@@ -110,8 +116,9 @@ class RobotBody:
         at = getattr(self._body, "manoeuvre_at", range(1, self.n_drive_frames + 1))
         for k in range(self.n_drive_frames):
             frame = self._body.manoeuvre_frames[k]
+            applied = getattr(frame, "applied", True)
             info = RobotInfo.of(frame.extras)._replace(
-                t=frame.t, crc_errors=frame.crc_errors, stale=frame.stale, applied=getattr(frame, "applied", True)
+                t=frame.t, gap=0, crc_errors=frame.crc_errors, stale=frame.stale, applied=applied
             )
             yield DriveFrame(at[k], info, observations[k])
 

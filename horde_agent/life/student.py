@@ -1,7 +1,7 @@
-"""What is learned from a stream of observations and actions, lived or recorded: one path for both.
+"""Learning from a stream of observations and actions, live or recorded.
 
-The student decides which transitions reach the Horde and scores the test excursions. It draws nothing and knows no
-environment, so that learning again from a recorded stream gives the same weights, bit for bit, as living it did.
+The student decides which transitions reach the Horde, and scores the test excursions. It draws no random numbers and
+uses no environment, so learning from the recorded stream gives the same weights, to the bit, as the life.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, 
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
-_STATE = ("learning_steps", "_n_untimed", "_action", "_b", "_made")
+_STATE = ("learning_steps", "_n_untimed", "_action", "_b", "_predicted")
 
 Predictions = NDArray[np.floating]
 
 
 def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
-    """Return the way from an observation to its active tiles, without the scaling where nothing is to scale.
+    """Return the function from an observation to its active tiles; it skips scaling if all bounds are 0 and 1.
 
-    Where predictions are fed back, these are the tiles of a stream that begins there.
+    If predictions are fed back, it returns the tiles of the first observation of a stream.
     """
     if interface.feedback is not None:
         return interface.encode
@@ -50,11 +50,11 @@ def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
 
 
 def check_fit(horde: AnyHorde, interface: Interface) -> None:
-    """Refuse a Horde that cannot learn from a body.
+    """Check that a Horde fits an interface.
 
     Raises:
-        ValueError: If its features are not those of the interface's tile coder, or a question is about other actions or
-            a channel that the body does not have.
+        ValueError: If its features are not those of the interface's tile coder, or a question has other actions or an
+            unknown channel.
     """
     coder = interface.coder
     features = (getattr(horde, "n_features", coder.n_features), getattr(horde, "n_active", coder.n_active))
@@ -67,33 +67,33 @@ def check_fit(horde: AnyHorde, interface: Interface) -> None:
 
 
 def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
-    """Refuse questions that a body cannot answer.
+    """Check that questions fit an interface.
 
     Raises:
-        ValueError: If a question is about other actions than the body's, or a channel that it does not have.
+        ValueError: If a question has other actions or an unknown channel.
     """
     n_actions, n_channels = len(interface.actions), len(interface.channels)
     for question in questions:
-        asked = question.target_policy.n_actions
-        if asked not in (0, n_actions):  # 0: the behaviour itself
+        n_asked = question.target_policy.n_actions
+        if n_asked not in (0, n_actions):  # 0: the behaviour itself
             raise ValueError(
-                f"question {question.name!r} is about a policy with {asked} actions, but the body has {n_actions}: "
+                f"question {question.name!r} is about a policy with {n_asked} actions, but the body has {n_actions}: "
                 f"{', '.join(interface.actions)}"
             )
         match question.cumulant:
             case Channel(int(index)) if index >= n_channels:
                 raise ValueError(
-                    f"question {question.name!r} is about channel {index}, but the body has 0..{n_channels - 1} alone"
+                    f"question {question.name!r} is about channel {index}, but the body has only 0..{n_channels - 1}"
                 )
 
 
 class Student:
-    """Feeds a stream to a Horde: what to learn, what to skip, what to score.
+    """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
     Args:
         horde: Learns and predicts.
-        interface: The body's, for its tile coder.
-        excursions: Horizon of the returns; the rest of it is the actor's concern.
+        interface: Its tile coder is used.
+        excursions: Only its horizon, of the returns, is used.
 
     Raises:
         ValueError: If the Horde does not fit the interface.
@@ -101,71 +101,69 @@ class Student:
     Attributes:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
-        learn_s: Durations of the updates with their predictions, in seconds; where the Horde takes many steps
-            together, each one's share of them.
+        learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
     """
 
     def __init__(self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
         check_fit(horde, interface)
-        self.horde, self.interface, self.encode = horde, interface, encoder(interface)
+        self.horde, self.interface, self._encode_first = horde, interface, encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
         self.learning_steps = 0
-        self._n_updated = -horde.n_updates if isinstance(horde, ShardedHorde) else 0  # beside what shards count
+        self._n_updated = -horde.n_updates if isinstance(horde, ShardedHorde) else 0  # the shards count the rest
         self.learn_s = Durations()
-        self._untimed_s, self._n_untimed = 0.0, 0  # on steps whose batch was not taken yet
+        self._untimed_s, self._n_untimed = 0.0, 0  # of deferred steps
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
         self._test: TestExcursion | None = None
         self._on_policy_test: TestExcursion | None = None
-        self._made: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
-        self._know_demons()
+        self._predicted: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
+        self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
-        """Return the policies that can be tested, under the names that they had before; the behaviour itself last."""
+        """Return the policies that can be tested, with the names that they had before; the behaviour last."""
         policies = policies_under_test(self.horde.questions, self._policy_names)
         self._policy_names = {identity(policy.target): policy.name for policy in policies}
         return [*policies, *behaviour_under_test(self.horde.questions)]
 
-    def _know_demons(self) -> None:
-        """Note which demons there are, and where."""
+    def _index_demons(self) -> None:
         self._names = self.horde.names
         self._position = {name: i for i, name in enumerate(self._names)}
         feedback = self.interface.feedback
         self._fed_back = None if feedback is None else feedback.demons(self._names)
 
-    def rearrange(self, stays: Integers) -> None:
-        """Go on after demons came or went: scores live on, and an excursion that is under way.
+    def rearrange(self, old_index: Integers) -> None:
+        """Continue after demons were added or removed; scores and an excursion under way are kept.
 
         Args:
-            stays: Which former demon each one was, negative where it is new, shape (n_demons,).
+            old_index: Former position of each demon, negative if it is new, shape (n_demons,).
 
         Raises:
-            ValueError: If a question whose prediction is fed back is no more.
+            ValueError: If a question whose prediction is fed back was removed.
         """
         for name in ("_test", "_on_policy_test"):
             test: TestExcursion | None = getattr(self, name)
             if test is not None:
-                test.rearrange(new_positions(stays, self.errors.n_demons))
+                test.rearrange(new_positions(old_index, self.errors.n_demons))
                 setattr(self, name, test if len(test.demons) else None)
-        self._made = np.where(stays >= 0, self._made[stays], 0.0)
-        self.errors.rearrange(stays, self._policies_under_test())
-        self._know_demons()
+        self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
+        self.errors.rearrange(old_index, self._policies_under_test())
+        self._index_demons()
 
     @property
     def phase(self) -> Phase:
-        """What is done from the observation that was seen last."""
+        """The phase of the newest observation."""
         return self._phase
 
     def state(self) -> State:
-        """Return everything that later learning and scores depend on, with the Horde's state."""
+        """Return everything that later learning and scores depend on, the Horde's state included."""
         test, on_policy = ({} if t is None else t.state() for t in (self._test, self._on_policy_test))
         own = attributes(self, *_STATE)
         own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
         return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, on_policy=on_policy, own=own)
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned, with a Horde that was made, and whose demons came and went, alike."""
+        """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
         own, test, on_policy = inner(state, "own"), inner(state, "test"), inner(state, "on_policy")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
@@ -177,7 +175,7 @@ class Student:
 
     @property
     def n_updated(self) -> int:
-        """Sum over the updates of the number of demons whose rho was positive; shards tell theirs late."""
+        """Sum over the updates of the number of demons with rho > 0; it lags with shards."""
         return self._n_updated + (self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0)
 
     @property
@@ -187,58 +185,57 @@ class Student:
         return self.horde.predictions
 
     def catch_up(self) -> None:
-        """Let the Horde take the steps that it only noted so far, and count the time."""
+        """Learn from the Horde's deferred steps now, and count the time."""
         if self._n_untimed:
             began = time.perf_counter()
             self.horde.catch_up()
             self._share_time(time.perf_counter() - began)
 
     def _share_time(self, seconds: float) -> None:
-        """Note time that learning took; when no step waits any more, share it out among the updates since."""
+        """Add learning time; once no step is deferred, divide it among the updates since."""
         self._untimed_s += seconds
         if not self.horde.n_waiting:
             for _ in range(self._n_untimed):
                 self.learn_s.add(self._untimed_s / self._n_untimed)
             self._untimed_s, self._n_untimed = 0.0, 0
 
-    def look(self, observation: Observation, flags: int) -> Tiles:
-        """Return the tiles of the observation that comes next: what a policy is shown, and what is learned from.
+    def encode(self, observation: Observation, flags: int) -> Tiles:
+        """Return the tiles of the next observation, for the policies and for learning.
 
-        Where predictions are fed back they are those of the observation before, made by the weights of then; in an
-        excursion the weights rest, and so they are made here. To be called once for each observation, before `see`.
+        Predictions that are fed back are those of the observation before, by the weights of that time. In an excursion
+        weights do not change, and the predictions are made here. Call it once for each observation, before `observe`.
 
         Args:
             observation: float32, shape (n_inputs,).
             flags: How it came about.
         """
         if self._fed_back is None or is_broken(flags) or self._phase not in (Phase.BEHAVE, Phase.EXCURSION):
-            return self.encode(observation)
+            return self._encode_first(observation)
         if self._phase is Phase.BEHAVE:
             return self.interface.encode(observation, self.predictions[self._fed_back])
-        tiles = self.interface.encode(observation, self._made[self._fed_back])
-        self._made = self.horde.predict(tiles)
+        tiles = self.interface.encode(observation, self._predicted[self._fed_back])
+        self._predicted = self.horde.predict(tiles)
         return tiles
 
-    def see(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
-        """Learn from the transition to `observation`, or score it, or begin anew there.
+    def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
+        """Learn from the transition to `observation`, score it, or begin a stream there.
 
-        Nothing is learned across a gap, from a step that the body did not carry out or that brought no new frame, or in
-        an excursion.
+        Nothing is learned across a gap, from a step that was not applied or whose frame is stale, or in an excursion.
 
         Args:
             observation: float32, shape (n_inputs,).
             flags: How it came about.
-            tiles: What `look` returned, where it was asked.
+            tiles: Of the observation, as `encode` returned them; None to encode it here.
 
         Raises:
-            RuntimeError: If demons came or went since, and nobody said so: the scores are of the old ones.
+            RuntimeError: If demons were added or removed without `rearrange`.
         """
         if self.horde.names is not self._names:
             raise RuntimeError(
                 "demons were added or removed: use Life.add and Life.remove, or make a new Student for this Horde"
             )
         if tiles is None:
-            tiles = self.look(observation, flags)
+            tiles = self.encode(observation, flags)
         if self._phase is Phase.EXCURSION:
             self._score(observation, tiles, flags)
             return
@@ -257,40 +254,39 @@ class Student:
         if self._on_policy_test is not None:
             self._on_policy_test = self._continued(self._on_policy_test, observation, tiles, flags)
 
-    def act(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
-        """Record the phase and the action chosen at the observation just seen.
+    def set_action(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
+        """Set the phase and the action chosen at the newest observation.
 
-        The first step of an excursion keeps the predictions; so does every `horizon`-th learning step of the behaviour,
-        for its on-policy test.
+        The first step of an excursion stores the predictions, and so does every `horizon`-th learning step of the
+        behaviour, for its on-policy test.
 
         Args:
-            phase: What is done.
+            phase: Of the life.
             action: The discrete action, or NO_ACTION.
             b: Probability with which it was drawn.
             step: Number of the step, for the record.
-            policy: Tag of the policy that an excursion follows, or NO_POLICY: then its only action tells which it is.
+            policy: Tag of the policy that an excursion follows, or NO_POLICY: then its constant action identifies it.
         """
         if phase is Phase.EXCURSION and self._phase is not Phase.EXCURSION:
-            self._made = self.predictions.copy()
+            self._predicted = self.predictions.copy()
             tested = self._tested(policy, action)
-            self._test = tested and TestExcursion(tested, self._made, step, self.horizon)
+            self._test = tested and TestExcursion(tested, self._predicted, step, self.horizon)
         elif phase is not Phase.EXCURSION:
             self._test = None
         is_due = self._on_policy_test is None and self.learning_steps % self.horizon == 0
-        if is_due and phase is Phase.BEHAVE:  # any other phase is followed by a step that is not learned: see `see`
+        if is_due and phase is Phase.BEHAVE:  # the step after any other phase is not learned
             own = [policy for policy in self.errors.policies if policy.is_behaviour]
             self._on_policy_test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
         self._phase, self._action, self._b = phase, action, b
 
     def _tested(self, tag: int, action: int) -> PolicyUnderTest | None:
-        """Return the policy that an excursion follows; None where no question of this Horde is about it."""
+        """Return the policy that an excursion follows; None if no question of this Horde has it."""
         for policy in self.errors.policies:
             if policy.tag == tag if tag != NO_POLICY else policy.action == action:
                 return policy
         return None
 
     def _predict_one(self, name: str, tiles: Tiles) -> float:
-        """Return one demon's prediction."""
         return float(self.horde.predict(tiles)[self._position[name]])
 
     def _score(self, observation: Observation, tiles: Tiles, flags: int) -> None:
@@ -307,8 +303,7 @@ class Student:
         self, test: TestExcursion, observation: Observation, tiles: Tiles, flags: int
     ) -> TestExcursion | None:
         """Add one term to a test, and score it if that was the last one; return the test if it continues."""
-        # In float64, as a Horde shows observations to the functions of questions.
-        seen = observation.astype(np.float64)
+        seen = observation.astype(np.float64)  # as a Horde passes observations to the functions of questions
         test.observe(seen, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
         if not test.is_complete:
             return test
@@ -325,30 +320,30 @@ def relearn(
     student: Student | None = None,
     observer: Callable[[Student, int], None] | None = None,
 ) -> Student:
-    """Learn again from a recorded stream: the same weights and the same NMSRE as living it.
+    """Learn from a recorded stream, with the same weights and the same NMSRE as in the life.
 
-    What was done, and with what probability, is in the record: one life can be learned from under any settings.
+    The record holds the actions and their probabilities, so any learning settings can be used.
 
     Args:
-        stream: The recorded life, whole or in parts that follow one another; its beginning and end are like a gap.
-        horde: A fresh Horde, or one that learned before (a further pass).
-        interface: The body's, for its tile coder.
+        stream: The recorded life, whole or in consecutive parts; it begins and ends with a gap.
+        horde: A new Horde, or one that learned before (a further pass).
+        interface: Its tile coder is used.
         excursions: Horizon of the returns, as in the life.
-        student: Goes on with a student of an earlier pass, which keeps its counts.
+        student: Of an earlier pass, to continue its counts.
         observer: Called with the student and the step after each row.
 
     Returns:
         The student, with its scores and counts.
     """
     student = student or Student(horde, interface, excursions)
-    student.act(Phase.END, NO_ACTION, np.nan, 0)
+    student.set_action(Phase.END, NO_ACTION, np.nan, 0)
     last = Phase.END
     parts = [stream] if isinstance(stream, Stream) else stream
     for observation, action, b, phase, flags, step, policy in rows_of(parts):
-        # Within a drive nothing is seen: its frames are in the record for the pictures alone.
+        # Frames within a drive are recorded only for the pictures.
         if not (phase == last and phase in DRIVES):
-            student.see(observation, flags)
-            student.act(Phase(phase), action, b, step, policy)
+            student.observe(observation, flags)
+            student.set_action(Phase(phase), action, b, step, policy)
         last = phase
         if observer is not None:
             observer(student, step)
@@ -363,10 +358,9 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floats:
-    """Return the predictions at each row of a stream, by the weights as they are; nothing is learned.
+    """Return the predictions at each row of a stream, by the present weights; nothing is learned.
 
-    Where predictions are fed back they run through the stream as in a life, and begin anew where a row is broken off
-    from the one before it.
+    Predictions that are fed back begin again after each gap, as in a life.
 
     Returns:
         Shape (n_rows, n_demons).

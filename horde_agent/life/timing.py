@@ -1,4 +1,4 @@
-"""Durations: how they are kept, what is too late, and how they are said to people."""
+"""Durations: their percentiles, the limit of lateness, and their text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ LATE_S = 0.05
 """A deadline is missed by more than this; smaller lateness is jitter (design: timing)."""
 
 
-_EXACT = 1 << 16  # durations that are kept one by one, two hours at 10 Hz
-_SHORTEST_S, _LONGEST_S, _RATIO = 1e-7, 1e4, 1.005  # of the bins that longer lives are counted in
+_EXACT = 1 << 16  # durations in a block, two hours at 10 Hz
+_SHORTEST_S, _LONGEST_S, _RATIO = 1e-7, 1e4, 1.005  # of the bins
 
 
 class Durations:
-    """Durations in seconds: the first 65,536 one by one; more of them are counted in bins that are 0.5 % wide.
-
-    So a life takes no more memory for having lasted a year.
-    """
+    """Durations in seconds, in bounded memory: blocks of 65,536 are counted in bins that are 0.5 % wide."""
 
     def __init__(self) -> None:
         self._values = array("f")
@@ -28,13 +25,12 @@ class Durations:
         self._bins: Integers = np.zeros(2 + int(np.log(_LONGEST_S / _SHORTEST_S) / np.log(_RATIO)), dtype=np.int64)
 
     def add(self, seconds: float) -> None:
-        """Take in one duration."""
+        """Add a duration."""
         self._values.append(seconds)
         if len(self._values) == _EXACT:
             self._count()
 
     def _count(self) -> None:
-        """Count what is kept one by one in the bins."""
         values = np.asarray(self._values, dtype=np.float64)
         bins = np.log(np.clip(values, _SHORTEST_S, _LONGEST_S) / _SHORTEST_S) / np.log(_RATIO)
         self._bins += np.bincount(bins.astype(np.int64), minlength=self._bins.size)
@@ -45,11 +41,11 @@ class Durations:
         return self._n_in_bins + len(self._values)
 
     def latest(self, n: int) -> Floats:
-        """Return the last `n` of them in seconds, fewer where there are fewer; a copy."""
+        """Return the last `n` of the present block, in seconds; a copy."""
         return np.array(self._values[-n:], dtype=np.float64)
 
     def summary_ms(self) -> dict[str, float] | None:
-        """Return p50, p99 and max in milliseconds; None where nothing was measured."""
+        """Return p50, p99 and max in milliseconds; None if nothing was measured."""
         if not len(self):
             return None
         if self._n_in_bins and self._values:
@@ -63,7 +59,7 @@ class Durations:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for people.
+    """Return a duration as text.
 
     Example:
         >>> duration(42.4), duration(200), duration(26168.1)

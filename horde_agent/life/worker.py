@@ -1,4 +1,4 @@
-"""One thread that learns while the body moves."""
+"""A thread that learns while the robot moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Job = Callable[[], None]
 
 @contextmanager
 def one_core_spared() -> Iterator[None]:
-    """Let the parallel kernels that this thread calls use all cores but one."""
+    """Run this thread's parallel kernels on all cores but one."""
     before = numba.get_num_threads()
     numba.set_num_threads(min(before, max(1, (os.cpu_count() or 1) - 1)))
     try:
@@ -28,11 +28,11 @@ def one_core_spared() -> Iterator[None]:
 class Worker:
     """Runs one job at a time in its own thread: `start` it, do something else, `join` it.
 
-    `start` does not let go of the interpreter lock, so a job begins when the calling thread first waits for something:
-    in a step of the environment that is after the action was sent. An error in a job is raised by `join`.
+    `start` keeps the interpreter lock, so a job begins when the calling thread first waits: in a step of the
+    environment that is after the action was sent. `join` raises an exception of the job.
 
-    Its parallel kernels leave one core to the body, whose step runs at the same time: with as many threads as cores the
-    two wait for each other (measured on two cores: learning beside the simulator took 10 ms instead of 2).
+    Its parallel kernels leave one core free for the environment's step. Without it the two wait for each other
+    (measured on two cores: learning beside the simulator took 10 ms instead of 2).
     """
 
     def __init__(self) -> None:
@@ -48,18 +48,18 @@ class Worker:
                 error: BaseException | None = None
                 try:
                     job()
-                except BaseException as raised:  # handed to the thread that joins
+                except BaseException as raised:  # raised by `join`
                     error = raised
                 self._done.put(error)
 
     def start(self, job: Job) -> None:
-        """Begin a job; the one before must have been joined."""
+        """Begin a job; join the one before first."""
         assert not self._is_busy, "a job was started before the last one was joined"
         self._is_busy = True
         self._jobs.put(job)
 
     def join(self) -> None:
-        """Wait for the job to end and raise what it raised; return at once if there is none."""
+        """Wait for the job, if there is one, and raise its exception."""
         if not self._is_busy:
             return
         error = self._done.get()
@@ -83,7 +83,7 @@ class Worker:
 
 
 class InPlace(Worker):
-    """A worker without a thread: a job is done when it is started. For jobs shorter than the handing over."""
+    """A worker without a thread, for jobs shorter than the switch between threads: `start` does the job."""
 
     def __init__(self) -> None:
         self._is_busy = False
@@ -93,7 +93,7 @@ class InPlace(Worker):
         job()
 
     def join(self) -> None:
-        """Return: nothing is under way."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Return: there is no thread to end."""
+        """Do nothing."""

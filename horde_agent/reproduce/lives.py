@@ -21,7 +21,7 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
@@ -133,8 +133,8 @@ def _record(
         "seed": seed,
     }
 
-    def observe(moment: Moment) -> None:
-        on_progress(moment.life.steps / steps)
+    def observe(event: StepEvent) -> None:
+        on_progress(event.life.steps / steps)
 
     behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
     # One file: `Study.kept` renames that one alone, and further segments would be left behind.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from horde_agent.life.life import Moment
+from horde_agent.life.life import LifeHooks, StepEvent
 
 EVERY = 10  # steps between two looks
 SILENT_S = 600.0
@@ -33,7 +33,7 @@ MOST_RAISED = 100  # that are held in memory
 _log = logging.getLogger(__name__)
 
 
-class Alarms:
+class Alarms(LifeHooks):
     """An observer of a life that calls a command.
 
     Args:
@@ -59,9 +59,9 @@ class Alarms:
         self._told_at: dict[str, float] = {}
         self.raised: deque[tuple[str, str]] = deque(maxlen=MOST_RAISED)
 
-    def __call__(self, moment: Moment) -> None:
+    def after_step(self, event: StepEvent) -> None:
         """Look whether there is something to be told of."""
-        life, row = moment.life, moment.row
+        life, row = event.life, event.row
         if row.step % EVERY:
             return
         if self._hot is not None and row.observation[self._hot] > 0.5:

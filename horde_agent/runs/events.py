@@ -12,12 +12,12 @@ Each line has the `step`, the `row` of the record where that matters, and the `t
 
 from __future__ import annotations
 
-from horde_agent.life.life import Moment
+from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
 from horde_agent.runs.run_folder import RunFolder
 
 
-class Events:
+class Events(LifeHooks):
     """An observer of a life that notes what happens to it. What is lived once more after a kill is not told again.
 
     Args:
@@ -29,12 +29,12 @@ class Events:
         self._folder, self._recorder = folder, recorder
         self._counts: dict[str, int] | None = None
 
-    def __call__(self, moment: Moment) -> None:
+    def after_step(self, event: StepEvent) -> None:
         """Note what is new since the step before; the Horde is asked only where no step waits."""
-        life = moment.life
+        life = event.life
         counts = {
             "gap": life.gaps,
-            "disobeyed": int(bool(moment.row.flags & Flag.NOT_APPLIED)),
+            "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
             "late": life.deadlines_missed,
             "aside": (self._counts or {}).get("aside", 0) if life.horde.n_waiting else life.horde.n_diverged,
         }
@@ -43,4 +43,4 @@ class Events:
             return
         for name, count in counts.items():
             if count > before[name]:
-                self._folder.note({"step": moment.row.step, "event": name, "row": self._recorder.n_rows - 1})
+                self._folder.note({"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1})

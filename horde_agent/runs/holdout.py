@@ -13,6 +13,7 @@ import numpy as np
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.life.flags import are_followed, flags_of
+from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo
 from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import is_sum_of_channel, returns_along
@@ -56,15 +57,14 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     observation, info = env.reset()
     n_gaps, is_over, k = 0, False, 0
     while True:
-        flags = flags_of(info, begins=k == 0)
+        known = RobotInfo.of(info)
+        flags = flags_of(known, begins=k == 0)
         n_gaps += int(k > 0 and bool(flags & Flag.GAP))
         is_over = is_over or k == steps
-        action, b = int(info.get("action", 0)), float(info.get("b", 1.0))
+        action, b = int(known.action), float(known.b)
         phase = Phase.END if is_over else Phase.BEHAVE
-        pose = (np.nan, np.nan, np.nan)
-        recorder.write(
-            Row(k, info.get("t", np.nan), np.array(observation, dtype=np.float32), action, b, phase, flags, pose)
-        )
+        seen = np.array(observation, dtype=np.float32)
+        recorder.write(Row(k, known.t, seen, action, b, phase, flags, UNKNOWN_POSE))
         if is_over:
             return n_gaps
         observation, _, terminated, truncated, info = env.step(action)

@@ -157,7 +157,7 @@ class Job:
         try:
             recorded = read_header(begun(folder.life)[0], FORMAT)
             refuse_other_ranges(folder, recorded, described(self.env, self.run.interface))
-            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.can_live_again)
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
             life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise
@@ -182,18 +182,18 @@ class Job:
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
-        if not life.can_live_again:
-            redo(life, [since], outside_drives(self.sampler.see, life.student))
+        if not life.body.is_restorable:
+            redo(life, [since], outside_drives(self.sampler.update, life.student))
         state.clear()  # it may lie in files, which are to go when newer ones come
         for note in resumed.notes:
             self._say(note)
-        what = "lived once more" if life.can_live_again else "learned from again"
+        what = "lived once more" if life.body.is_restorable else "learned from again"
         self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
         self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
 
     def _feed(self) -> Feed:
         """Open what the live page reads."""
-        run, picture = self.run, self.env.unwrapped.metadata.get("picture")
+        run, picture = self.run, self.life.body.metadata.get("picture")
         stop, total = self._stop_for_the_page, self.run.config.steps
         return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
 
@@ -278,9 +278,7 @@ class Job:
     def _stop_for_the_page(self) -> None:
         """Do what a person asked for on the live page: set the emergency stop, where the body has one, and end."""
         if not self.is_stopped:
-            stop = getattr(self.env.unwrapped, "emergency_stop", None)
-            if stop is not None:
-                stop("asked on the live page")
+            self.life.body.emergency_stop("asked on the live page")
             self.stop(Cause.PAGE_STOP)
 
     def obey_second_ctrl_c(self) -> None:
@@ -288,8 +286,7 @@ class Job:
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return
         self._is_stopped_for_good = True
-        stop = getattr(self.env.unwrapped, "emergency_stop", None)
-        if stop is not None and stop("Ctrl-C was pressed twice"):
+        if self.life.body.emergency_stop("Ctrl-C was pressed twice"):
             self._say("the emergency stop is set; clear it by `horde-robot stop --clear`")
 
     def _say_that_it_writes(self) -> None:
@@ -311,8 +308,7 @@ def live(job: Job) -> dict[str, Any]:
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
     progress.watch, progress.steps = run.watch, run.interface.steps
-    life.observers += [progress, job.feed]
-    life.keeper, life.at_end = job.keeper, job.keeper.at_end
+    life.observers += [progress, job.feed, job.keeper]
     progress.start()
     job.keeper.start()
     began = time.perf_counter()
@@ -452,7 +448,7 @@ def read_again(
     def observe(student: Student, step: int) -> None:
         nonlocal n_rows
         n_rows += 1
-        run.watch.see(student, step)
+        run.watch.update(student, step)
         if progress.is_due(run.horde):
             progress.show(student.learning_steps, run.horde)
         if is_stopped():

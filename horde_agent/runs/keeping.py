@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from horde_agent.cluster import ShardedHorde, ShardLost
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.run import Run
@@ -28,7 +28,7 @@ _LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
 _log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Keeper(LifeHooks):
     """Keeps snapshots of a life in its run's folder.
 
     Args:
@@ -68,14 +68,14 @@ class Keeper:
         """Count the time from now on."""
         self._began = self._kept_at = time.monotonic()
 
-    def __call__(self, life: Life) -> None:
+    def before_step(self, life: Life) -> None:
         """Take a snapshot if one is due, the one before is written and the robot can wait."""
         if self.pending is not None and not self._recorder.is_redoing:
             change, self.pending = self.pending, None
             self.changes += change()
             self.keep(life)
             return
-        if life.may_be_cut and life.can_live_again:
+        if life.may_be_cut and life.body.is_restorable:
             self._join()
             self._before_cut = self._copied(life)
         if self._every_s is None or time.monotonic() - self._kept_at < self._every_s:
@@ -116,7 +116,7 @@ class Keeper:
         is resumed, the drive is driven in full.
         """
         before, self._before_cut = self._before_cut, None
-        if life.is_cut and life.can_live_again:
+        if life.is_cut and life.body.is_restorable:
             self._last = before
         else:
             self._last = self._copied(life)

@@ -246,11 +246,11 @@ def redo(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
     for observation, action, b, phase, flags, step, policy in rows_of(since):
         is_first = reached is None
         if not (phase == last and phase in DRIVES):
-            if not (is_first and life.is_seen):
-                student.see(observation, flags)
-            student.act(Phase(phase), action, b, step, policy)
+            if not (is_first and life.is_observed):
+                student.observe(observation, flags)
+            student.set_action(Phase(phase), action, b, step, policy)
         observer(student, step)
         n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and not is_first)
         last, reached = Phase(phase), step
     if reached is not None:
-        life.stand_at(reached + int(last in _STEPS), n_gaps)
+        life.set_position(reached + int(last in _STEPS), n_gaps)

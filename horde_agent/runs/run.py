@@ -20,6 +20,7 @@ from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch
+from horde_agent.life.robot import RobotBody
 from horde_agent.life.student import Student
 from horde_agent.policies import Behaviour
 from horde_agent.runs import holdout, results
@@ -121,7 +122,7 @@ def make_run(
     horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
     if config.backend == "replay" and lived is None:
         holdout.known_returns(horde)
-    return Run(config, interface, horde, folder, tuple(env.unwrapped.metadata.get("notes", ())))
+    return Run(config, interface, horde, folder, tuple(RobotBody(env).metadata.get("notes", ())))
 
 
 def _make_horde(
@@ -169,7 +170,7 @@ def _mode(config: LearnConfig, interface: Interface) -> Mode:
 
 def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
     """Return what the record of a life says of its body: enough to learn from it again without the body."""
-    box, metadata = env.observation_space, env.unwrapped.metadata
+    box, metadata = env.observation_space, RobotBody(env).metadata
     assert isinstance(box, gymnasium.spaces.Box), "an interface was made of it"
     return {
         "channels": [channel._asdict() for channel in interface.channels],

@@ -221,7 +221,7 @@ def _gone_through(
     """
     progress, reached = Progress(end, run.interface.period_s, console), 0
     progress.steps = run.interface.steps
-    sample = outside_drives(sampler.see, student)
+    sample = outside_drives(sampler.update, student)
 
     def observe(student: Student, step: int) -> None:
         nonlocal reached

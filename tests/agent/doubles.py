@@ -11,8 +11,10 @@ import numpy as np
 from gymnasium import spaces
 
 from horde_agent.gvf import GVF
+from horde_agent.life.life import Life, LifeHooks
 from horde_agent.policies import ConstantAction
 from horde_agent.questions import excursions
+from horde_agent.saving import State
 
 N_ACTIONS = 3
 PERIOD_S = 0.1
@@ -163,3 +165,21 @@ def toy_questions() -> list[GVF]:
 def constant(action: int) -> ConstantAction:
     """Return the policy that always takes one of the toy body's actions."""
     return ConstantAction(action, N_ACTIONS)
+
+
+class BeforeStep(LifeHooks):
+    """Calls a function before each step of a life; it has no state."""
+
+    def __init__(self, function: Callable[[Life], None]) -> None:
+        self._function = function
+
+    def before_step(self, life: Life) -> None:
+        """Call it."""
+        self._function(life)
+
+    def state(self) -> State:
+        """Return nothing."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Do nothing."""

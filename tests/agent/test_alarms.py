@@ -20,7 +20,7 @@ from tests.agent.doubles import ToyBody
 def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
     told = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
     row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
-    alarms(SimpleNamespace(row=row, life=SimpleNamespace(**told)))  # type: ignore[arg-type]
+    alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**told)))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_what_ended_a_run_is_recorded(name: str, tmp_path: Path, monkeypatch: py
     else:
         monkeypatch.setattr(cli, "_make_env", lambda _config: case.body())
     if name == "unforeseen stop":
-        monkeypatch.setattr(Sampler, "__call__", lambda _, moment: moment.life.steps < 300 or moment.life.stop())
+        monkeypatch.setattr(Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop())
     if name == "log, Ctrl-C":
         monkeypatch.setattr("horde_agent.runs.jobs.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT))
     monkeypatch.setattr(cli, "write_report", lambda path: path)

@@ -270,11 +270,11 @@ def test_a_signal_ends_the_run_with_its_report(
 ) -> None:
     handler = signal.getsignal(number)
 
-    def interrupt(self: Sampler, moment: Any) -> None:
-        if moment.life.steps == 50:
+    def interrupt(self: Sampler, event: Any) -> None:
+        if event.life.steps == 50:
             signal.raise_signal(number)
 
-    monkeypatch.setattr(Sampler, "__call__", interrupt)
+    monkeypatch.setattr(Sampler, "after_step", interrupt)
     words = ["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]
     assert cli.main(words) == 128 + number
 

@@ -14,7 +14,7 @@ from horde_agent.cluster import ShardedHorde
 from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.policies import StickyRandom
 from tests.agent.cluster_double import LocalCluster, cluster
@@ -60,8 +60,8 @@ def outcome(life: Life) -> list[Any]:
 class Reader:
     """Reads counts at every step, twice."""
 
-    def __call__(self, moment: Moment) -> None:
-        life = moment.life
+    def __call__(self, event: StepEvent) -> None:
+        life = event.life
         told = life.student.n_updated
         assert isinstance(life.horde, ShardedHorde)
         assert (life.horde.n_updates, life.student.n_updated) == (told, told)

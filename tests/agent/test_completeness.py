@@ -25,12 +25,12 @@ from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom,
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder, snapshots
 from horde_agent.saving import State, inner, nested
-from tests.agent.doubles import N_ACTIONS, constant
+from tests.agent.doubles import N_ACTIONS, BeforeStep, constant
 from tests.agent.object_graphs import differences
 from tests.agent.test_docking import BatteryBody
 
 MAY_DIFFER = {
-    "Life.keeper": "set by the program that runs the life",
+    "BeforeStep": "of these tests",
     "Life._end": "set by the program that runs the life: the last step of this run",
     "Life.is_cut": "about the drive with which this run ended",
     "Worker": "a thread of this process",
@@ -222,18 +222,22 @@ class Whole:
 
     def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], n_followed: int = 3) -> None:
         self._make, self._folder, self._at, self._every = make, folder, at, max(len(at) // n_followed, 1)
-        self.life, self.seen, self.followers = make(), list[tuple[Phase, int, bool, bool]](), list[Life]()
+        self.life, self.seen, self.followers = self._made(), list[tuple[Phase, int, bool, bool]](), list[Life]()
         self._changes: list[Callable[[Life], None]] = []
-        self.life.keeper = self._keeper
 
-    def _keeper(self, life: Life) -> None:
-        if life.steps in self._at or self._situation not in self.seen:
+    def _made(self) -> Life:
+        life = self._make()
+        life.observers.append(BeforeStep(self._before_step))
+        return life
+
+    def _before_step(self, life: Life) -> None:
+        if life is self.life and (life.steps in self._at or self._situation not in self.seen):
             self.compare()
 
     @property
     def _situation(self) -> tuple[Phase, int, bool, bool]:
         life = self.life
-        return life.student.phase, life._flags, life.horde.n_waiting > 0, life.is_seen
+        return life.student.phase, life._flags, life.horde.n_waiting > 0, life.is_observed
 
     def run(self, end: int) -> None:
         """Run the life, and those that are continued beside it, up to a step."""
@@ -251,7 +255,7 @@ class Whole:
 
     def compare(self) -> None:
         """Compare the life with one that is restored from its state, which may be continued beside it."""
-        again = self._make()
+        again = self._made()
         for change in self._changes:
             change(again)
         self.assert_same(restored(again, saved(self.life), self._folder))

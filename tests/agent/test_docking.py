@@ -15,6 +15,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.docking import DockingConfig, Dockings
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
+from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
@@ -172,7 +173,7 @@ def test_in_vain_too_often_the_life_ends_with_a_sentence(caplog: pytest.LogCaptu
         life.run(1000)
     assert [age for age, _ in body.stays] == [30, 80, 130]
     assert (life.steps, life.is_stopped) == (170, True)
-    assert "the life ends after 170 steps: the battery is low, and 3 stays at the dock in a row" in caplog.text
+    assert "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
 
 
 def test_failures_that_are_not_in_a_row_are_no_reason_to_end() -> None:
@@ -224,7 +225,7 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], words: str) -
 
 def test_it_waits_for_the_pause_even_when_urgent() -> None:
     dockings = Dockings(DockingConfig(pause_s=1.0, attempts=2), 0.1, can_dock=True)
-    dockings.see({"battery_low": 1, "battery_urgent": 1})
+    dockings.update(RobotInfo(battery_low=1, battery_urgent=1))
     assert dockings.is_due(0, in_excursion=True)
     dockings.return_at(50)
     assert [dockings.is_due(step, in_excursion=False) for step in (50, 59, 60)] == [False, False, True]

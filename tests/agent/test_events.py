@@ -53,11 +53,11 @@ def test_what_is_lived_once_more_is_not_told_again(tmp_path: Path, monkeypatch: 
     """Killed without a snapshot, a life is redone from its beginning; the steps that were told are told once."""
     run = tmp_path / "a"
 
-    def disobeys(events: Events, moment: Any) -> None:
-        call(events, moment._replace(row=moment.row._replace(flags=2 * (moment.row.step == 25))))
+    def disobeys(events: Events, event: Any) -> None:
+        call(events, event._replace(row=event.row._replace(flags=2 * (event.row.step == 25))))
 
-    call = Events.__call__
-    monkeypatch.setattr(Events, "__call__", disobeys)
+    call = Events.after_step
+    monkeypatch.setattr(Events, "after_step", disobeys)
     assert cli.main(f"learn --steps 40 --questions nexting --snapshot-every never --out {run}".split()) == 0
     shutil.rmtree(run / "checkpoint")
     assert cli.main(f"resume {run} --steps 50".split()) == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent.life.flags import are_broken, are_learned, flags_of, is_broken, is_learned
+from horde_agent.life.robot import RobotInfo
 from horde_agent.record import Flag, Phase
 
 
@@ -32,7 +33,7 @@ from horde_agent.record import Flag, Phase
     ],
 )
 def test_flags_are_made_from_info(info: dict[str, Any], ends: dict[str, bool], flags: int) -> None:
-    assert flags_of(info, **ends) == flags
+    assert flags_of(RobotInfo.of(info), **ends) == flags
 
 
 def test_only_whole_steps_of_the_behaviour_are_learned_from() -> None:

@@ -126,5 +126,5 @@ def test_a_student_that_fails_ends_nothing_but_itself(caplog: pytest.LogCaptureF
     assert life.steps == 100
     with pytest.raises(ZeroDivisionError):
         follower.close()
-    assert "what follows the life learns no more (division by zero); the life goes on" in caplog.text
+    assert "follower stopped (division by zero)" in caplog.text
     assert follower.n_left_out > 50

@@ -37,7 +37,7 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     So how many there are is not for other programs on the machine to say.
     """
-    see, clock = Keeper.__call__, SimpleNamespace(now=0.0)
+    see, clock = Keeper.before_step, SimpleNamespace(now=0.0)
 
     def seeing(keeper: Any, life: Life) -> None:
         if keeper._thread is not None:
@@ -45,7 +45,7 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         clock.now += 1.0 / n_steps
         see(keeper, life)
 
-    monkeypatch.setattr(Keeper, "__call__", seeing)
+    monkeypatch.setattr(Keeper, "before_step", seeing)
     monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
 

@@ -18,6 +18,7 @@ from horde_agent.life.process_env import ProcessEnv
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder
 from horde_agent.saving import State
+from tests.agent.doubles import BeforeStep
 
 PEN = "horde_env:CritterbotPen-v0"
 pytestmark = pytest.mark.sim
@@ -64,7 +65,7 @@ def states_of(life: Life, steps: int, every: int) -> dict[int, tuple[State, int,
         if life.recorder.n_rows % every == 0:
             kept[life.steps] = life.state(), life.recorder.n_rows, [o.state() for o in life.observers]  # type: ignore[attr-defined]
 
-    life.keeper = keep
+    life.observers.append(BeforeStep(keep))
     life.run(steps)
     return kept
 

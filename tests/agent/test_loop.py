@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import BodyDisobeys, Life, Moment
+from horde_agent.life.life import BodyDisobeys, Life, StepEvent
 from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
@@ -325,9 +325,9 @@ def test_an_error_of_the_body_ends_the_life_with_its_record_written() -> None:
 
 
 def test_a_stop_ends_the_life_after_the_current_step() -> None:
-    def observe(moment: Moment) -> None:
-        if moment.row.step == 6:
-            moment.life.stop()
+    def observe(event: StepEvent) -> None:
+        if event.row.step == 6:
+            event.life.stop()
 
     with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
         life.run(1000)
@@ -340,8 +340,8 @@ def test_observers_see_each_step_with_its_predictions() -> None:
     """The spy's prediction at age k after k updates is 1001 k."""
     seen: list[tuple[int, float]] = []
 
-    def observe(moment: Moment) -> None:
-        seen.append((age_of(moment.row.observation), float(moment.life.student.predictions[0])))
+    def observe(event: StepEvent) -> None:
+        seen.append((age_of(event.row.observation), float(event.life.student.predictions[0])))
 
     with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
         life.run(5)
@@ -430,7 +430,7 @@ def test_a_body_that_is_kept_from_what_it_is_asked_is_complained_of_and_waited_f
         life.run(2000)
     assert life.steps == 2000
     said = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
-    assert said == ["for 60 s the body was kept from all that it was asked: nothing was learned"]
+    assert said == ["no action was applied for 60 s; learning was paused"]
 
 
 def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() -> None:

@@ -21,7 +21,7 @@ from horde_agent import (
     Uniform,
 )
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Moment
+from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.student import Student
 from horde_agent.measures.excursion_table import ExcursionTable
@@ -124,13 +124,13 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
     """
     changed: list[int] = []
 
-    def change(moment: Moment) -> None:
-        rows.append(moment.row)
+    def change(event: StepEvent) -> None:
+        rows.append(event.row)
         if len(rows) > 3 and all(row.phase is Phase.EXCURSION for row in rows[-3:]) and not changed:
-            action = moment.row.action
+            action = event.row.action
             changed.append(action)
-            moment.life.add([GVF("new", constant(action), Channel("saw"), 0.8)])
-            moment.life.remove([f"{FACE.actions[action]}/g0/age"])
+            event.life.add([GVF("new", constant(action), Channel("saw"), 0.8)])
+            event.life.remove([f"{FACE.actions[action]}/g0/age"])
 
     rows: list[Any] = []
     undisturbed, horde = horde_of(old_questions(), mode=mode), horde_of(old_questions(), mode=mode)
@@ -200,7 +200,7 @@ def test_a_watch_and_other_observers_live_on() -> None:
         life.run(50)
         watch = MspbeWatch(horde)
         before = horde.ratio_totals()[0].copy()
-        life.observers += [watch, sampler, lambda moment: seen.append(moment.row.step)]
+        life.observers += [watch, sampler, lambda event: seen.append(event.row.step)]
         life.run(100)
         counted = watch.n_updates
         life.add(new_questions())
@@ -309,7 +309,7 @@ def test_what_does_not_fit_changes_nothing() -> None:
         for questions, words in (
             ([GVF("q", Uniform(5), Channel(0), 0.5)], "5 actions, but the body has 3"),
             ([GVF("q", Uniform(3), Channel("smell"), 0.5)], "unknown channel 'smell'; there are age, saw, last"),
-            ([GVF("q", Uniform(3), Channel(7), 0.5)], "channel 7, but the body has 0..2"),
+            ([GVF("q", Uniform(3), Channel(7), 0.5)], "channel 7, but the body has only 0..2"),
             ([old_questions()[0]], "different names"),
             (["q"], "questions must be GVFs; number 0 is 'q'"),
         ):
@@ -329,9 +329,9 @@ def test_who_was_not_told_says_what_to_do() -> None:
     student, watch = Student(horde, FACE), MspbeWatch(horde)
     horde.remove([horde.names[0]])
     with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new Student"):
-        student.see(np.zeros(3, np.float32), 0)
+        student.observe(np.zeros(3, np.float32), 0)
     with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"):
-        watch.see(student)
+        watch.update(student)
 
 
 def test_questions_may_come_before_a_life_begins() -> None:

@@ -113,8 +113,8 @@ def test_learning_again_and_going_on_from_a_state_give_the_same_scores(mode: Any
         for row, action, b, phase, flags, step in zip(
             *(stream[148:].rows[name] for name in ("observation", "action", "b", "phase", "flags", "step")), strict=True
         ):
-            student.see(row, int(flags))
-            student.act(Phase(phase), int(action), float(b), int(step))
+            student.observe(row, int(flags))
+            student.set_action(Phase(phase), int(action), float(b), int(step))
     np.testing.assert_array_equal(other.errors.nmsre(), first.errors.nmsre())
     np.testing.assert_array_equal(first.errors.nmsre(), life.student.errors.nmsre())
 

@@ -22,7 +22,7 @@ from horde_agent.interface import Interface
 from horde_agent.life import bodies
 from horde_agent.life import process_env as apart
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import python
@@ -337,8 +337,8 @@ def test_a_life_whose_body_dies_records_each_observation_once() -> None:
     """
     env, recorder = ProcessEnv(TOY), Recorder(3)
 
-    def kill(moment: Moment) -> None:
-        if moment.row.step == 5:
+    def kill(event: StepEvent) -> None:
+        if event.row.step == 5:
             os.kill(env._process.pid, signal.SIGKILL)
             assert ends(env._process.pid)
 

@@ -320,6 +320,6 @@ def test_who_keeps_numbers_by_demon_refuses_to_go_on() -> None:
     student, watch = Student(horde, face), MspbeWatch(horde)
     horde.remove([horde.names[0]])
     with pytest.raises(RuntimeError, match="make a new Student"):
-        student.see(np.zeros(3, np.float32), 0)
+        student.observe(np.zeros(3, np.float32), 0)
     with pytest.raises(RuntimeError, match="make a new MspbeWatch"):
-        watch.see(student)
+        watch.update(student)

@@ -328,12 +328,12 @@ def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pyte
     """Ctrl-C in the second of a thousand passes over 70 rows: 69 updates in the first, 20 and more in the second."""
     learned: list[int] = []
 
-    def see(_watch: Any, student: Any, step: int) -> None:
+    def update(_watch: Any, student: Any, step: int) -> None:
         learned.append(student.learning_steps)
         if len(learned) == 100:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("horde_agent.life.observers.MspbeWatch.see", see)
+    monkeypatch.setattr("horde_agent.life.observers.MspbeWatch.update", update)
     words = replay(99, monkeypatch)
     words[words.index("2")] = "1000"
     assert cli.main(words) == 130

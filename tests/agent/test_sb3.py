@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig
 from horde_agent.life.flags import flags_of
+from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
 
@@ -249,7 +250,7 @@ def test_a_life_and_the_callback_teach_the_same() -> None:
             goes_on = super()._on_step()
             done = bool(self.locals["dones"][0])
             reached = self.locals["infos"][0]["terminal_observation"] if done else self.locals["new_obs"][0]
-            flags = flags_of(self.locals["infos"][0], truncated=done)
+            flags = flags_of(RobotInfo.of(self.locals["infos"][0]), truncated=done)
             kept.append((int(self.locals["actions"][0]), self.last_probability, reached.copy(), flags))
             if done:
                 kept.append((NO_ACTION, np.nan, self.locals["new_obs"][0].copy(), int(Flag.GAP)))
@@ -266,10 +267,10 @@ def test_a_life_and_the_callback_teach_the_same() -> None:
     ppo = stable_baselines3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, seed=0, device="cpu")
     ppo.learn(64, callback=Keeping(horde, face))
     student = Student(again, face)
-    student.see(np.zeros(1, np.float32), Flag.GAP)
+    student.observe(np.zeros(1, np.float32), Flag.GAP)
     for action, b, observation, flags in kept:
-        student.act(Phase.END if action == NO_ACTION else Phase.BEHAVE, action, b, 0)
-        student.see(observation, flags)
+        student.set_action(Phase.END if action == NO_ACTION else Phase.BEHAVE, action, b, 0)
+        student.observe(observation, flags)
     assert again.weights_sha256() == horde.weights_sha256()
     assert student.learning_steps == 57  # 64 less the stale steps
 

@@ -67,12 +67,12 @@ def test_samples_of_a_long_life_take_the_bytes_of_their_numbers() -> None:
     sampler, horde = Sampler(), SpyHorde(toy_questions())
     horde.mspbe_scalar = np.full(horde.n_demons, 0.25)
     student: Any = SimpleNamespace(horde=horde, learning_steps=7, catch_up=lambda: None)
-    sampler.see(student, 1000)
+    sampler.update(student, 1000)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for step in range(2_000, 3_000_001, 1_000):
         student.learning_steps = step - 500
-        sampler.see(student, step)
+        sampler.update(student, step)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 1.2 * 3_000 * 40
@@ -218,10 +218,10 @@ def test_the_time_of_a_batch_is_shared_out_among_its_updates(monkeypatch: pytest
     horde.on_learn = note
     monkeypatch.setattr(horde, "catch_up", take)
     student = Student(horde, Interface.of(ToyBody()))
-    student.see(np.zeros(3, dtype=np.float32), 0)
+    student.observe(np.zeros(3, dtype=np.float32), 0)
     for age in range(1, 7):
-        student.act(Phase.BEHAVE, 0, 0.5, age)
-        student.see(np.full(3, age / 1000, dtype=np.float32), 0)
+        student.set_action(Phase.BEHAVE, 0, 0.5, age)
+        student.observe(np.full(3, age / 1000, dtype=np.float32), 0)
         now[0] += 1.0  # what happens between updates is no learning
     student.catch_up()
     student.catch_up()

@@ -135,14 +135,14 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
 
 def keep_at(step: int, patch: pytest.MonkeyPatch) -> None:
     """Have lives keep a snapshot at a step, beside that in the end."""
-    see = Keeper.__call__
+    see = Keeper.before_step
 
     def seeing(keeper: Any, life: Life) -> None:
         see(keeper, life)
         if life.steps >= step and keeper._thread is None:
             keeper.keep(life)
 
-    patch.setattr(Keeper, "__call__", seeing)
+    patch.setattr(Keeper, "before_step", seeing)
 
 
 def drop_last(run: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.feed import Feed
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import StickyRandom
 from tests.agent.doubles import ToyBody
 from tests.agent.test_watch import questions
@@ -30,11 +30,11 @@ def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         feed = Feed(Path(folder), interface, horde, clock=lambda: now_s)
 
-        def timed(moment: Moment) -> None:
+        def timed(event: StepEvent) -> None:
             nonlocal now_s
             now_s += 0.1
             began = time.perf_counter()
-            feed(moment)
+            feed(event)
             took.append(time.perf_counter() - began)
 
         with Life(

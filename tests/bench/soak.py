@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_env.emulation.faults import KINDS
 from horde_env.env import PenEnv
 from tests.bench.lives import make_life, rounded_ms, share_within, spread
@@ -48,9 +48,9 @@ class Learning:
         self.delays_s: list[float] = []
         self.n_overtaken = 0
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, event: StepEvent) -> None:
         """Look at a step."""
-        learned, reconnects = moment.life.student.learning_steps, self._body._reconnects
+        learned, reconnects = event.life.student.learning_steps, self._body._reconnects
         t = self._body.emulator.t
         if reconnects != self._reconnects:
             self.n_overtaken += not np.isnan(self._back_t)

@@ -319,7 +319,7 @@ class WatchedBody(EmulatedBody):
 
         def watched_cycle(look: bool = True) -> bytes:
             said = cycle(look)
-            self.stopwatch.see(robot)
+            self.stopwatch.update(robot)
             return said
 
         def watched_tick() -> None:

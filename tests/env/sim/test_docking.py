@@ -13,7 +13,7 @@ import pytest
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, Moment
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder
@@ -185,11 +185,11 @@ def test_a_life_with_low_batteries_docks_charges_and_continues_learning_three_ti
     env = gymnasium.make("horde_env:CritterbotPen-v0", battery_scale=0.01, disable_env_checker=True)
     face, recorder, learned = Interface.of(env), Recorder(57), []
 
-    def watch(moment: Moment) -> None:
-        if len(learned) < moment.life.dockings.n_done:
-            learned.append(moment.life.student.learning_steps)
-        if moment.life.dockings.n_done == 3 and moment.life.student.learning_steps > learned[-1] + 400:
-            moment.life.stop()
+    def watch(event: StepEvent) -> None:
+        if len(learned) < event.life.dockings.n_done:
+            learned.append(event.life.student.learning_steps)
+        if event.life.dockings.n_done == 3 and event.life.student.learning_steps > learned[-1] + 400:
+            event.life.stop()
 
     horde = Horde(nexting(face)[:20], n_features=face.coder.n_features, n_active=face.coder.n_active)
     settings = {"excursions": ExcursionConfig(0.0), "recorder": recorder, "observers": [watch]}
