@@ -179,7 +179,7 @@ def test_what_is_not_known_yet_is_said_in_words() -> None:
     horde.diverged = list(horde.names)
     horde.mspbe_scalar = np.full(horde.n_demons, np.nan)
     facts = dict(progress.facts(10, 0.0, horde, None))  # type: ignore[arg-type]
-    assert facts["mean MSPBE (online)"] == "none: every question was set aside"
+    assert facts["mean MSPBE (online)"] == "none: every demon diverged"
     assert not any("nan" in value for value in facts.values())
 
 
