@@ -55,31 +55,31 @@ class Arrival(NamedTuple):
 
 
 class PenEnv(gymnasium.Env[Observation, Any]):
-    """A continuing task: one step is one period of the body, and nothing but a fault or a limit ends an episode.
+    """A continuing task: one step is one period of the robot; only a fault or a time limit ends an episode.
 
-    A step sends its request at once, lets one period pass, and takes the newest frame. Observations are Box(0, 1)
+    A step sends its request at once, waits one period, and reads the newest frame. Observations are Box(0, 1)
     float32 of shape (n_channels,), scaled by the robot's specified ranges; readings outside are clipped and counted.
     Actions are Discrete(5) by name, or with `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request
     (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), obeyed (0 or 1, if the body names a rule), battery_low, battery_urgent (0 or 1, if the robot has channels
-    of its batteries' voltage; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
+    (0 or 1), obeyed (0 or 1, if the body has a rule for it), battery_low, battery_urgent (0 or 1, if the robot measures
+    the voltage of its batteries; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
     (`Frame.extras`). `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears
     its traces there.
     `obeyed` and `applied` are 0 while frames show that the body does not follow its commands (`drives.obedience`).
 
-    `reset()` asks the body for a fresh start. `reset(options={"manoeuvre": "centre"})` drives to the middle from where
-    the body stands, for 2 s at most; with a seed, or before a first reset, from a fresh start.
+    `reset()` restarts the body. `reset(options={"manoeuvre": "centre"})` drives to the middle from the robot's
+    position, for 2 s at most; with a seed, or before a first reset, from a new start.
     `reset(options={"manoeuvre": "dock"})` drives to the dock (60 s at most), charges until the batteries are full or
-    for `charge_s` (a further option, seconds), and backs off where the body can move; its info tells `docked` (0 or 1).
+    for `charge_s` (a further option, seconds), and backs off if the body can move; its info has `docked` (0 or 1).
     A body that cannot be charged refuses it; `metadata["manoeuvres"]` names what the body can do.
 
     Args:
         backend: The body. It is opened by the first reset, never here.
-        clock: Who waits for the end of a period; nobody (`SimulatedClock`) when None.
+        clock: Waits for the end of a period; `SimulatedClock`, which does not wait, when None.
         spec: The robot; the Critterbot when None.
-        pen: Where it lives, for pictures and for the drive to the middle; `assets/pen.toml` when None.
+        pen: Its surroundings, for pictures and for the drive to the middle; `assets/pen.toml` when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".
         task: Name of the reward (`horde_env.tasks`); no reward when None.
@@ -87,8 +87,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     Attributes:
         manoeuvre_frames: The frames of the last reset's drive, in order; while charging, which may take hours, one in
             60 s is kept.
-        manoeuvre_observations: What they look like to an agent, scaled, in the same order.
-        manoeuvre_at: At which of the `manoeuvre_steps` each of them came, from 1 on.
+        manoeuvre_observations: Their scaled observations, in the same order.
+        manoeuvre_at: Number of each frame's step among the `manoeuvre_steps`, from 1.
         fault: The BackendLost that truncated the last episode, or None.
 
     Raises:
@@ -122,7 +122,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
         modes = modes if can_be_drawn else []
-        notes = list(getattr(backend, "notes", ()))  # what a reader of results from this body must know
+        notes = list(getattr(backend, "notes", ()))  # caveats of its results, for the report
         self._drives = drives_of(backend, self.robot)
         can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
         can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
@@ -152,7 +152,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; with `options={"manoeuvre": name}` by a drive of the body from where it stands.
+        """Begin an episode; with `options={"manoeuvre": name}` by a drive from the robot's position.
 
         A physical body cannot be placed: a reset without options drives it to the middle, and only "stay" does not.
 
@@ -187,10 +187,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         return self._observation, self._info(arrival) | {"gap": 1, **drive}
 
     def save_state(self) -> State:
-        """Return what the future of this environment depends on; between two steps, of a body that can be restored.
+        """Return all state that future steps depend on. Call it between two steps.
 
         Raises:
-            ValueError: If this body cannot: `metadata["restorable"]` tells.
+            ValueError: If this body cannot be saved (`metadata["restorable"]`).
             gymnasium.error.ResetNeeded: Before the first reset.
         """
         body, frame = self._restorable(), self._frame
@@ -209,7 +209,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         )
 
     def restore_state(self, state: State) -> None:
-        """Go on from what `save_state` returned, here or in another process: the same steps bring the same bits.
+        """Restore a state of `save_state`, in any process: the same steps then give the same bits.
 
         Raises:
             ValueError: If this body cannot be restored.
@@ -233,7 +233,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this
 
     def _restorable(self) -> Restorable:
-        """Return the body, where it can be restored."""
+        """Return the body if it can be restored; raise ValueError otherwise."""
         if not isinstance(self.backend, Restorable):
             raise ValueError(f"a body of the kind {type(self.backend).__name__} cannot be saved and restored")
         return self.backend
@@ -301,7 +301,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         return None
 
     def close(self) -> None:
-        """Stop the motors, let go of the body and close the window. Closing twice does nothing."""
+        """Stop the motors, close the body and the window. Closing twice does nothing."""
         self._frame = None
         window, self._window = self._window, None
         try:
@@ -311,7 +311,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
                 window.close()
 
     def _start(self) -> Frame:
-        """Ask the body for a fresh start; until it has answered there is nothing to step from."""
+        """Restart the body; until it has answered no step is possible."""
         self._frame = None
         self._trail.clear()
         self._gauge.forget()
@@ -322,11 +322,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.robot.scale(self.robot.low)
         self.clock.start()
         frame = self.backend.reset(self.np_random)
-        self.metadata["notes"] = list(getattr(self.backend, "notes", ()))  # a recorded life knows more once it was read
+        self.metadata["notes"] = list(
+            getattr(self.backend, "notes", ())
+        )  # a recording has further notes after it was read
         return frame
 
     def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
-        """Drive to the middle; return the last arrival and what info tells of the drive."""
+        """Drive to the middle; return the last arrival and the keys that the drive adds to info."""
         if self._drives.centring is None:
             return arrival, {"manoeuvre_steps": 0}
         drive = self._drives.centring(self.robot, self.pen.side_m)
@@ -338,7 +340,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         return arrival, {"manoeuvre_steps": len(self.manoeuvre_frames)}
 
     def _dock(self, arrival: Arrival, charge_s: float) -> tuple[Arrival, dict[str, int]]:
-        """Drive to the dock, charge, leave; return the last arrival and what info tells of the stay."""
+        """Drive to the dock, charge, leave; return the last arrival and the keys that the stay adds to info."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
         assert self._drives.stay is not None
         stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
@@ -348,7 +350,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
                 before = arrival.frame
                 arrival = self._exchange(request)
-                if not is_kept:  # what it counted is not lost with it
+                if not is_kept:  # its counters are added to the next frame
                     arrival = arrival._replace(frame=counted_with(before, arrival.frame))
                 n_steps += 1
                 if is_kept := not stay.is_charging or n_steps % thinned == 0:
@@ -357,14 +359,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
                 self._keep(arrival.frame, n_steps)
         finally:
             self._stay = None
-            with suppress(HordeEnvError):  # of a body that is lost already, and says so
+            with suppress(HordeEnvError):  # the body is lost, which was reported
                 stay.stop_charging()
         spent_s = n_steps * self.robot.period_s
         _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self._gauge.finding)
         return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:
-        """Keep a frame of a manoeuvre, which has just arrived at its step `at`."""
+        """Store a frame of a manoeuvre, received at its step `at`."""
         self.manoeuvre_frames.append(frame)
         self.manoeuvre_observations.append(self._observation)
         self.manoeuvre_at.append(at)
@@ -382,7 +384,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         return Arrival(frame, self._take(frame), overrun_s)
 
     def _judged(self, request: Floats, frame: Frame) -> Frame:
-        """Return the frame that ended a step under `request`, not applied where the body does not obey."""
+        """Return the frame with `applied` False if the body does not follow its commands."""
         before = self._obedience.complaint
         complaint = self._obedience.judge(request, frame)
         if complaint != before:

@@ -1,4 +1,4 @@
-"""The entry points behind `gymnasium.make`: each imports its body only when it is asked for."""
+"""The entry points behind `gymnasium.make`: each imports its body only when called."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _checked(make: Callable[P, PenEnv]) -> Callable[P, PenEnv]:
-    """Check the type of each argument of a factory before anything is opened; None passes where it is the default."""
+    """Check the type of each argument of a factory before anything is opened; None passes if it is the default."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(make).parameters.items()}
 
     @wraps(make)
@@ -120,16 +120,16 @@ def make_simulator_env(
     """Return the Critterbot in the simulated pen ("CritterbotPen-v0").
 
     Args:
-        realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
+        realtime: Take 0.1 s per step instead of running at full speed.
         battery_scale: Capacity of the batteries, a share of the robot's own (12 h); smaller ones show charging sooner.
-        physics: What moves the body: "bullet" (PyBullet) or "planar" (numba, the same poses, faster); PyBullet where it
-            is installed when None.
-        lamp_moves: Changes of the pen during each life (`horde_env.sim.sensors.LampMove`): robot time in seconds, name
-            of a lamp in `assets/pen.toml`, its new place (x, y, z in metres). Pictures show the pen before them.
+        physics: Physics engine: "bullet" (PyBullet) or "planar" (numba, the same poses, faster). When None, PyBullet if
+            it is installed.
+        lamp_moves: Changes of the pen during each run (`horde_env.sim.sensors.LampMove`): robot time in seconds, name
+            of a lamp in `assets/pen.toml`, its new position (x, y, z in metres). Pictures show the pen before them.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and not installed here.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.critterbot.obedience import VoltageObedience
@@ -186,7 +186,7 @@ def make_serial_env(
         robot: Name of the robot.
         signs: Channel -> -1 where its readings run against the specification; those of its file when None.
         latch: The emergency stop; the robot's own (`horde_env.hardware.latch`) when None.
-        settings: How long commands are held and reconnection is tried.
+        settings: Time limits of commands and of reconnection.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
@@ -215,12 +215,12 @@ def make_drops_env(
     """Return the real Critterbot behind its on-board driver ("CritterbotDrops-v0"). It is opened by the first reset.
 
     Args:
-        port: "HOST:PORT"; the driver's own port, 2330, where none is said. The original simulator's is 2324. That of
-            the robot's file when None.
+        port: "HOST:PORT" or "HOST", then with the driver's port 2330 (the original simulator has 2324). When None, the
+            port in the robot's file.
         robot: Name of the robot.
         signs: As for `make_serial_env`.
-        latch: The emergency stop; the robot's own when None.
-        settings: How long commands are held and reconnection is tried.
+        latch: The emergency stop; `default_path(robot)` when None.
+        settings: Time limits of commands and of reconnection.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
@@ -252,22 +252,22 @@ def make_emulated_env(
 ) -> PenEnv:
     """Return an emulated Critterbot, reached as the real one is ("CritterbotEmulated-v0"): its bytes, a real port.
 
-    Robot and environment share one virtual clock, as fast as the machine can; the same seed gives the same life.
+    Robot and environment share one virtual clock at full speed; the same seed gives the same run.
 
     Args:
         link: "serial" or "drops".
-        realtime: Let 0.1 s pass per step, with the robot in a thread of its own.
-        speed: As `realtime`, so many times as fast.
+        realtime: Take 0.1 s per step, with the robot in its own thread.
+        speed: As `realtime`, faster by this factor.
         faults: Rates per second of faults, as "loss=0.5,unplug=0.01".
-        seed: Of the faults and of the noise, beside the seed of `reset`.
+        seed: Seed of faults and noise, in addition to that of `reset`.
         battery_scale: Capacity of the batteries, a share of the robot's own.
         physics: As for `make_simulator_env`.
         latch: An emergency stop; none when None.
-        settings: How long commands are held and reconnection is tried.
+        settings: Time limits of commands and of reconnection.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and not installed here.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.critterbot.emulated import EmulatedBody
@@ -297,14 +297,14 @@ def make_create_env(
     """Return the Create 2 in its simulated room ("CreatePen-v0").
 
     Args:
-        realtime: Let 0.1 s pass per step instead of running as fast as the machine can.
+        realtime: Take 0.1 s per step instead of running at full speed.
         battery_scale: Capacity of the battery, a share of the robot's own (four hours of wandering).
         physics: As for `make_simulator_env`.
         layout: The room's file; `assets/room.toml` when None.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and not installed here.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown, or the layout is wrong.
     """
     from horde_env.robots.create2.room import load_room
@@ -330,13 +330,13 @@ def make_create_serial_env(
     """Return the real Create 2 at the end of a serial line ("CreateSerial-v0"). It is opened by the first reset.
 
     Args:
-        port: A device ("/dev/serial/by-id/...") or "socket://HOST:PORT"; that of the robot's file when None.
+        port: A device ("/dev/serial/by-id/...") or "socket://HOST:PORT"; when None, the port in the robot's file.
         baudrate: Bits per second; 115200 unless the robot's file says otherwise.
         robot: Name of the robot.
         signs: Channel -> -1 where its readings run against the specification; those of its file when None.
-        latch: The emergency stop; the robot's own when None.
-        settings: How long commands are held and reconnection is tried.
-        guarded: Let a guardian process own the port, which stops a robot that its program has left.
+        latch: The emergency stop; `default_path(robot)` when None.
+        settings: Time limits of commands and of reconnection.
+        guarded: Open the port in a guardian process, which stops the robot if this program ends or hangs.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
@@ -373,19 +373,19 @@ def make_create_emulated_env(
     """Return an emulated Create 2, reached as the real one is ("CreateEmulated-v0"): its bytes, a real port.
 
     Args:
-        realtime: Let 0.1 s pass per step, with the robot in a thread of its own; else as fast as the machine can.
-        speed: As `realtime`, so many times as fast.
+        realtime: Take 0.1 s per step, with the robot in its own thread, instead of running at full speed.
+        speed: As `realtime`, faster by this factor.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01".
-        seed: Of the faults and of the noise, beside the seed of `reset`.
+        seed: Seed of faults and noise, in addition to that of `reset`.
         battery_scale: Capacity of the battery, a share of the robot's own.
         physics: As for `make_simulator_env`.
         layout: The room's file; `assets/room.toml` when None.
         latch: An emergency stop; none when None.
-        settings: How long commands are held and reconnection is tried.
+        settings: Time limits of commands and of reconnection.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and not installed here.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.create2.emulated import EmulatedCreate
@@ -405,7 +405,7 @@ def make_create_emulated_env(
 
 
 def _port_of(backend: str, port: str | None, robot: str, file: RobotFile) -> str:
-    """Return where a robot is: what was said, else what its file says of this backend."""
+    """Return the port of a robot: the argument, else the one in its file for this backend."""
     port = port or (file.port if file.backend == backend else "")
     if not port:
         raise ValueError(
@@ -422,7 +422,7 @@ def _common(
     latch: EmergencyLatch | None,
     settings: LinkSettings | None,
 ) -> dict[str, Any]:
-    """Return what every physical body is given; the robot's own where nothing was said."""
+    """Return the arguments of every physical body; defaults come from the robot's file."""
     from horde_env.hardware.latch import EmergencyLatch, default_path
 
     latch = EmergencyLatch(default_path(robot)) if latch is None else latch

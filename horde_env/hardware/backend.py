@@ -1,4 +1,4 @@
-"""A physical robot as a Backend, whichever it is: deadlines, frames, supervisor, emergency stop."""
+"""A physical robot of any kind as a Backend: deadlines, frames, supervisor, emergency stop."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import StreamParser
 from horde_env.robot import RobotSpec
 
-REST_S = 1.0  # for the wheels to stand still; a robot that somebody pushes is not waited for any longer
+REST_S = 1.0  # longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
 
 _log = logging.getLogger(__name__)
 
 
 class PhysicalBody(Backend):
-    """A robot at the end of a line: what all of them share. A robot adds a dialect and a few verbs.
+    """A robot behind a serial port. A subclass adds a dialect and the abstract methods.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
-    is lost, frames are stale and not applied, the deadline is kept and reconnection goes on beside it; the first frame
-    after it is a gap. What else stops the robot is told in `link`.
+    is lost, frames are stale and not applied, deadlines are met and reconnection runs in parallel; the first frame
+    after it is a gap. `link` lists the other causes of a stop.
 
     Args:
-        config: Where the robot is.
-        clock: Who waits for the end of a period: the environment's own clock, which calls `begin` before an exchange.
-        spec: The robot; of the kind that the class is for when None.
+        config: Address and settings of the port.
+        clock: Waits for the end of a period; the environment's clock, which calls `begin` before an exchange.
+        spec: The robot; `make_spec()` when None.
         settings: How long to hold a command, and how long to try to reconnect.
         signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
-        supervisor: Stops the robot for what its kind must be kept from; that of the kind when None.
+        supervisor: Stops the robot in unsafe states; `make_supervisor()` when None.
         monotonic: The time in seconds.
-        sleep: Lets seconds of that time pass.
+        sleep: Waits for that many seconds.
         connect: Opens the port; `port.serial_for_url` when None.
 
     Attributes:
-        reason: Why the robot is kept still, "" while it is not.
-        notes: What a reader of results from this body must know.
+        reason: Why the robot is held still; "" if it is not.
+        notes: Caveats of results from this robot, for the report.
     """
 
     can_be_placed = False
@@ -66,7 +66,7 @@ class PhysicalBody(Backend):
 
     @abstractmethod
     def make_supervisor(self) -> Supervising:
-        """Return what judges its frames."""
+        """Return the supervisor that judges its frames."""
 
     @abstractmethod
     def control(self, command: Floats) -> Any:
@@ -77,23 +77,23 @@ class PhysicalBody(Backend):
         """
 
     def steer(self, control: Any) -> Any:
-        """Return what is sent in place of a control that was asked for: itself, unless the robot must do otherwise."""
+        """Return the control to send for a requested one; the same unless the robot's state demands another."""
         return control
 
     @abstractmethod
     def is_at_rest(self, reading: Reading) -> bool:
-        """Tell whether its wheels stand still."""
+        """Return whether its wheels stand still."""
 
     def attend(self, link: Link) -> None:
-        """Say what the robot's state calls for, beside the command that was just sent."""
+        """Send state-dependent commands (such as the charging mode) after the drive command."""
 
     def amend(self, frame: Frame, control: Any) -> Frame:  # noqa: ARG002
-        """Return a frame with what the robot's own state tells of it; `control` is what was sent."""
+        """Add the robot's own state to a frame; `control` is the control that was sent."""
         return frame
 
     @abstractmethod
     def objection(self, frame: Frame, reading: Reading) -> str:
-        """Return why the robot must not move, by its newest frame; "" where it may."""
+        """Return why the robot must not move, by its newest frame; "" if it may."""
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -129,21 +129,21 @@ class PhysicalBody(Backend):
 
     @property
     def stats(self) -> LinkStats:
-        """What the link has seen since it was opened."""
+        """Counts of the link since it was opened."""
         return LinkStats(0, 0, 0, 0, 0, 0) if self._link is None else self._link.stats
 
     @property
     def loss(self) -> str:
-        """How the link was lost the last time; "" where it was not."""
+        """Why the link was lost the last time; "" if it never was."""
         return "" if self._link is None else self._link.loss
 
     # ---- Backend -----------------------------------------------------------------------------------------------------
 
     def reset(self, rng: np.random.Generator) -> Frame:  # noqa: ARG002  the world has its own
-        """Bring the robot to a stand, connecting if need be, and return its first frame.
+        """Connect if necessary, stop the robot and return its first frame.
 
         Raises:
-            BackendUnavailable: If there is no robot, with what is there instead.
+            BackendUnavailable: If no robot answers; the message describes the answer, if any.
             EmergencyStop: While the latch is set; nothing is opened.
         """
         if self.latch is not None and self.latch.reason:
@@ -165,7 +165,7 @@ class PhysicalBody(Backend):
         except BackendUnavailable:
             self.close()
             raise
-        self.clock.start()  # opening took its time
+        self.clock.start()  # opening takes time
         frame = self._framing.frame(np.zeros(self.spec.axes.size), self._monotonic(), applied=True)
         self._judge(frame)
         self._keep_still(self._objection)
@@ -174,11 +174,11 @@ class PhysicalBody(Backend):
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) until the clock's deadline and return the newest frame.
 
-        While the latch is set or the supervisor objects, the robot is told to stop instead, and `applied` is False.
+        While the latch is set or the supervisor objects, the stop is sent instead, and `applied` is False.
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not come back in time; what then stops it is `dialect.stops`.
+            BackendLost: If the robot did not reconnect in time; `dialect.stops` says what stops it then.
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
@@ -203,16 +203,16 @@ class PhysicalBody(Backend):
         return frame
 
     def close(self) -> None:
-        """Stop the motors and let go of the robot. Closing twice does nothing."""
+        """Stop the motors and close the port. Closing twice does nothing."""
         link, self._link, self._framing = self._link, None, None
         if link is not None:
             link.close()
 
     def emergency_stop(self, reason: str) -> bool:
-        """Stop the motors now and, where there is a latch, until somebody clears it; return whether there is one.
+        """Stop the motors now, and set the latch, if any, which stops them until cleared; return whether there is one.
 
         Raises:
-            BackendUnavailable: If the latch cannot be written; it holds in this process all the same.
+            BackendUnavailable: If the latch cannot be written; the stop still holds in this process.
         """
         if self._link is not None:
             self._link.command(self.dialect.halt)
@@ -222,13 +222,13 @@ class PhysicalBody(Backend):
         return True
 
     def enable_charging(self, enabled: bool) -> None:
-        """Let the dock charge the batteries, or not (as after each reset); the robot cannot move while it is charged.
+        """Enable or disable charging by the dock; disabled after each reset. A charging robot cannot move.
 
-        It is said with each exchange until the robot's own state agrees.
+        Sent with each exchange until the robot reports that state.
         """
         self._charging_wanted = enabled
 
-    # ---- parts of it -------------------------------------------------------------------------------------------------
+    # ---- internals ---------------------------------------------------------------------------------------------------
 
     def _open_port(self, parser: StreamParser) -> Port:
         continuity = self.dialect.continuity(parser)
@@ -236,13 +236,13 @@ class PhysicalBody(Backend):
         return Port(self.config, self._monotonic, parser=parser, fill=fill, continuity=continuity, **self._connect)
 
     def _answer(self, has_stopped: bool) -> None:
-        """Say once that the robot was told to stop for the latch."""
+        """Report once that the robot was stopped because of the latch."""
         if has_stopped and not self._has_answered and self.latch is not None:
             self.latch.answer()
         self._has_answered = has_stopped
 
     def _await_rest(self, link: Link) -> None:
-        """Wait until the wheels stand still, but not for ever."""
+        """Wait until the wheels stand still, at most `REST_S`."""
         end = self._monotonic() + REST_S
         while self._monotonic() < end and link.is_open:
             if all(map(self.is_at_rest, link.last_two())):
@@ -253,9 +253,9 @@ class PhysicalBody(Backend):
             raise BackendUnavailable(f"{self.config.url} went away while the robot came to rest. Is it plugged in?")
 
     def _watch(self, link: Link, frame: Frame) -> None:
-        """Notice a robot that has fallen silent, and give up one that was lost for too long."""
+        """Detect a silent robot; raise BackendLost after `frame_timeout_s` without a frame."""
         self._n_stale = self._n_stale + 1 if frame.stale else 0
-        # Two periods at least: after a pause of this machine the packets are there, but not read yet.
+        # At least two periods: after a pause of this machine packets have arrived that are not read yet.
         if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
             link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
@@ -266,13 +266,13 @@ class PhysicalBody(Backend):
             raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops)
 
     def _judge(self, frame: Frame) -> None:
-        """Let the supervisor see a new frame; what it says holds from the next command on."""
+        """Pass a new frame to the supervisor; its objection applies from the next command on."""
         if frame.stale or self._framing is None or self._link is None:
             return
         self._objection = self.objection(frame, self._framing.mark.newest)
 
     def _keep_still(self, reason: str) -> None:
-        """Keep the robot still for a reason, or let it move where there is none; say so when that changes."""
+        """Hold the robot still for a reason, or release it if there is none; log changes."""
         if reason != self.reason:
             _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
         self.reason = reason

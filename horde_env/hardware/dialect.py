@@ -1,4 +1,4 @@
-"""How a robot is spoken to: all that the shared parts need to know of its bytes. Each robot has one or more."""
+"""Dialect: the wire protocol of a robot, as the shared hardware code needs it. Each robot has one or more."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 
 class Dialect(NamedTuple):
-    """How commands and states travel: all that a link needs to know of a robot.
+    """Encoding, parsing and timing of commands and states.
 
     Attributes:
-        encode: Turns a control into the bytes of one write.
-        parser: Makes a reader of the stream of states.
-        wake: What starts the states at a robot that is silent; empty where nothing does.
-        fill: What completes a half packet at the other end (`Port`).
-        alone_s: How long a control must be the newest one to be sure to act, in seconds.
-        halt: The control that brakes the wheels; whoever wants the robot to stand commands it.
-        coast: The control that is repeated in its place once the ramp is over.
-        ramp_s: How long braking takes, in seconds.
-        size: Bytes of a state on the wire, by which damage is counted.
-        is_free: Tells from a reading whether the robot lets its motors turn.
-        continuity: Makes what only the sequence of packets can tell, from the parser.
-        opening: Begins a connection: takes what makes a port with a given parser, the dialect, and the time in seconds;
-            yields where time must pass, returns the port with two readings, raises BackendUnavailable.
-        stops: What stops the wheels of a robot that is out of reach, in a sentence.
-        last: The last word of a connection, after two stops; `coast` when None.
+        encode: Converts a control to the bytes of one write.
+        parser: Creates a parser of the stream of states.
+        wake: Bytes that make a silent robot send states; empty if there are none.
+        fill: Bytes that complete a partial packet at the robot (`Port`).
+        alone_s: Time in seconds for which a control must be the newest to take effect for certain.
+        halt: The control that brakes the wheels.
+        coast: The control that is repeated after the braking ramp.
+        ramp_s: Duration of braking, in seconds.
+        size: Bytes of a state on the wire, the unit of damage counts.
+        is_free: Returns whether the motors may turn, by a reading.
+        continuity: Creates the unwrapping of counters for a parser.
+        opening: Opens a connection: takes a function that opens a port for a parser, the dialect and the time in s;
+            yields while it waits, returns the port with two readings, raises BackendUnavailable.
+        stops: A sentence: what stops the wheels of an unreachable robot.
+        last: The last bytes of a connection, after two stops; `coast` when None.
     """
 
     encode: Callable[[Any], bytes]

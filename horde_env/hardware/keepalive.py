@@ -1,8 +1,8 @@
-"""KeepAlive: what to send a robot between two commands, so that it neither stops too early nor drives on for ever.
+"""KeepAlive: the bytes to send between two commands, so the robot neither stops too early nor drives without limit.
 
-A robot may stop by itself where no command reaches it (the Critterbot after 0.5 s). Repeating the command covers a
-packet lost on the way; but a program that hangs must not be kept moving by its own repetitions, so they end, in a stop.
-A stop may be said in two ways, one after the other: one that brakes, and one that is said when that is over.
+A robot may stop by itself when no command arrives (the Critterbot after 0.5 s). Repeating the command covers a lost
+packet; but if the program hangs the robot must stop, so repetitions end after `hold_s`, with a stop. A stop has two
+commands, one after the other: one that brakes, and one that is repeated after braking.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable
 
 
 class KeepAlive:
-    """Repeats the last command for a bounded time, then the stop, for as long as nobody asks for more.
+    """Repeats the last command for at most `hold_s`, then the stop, until the next command.
 
-    It has neither a thread nor a port: whoever has both asks what is `due`.
+    It has neither a thread nor a port: the link calls `due` and sends the result.
 
     Args:
-        halt: The bytes of the stop that brakes: the command of whoever wants the robot to stand.
-        coast: The bytes that are repeated in its place once the ramp is over.
-        repeat_s: Time between two sendings, in seconds.
-        hold_s: How old a command may become, in seconds.
+        halt: The bytes of the command that brakes.
+        coast: The bytes that are repeated after the braking ramp.
+        repeat_s: Time between repetitions, in seconds.
+        hold_s: Longest age of a command, in seconds.
         monotonic: The time in seconds.
-        ramp_s: How long the braking takes, in seconds.
+        ramp_s: Duration of braking, in seconds.
 
     Attributes:
-        lapsed: True once a command became too old and was replaced by the stop, until the next one.
-        n_lapses: How often that happened.
+        lapsed: Whether the last command became too old and was replaced by the stop.
+        n_lapses: Number of such replacements.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class KeepAlive:
 
     @property
     def ramp_left_s(self) -> float:
-        """How long the ramp of the present stop may still take, in seconds; all of it where none was asked for."""
+        """Remaining time of braking in seconds; `ramp_s` while no stop is in force."""
         if self._command != self._halt:
             return self._ramp_s
         return max(self._halted_t + self._ramp_s - self._monotonic(), 0.0)
 
     def renew(self, command: bytes) -> None:
-        """Note that `command` is being sent now, as somebody has just asked for it."""
+        """Record that the new `command` is being sent now."""
         self._renewed_t = self._sent_t = self._monotonic()
         self._take(command)
         self.lapsed = False
 
     def due(self) -> bytes:
-        """Return what must be sent now, which counts as sent, or nothing."""
+        """Return the bytes to send now, which count as sent; empty if none are due."""
         now = self._monotonic()
         if self._command != self._halt and now - self._renewed_t > self._hold_s:
             self._take(self._halt)
@@ -71,7 +71,7 @@ class KeepAlive:
         return self._coast if is_over else self._command
 
     def _take(self, command: bytes) -> None:
-        """Make `command` the present one; a stop that goes on has begun when it began."""
+        """Set the current command; a repeated stop keeps its start time."""
         if command == self._halt != self._command:
             self._halted_t = self._monotonic()
         self._command = command

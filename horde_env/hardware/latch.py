@@ -1,9 +1,9 @@
-"""EmergencyLatch: a stop that outlives the process that asked for it, kept as one small file per robot.
+"""EmergencyLatch: an emergency stop stored as one small file per robot, so it outlives the process that set it.
 
-While the file is there the robot does not move, whoever drives it and whatever is in the file; taking it away is the
-only way on. Whatever hinders looking counts as set, for a stop that cannot be read may have been meant.
+While the file exists, no process may move the robot, whatever the content; removing the file is the only way to
+continue. A file that cannot be read counts as set.
 
-Who drives the robot and has stopped it says so in a second file beside it, so that whoever set the stop need not guess.
+The process that drives the robot writes a second file next to it when it has stopped the robot, as a confirmation.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _Identity = tuple[int, int, int]
 class EmergencyLatch:
     """The emergency stop of one robot, shared by all processes of a user.
 
-    Looking costs one `os.stat`, so that it can be done in every step. A stop that could not be written still holds in
-    the process that asked for it.
+    A check costs one `os.stat`, so every step can make it. A stop that could not be written still holds in the process
+    that set it.
 
     Args:
         path: The file; `default_path()` when None. Its folder need not exist.
@@ -31,12 +31,12 @@ class EmergencyLatch:
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_path() if path is None else Path(path)
         self._name = str(self.path)
-        self._unwritten = ""  # a reason that holds in this process alone
+        self._unwritten = ""  # a reason that holds in this process only
         self._seen: tuple[_Identity, str] | None = None
 
     @property
     def reason(self) -> str:
-        """Why the robot must not move, in one line; "" while it may."""
+        """Why the robot must not move, in one line; "" if it may."""
         try:
             stat = os.stat(self._name)
         except FileNotFoundError:
@@ -52,7 +52,7 @@ class EmergencyLatch:
         """Set the latch; one that is set keeps its first reason.
 
         Raises:
-            BackendUnavailable: If the file cannot be written. Then the stop holds in this process alone.
+            BackendUnavailable: If the file cannot be written. The stop then holds in this process only.
         """
         if self.reason:
             return
@@ -69,10 +69,10 @@ class EmergencyLatch:
         self._unwritten = ""
 
     def clear(self) -> str:
-        """Let the robot move again; return the reason why it did not, "" if it could.
+        """Clear the stop; return its reason, "" if it was not set.
 
         Raises:
-            BackendUnavailable: If the file cannot be taken away. Then the stop still holds.
+            BackendUnavailable: If the file cannot be removed. The stop then still holds.
         """
         reason = self.reason
         try:
@@ -86,13 +86,13 @@ class EmergencyLatch:
         return reason
 
     def answer(self) -> None:
-        """Say that this process drives the robot and has stopped it; where that cannot be written, nobody is told."""
+        """Confirm in a file that this process has stopped the robot; errors are ignored."""
         with contextlib.suppress(OSError):
             write_whole(self._answer_path, f"process {os.getpid()}\n")
 
     @property
     def answered_by(self) -> str:
-        """Who has stopped the robot since the latch was set, "" as long as nobody has said so."""
+        """The process that has confirmed the stop since the latch was set; "" if none has."""
         try:
             return self._answer_path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -107,16 +107,16 @@ class EmergencyLatch:
             self._answer_path.unlink(missing_ok=True)
 
     def raise_if_set(self) -> None:
-        """Refuse to go on while the latch is set.
+        """Raise EmergencyStop if the latch is set.
 
         Raises:
-            EmergencyStop: If it is.
+            EmergencyStop: With the reason and the path.
         """
         if reason := self.reason:
             raise EmergencyStop(reason, self.path)
 
     def _read(self) -> str:
-        """Return the reason in the file; a file that is empty, half written or unreadable is a stop all the same."""
+        """Return the reason in the file; an empty, partial or unreadable file is a stop, too."""
         try:
             with open(self._name, encoding="utf-8", errors="replace") as file:
                 return " ".join(file.read(1000).split()) or "no reason was given"
@@ -125,9 +125,9 @@ class EmergencyLatch:
 
 
 def default_path(robot: str = ROBOT) -> Path:
-    """Return where a robot's emergency stop is kept.
+    """Return the path of a robot's emergency stop.
 
     Raises:
-        ValueError: If no file can be named after the robot.
+        ValueError: If the robot's name is no valid file name.
     """
     return state_folder() / f"{checked_name(robot)}.stop"

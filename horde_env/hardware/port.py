@@ -1,8 +1,8 @@
 """A connection to a robot: the only file that imports pyserial.
 
-A reader thread turns bytes into readings as they come and keeps the last two. Everything that a port can do wrong
-becomes one of two errors: BackendUnavailable while it is being opened, PortLost afterwards. A Port is one connection:
-to reconnect, close it and make another.
+A reader thread converts bytes to readings on arrival and stores the last 32. Every failure of a port raises one of two
+errors: BackendUnavailable while it is opened, PortLost afterwards. A Port is one connection: to reconnect, close it and
+create another.
 
 Source: pyserial 3.5.
 """
@@ -30,37 +30,37 @@ PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
     import termios
 
-    PORT_ERRORS += (termios.error,)  # which is no OSError
+    PORT_ERRORS += (termios.error,)  # not a subclass of OSError
 except ImportError:  # not on Windows
     pass
 REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
 
-GAP_S = 0.05  # packets further apart lost some between them: the Critterbot's own log has none beyond 0.033 s
+GAP_S = 0.05  # seconds; a longer interval means lost packets: the Critterbot's own log has none beyond 0.033 s
 N_KEPT = 32  # readings: no step has more
 
 
 class PromptSocket(socket.socket):
-    """A connection that acknowledges what it has received at once, where the platform can be told to.
+    """A connection that acknowledges received data at once, on platforms with TCP_QUICKACK.
 
-    The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's rule), and an
-    acknowledgement that waits for company comes after 40 ms: drops would come in fours. The kernel forgets the option,
-    so it is set anew with each reading.
+    The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's algorithm), and a
+    delayed acknowledgement takes 40 ms: drops would arrive in fours. The kernel resets the option, so
+    each read sets it.
     """
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Return what is there, up to `size` bytes."""
+        """Return the available data, up to `size` bytes."""
         if (acknowledge := getattr(socket, "TCP_QUICKACK", None)) is not None:
-            with contextlib.suppress(OSError):  # of a broken connection, which reading tells better
+            with contextlib.suppress(OSError):  # a broken connection, which the read below reports better
                 self.setsockopt(socket.IPPROTO_TCP, acknowledge, 1)
         return super().recv(size, flags)
 
 
 def serial_for_url(url: str, **settings: Any) -> Any:
-    """Open a port as pyserial does; over TCP nothing waits for company, neither commands nor acknowledgements."""
+    """Open a port as pyserial does; over TCP without delayed sends or acknowledgements."""
     port = serial.serial_for_url(url, **settings)
     if (connection := getattr(port, "_socket", None)) is not None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if url.startswith("socket://"):  # with rfc2217:// a thread of pyserial's is reading already
+        if url.startswith("socket://"):  # with rfc2217:// a pyserial thread reads already
             port._socket = PromptSocket(fileno=connection.detach())
             port._socket.setblocking(False)
     return port
@@ -70,16 +70,15 @@ class Port:
     """An open connection to the robot and the thread that reads it.
 
     Args:
-        config: Where and how.
+        config: Address and settings.
         monotonic: The clock of the readings' times, in seconds.
         parser: Reads the stream.
-        fill: What completes any packet of which the other side may hold a half; empty where nothing does, and a write
-            that was cut short then loses the port.
-        continuity: What only the sequence of packets can tell.
-        connect: Opens the port; `serial_for_url` unless told otherwise.
+        fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write loses the port.
+        continuity: Unwraps counters over a sequence of packets.
+        connect: Opens the port; `serial_for_url` by default.
 
     Raises:
-        BackendUnavailable: If the port cannot be opened, with the reason and the cure in one sentence or two.
+        BackendUnavailable: If the port cannot be opened, with the reason and the remedy.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Port:
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self._heard = bytearray()
         self._counts = Counts()
-        self._skipped_told = 0  # skipped bytes up to the last reading
+        self._skipped_told = 0  # skipped bytes before the last reading
         self._lost = ""
         self._torn = self._cut = False
         self._changed = threading.Condition()
@@ -107,7 +106,7 @@ class Port:
         self._serial = _open(config, connect)
         self._thread: threading.Thread | None = None
         attach = getattr(self._serial, "attach", None)
-        if attach is None or not attach(self._read_once):  # a port on virtual time lets itself be read when it is time
+        if attach is None or not attach(self._read_once):  # a port on virtual time calls `_read_once` itself
             name = f"reader of {config.url}"
             self._thread = threading.Thread(target=self._read_until_closed, name=name, daemon=True)
             self._thread.start()
@@ -122,13 +121,13 @@ class Port:
 
     @property
     def lost(self) -> str:
-        """Why the port is lost; "" while it is not."""
+        """Why the port is lost; "" if it is open."""
         with self._changed:
             return self._lost
 
     @property
     def heard(self) -> bytes:
-        """The first bytes that came, a few hundred, to tell who is talking."""
+        """First 256 bytes or more received, to identify the device."""
         with self._changed:
             return bytes(self._heard)
 
@@ -168,18 +167,18 @@ class Port:
             pass
 
     def _read_once(self) -> bool:
-        """Wait for no more bytes than complete a packet, so that none lies unread; return False where that failed."""
+        """Read at most the bytes that complete a packet, so none waits in the buffer; return False on failure."""
         try:
             data = self._serial.read(max(self._parser.n_wanted, self._serial.in_waiting))
             if data:
                 self._take(data, self._monotonic())
-        except Exception as error:  # a thread that died in silence would leave the robot without a driver
+        except Exception as error:  # without a reader the robot would drive on stale data
             self._lose(error)
             return False
         return True
 
     def _take(self, data: bytes, t: float) -> None:
-        """Make readings of the next bytes."""
+        """Convert the next bytes to readings."""
         parser = self._parser
         states = parser.feed(data)
         with self._changed:
@@ -187,7 +186,7 @@ class Port:
                 self._heard += data[:256]
             for state in states:
                 skipped = parser.skipped_bytes - self._skipped_told
-                # Continuity reaches over one lost packet, not over more.
+                # Counters can be unwrapped over one lost packet, not over more.
                 if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
                     self._continuity.forget()
                 level = self._continuity.unwrap(state)
@@ -205,11 +204,11 @@ class Port:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send `data` in one write, even where reading has failed, so that a stop still gets its chance.
+        """Send `data` in one write, even if reading has failed, so a stop can still arrive.
 
-        After a write that failed nothing more is sent: the robot may hold half a packet, and would take the header of
-        the next one for its velocities. Begin the next connection with `Dialect.fill`. After a write that was cut
-        short (Ctrl-C) the next one begins with it by itself.
+        After a failed write nothing more is sent: the robot may hold a partial packet, and would read the header of the
+        next one as velocities. Begin the next connection with `Dialect.fill`. After an interrupted write (Ctrl-C) the
+        next write begins with it automatically.
 
         Raises:
             PortLost: If the port is gone, closed, or has no room for `write_timeout_s`, twice.
@@ -223,7 +222,7 @@ class Port:
                 self._torn = True
                 self._lose(error)
                 self._raise_if_lost()
-            except BaseException as interruption:  # nobody knows how much of the packet has left
+            except BaseException as interruption:  # it is unknown how much of the packet was sent
                 self._cut = True
                 if not self._fill:
                     self._torn = True
@@ -231,10 +230,10 @@ class Port:
                 raise
 
     def _put(self, data: bytes) -> None:
-        """Write, and once more where the time ran out: pyserial looks at the clock after a whole write, too.
+        """Write, and retry once after a timeout: pyserial checks the clock after a complete write, too.
 
-        So a machine that is busy for `write_timeout_s` at that moment is told from a line without room. A packet that
-        comes twice does no harm, and the rest of a half one is filled up.
+        The retry distinguishes a machine that was busy for `write_timeout_s` from a line without room. A repeated
+        packet does no harm, and a partial one is completed by `fill`.
         """
         try:
             self._serial.write(self._fill + data if self._cut else data)
@@ -243,20 +242,20 @@ class Port:
         self._cut = False
 
     def pulse_rts(self, seconds: float = 0.1) -> None:
-        """Pull RTS for a moment, which wakes some robots; where a port has no such line, nothing happens."""
+        """Assert RTS for `seconds`, which wakes some robots; a port without that line ignores it."""
         with self._writing, contextlib.suppress(*PORT_ERRORS, AttributeError):
             self._serial.rts = True
             self._closing.wait(seconds)
             self._serial.rts = False
 
     def close(self) -> None:
-        """Let go of the port; what stops the motors is the caller's. Closing twice does nothing."""
+        """Close the port; the caller stops the motors first. Closing twice does nothing."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
         with self._writing:
-            connection = getattr(self._serial, "_socket", None)  # pyserial forgets to close one that the peer has left
-            with contextlib.suppress(*PORT_ERRORS):  # raised where it had gone away: nothing is left to be closed
+            connection = getattr(self._serial, "_socket", None)  # pyserial leaves it open after the peer disconnects
+            with contextlib.suppress(*PORT_ERRORS):  # the device is unplugged: nothing to close
                 self._serial.close()
             if connection is not None:
                 connection.close()
@@ -274,7 +273,7 @@ class Port:
 
 
 def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
-    """Open the port or say why not."""
+    """Open the port, or raise BackendUnavailable with an explanation."""
     if fault := diagnosis.explain_address(config.url):
         raise BackendUnavailable(fault)
     try:
@@ -296,7 +295,7 @@ def _devices() -> list[str]:
 
 
 def _reason_of(error: Exception, config: PortConfig) -> str:
-    """Say how an open port was lost."""
+    """Return why an open port was lost."""
     if isinstance(error, serial.SerialTimeoutException):
         return f"{diagnosis.NO_ROOM} (waited {config.write_timeout_s} s, twice)"
     return diagnosis.explain_loss(error)
