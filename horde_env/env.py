@@ -322,9 +322,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.robot.scale(self.robot.low)
         self.clock.start()
         frame = self.backend.reset(self.np_random)
-        self.metadata["notes"] = list(
-            getattr(self.backend, "notes", ())
-        )  # a recording has further notes after it was read
+        # A recording has further notes after it was read.
+        self.metadata["notes"] = list(getattr(self.backend, "notes", ()))
         return frame
 
     def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:

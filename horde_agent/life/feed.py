@@ -111,7 +111,7 @@ class Feed(LifeHooks):
             self._give_up(error)
 
     def rearrange(self, old_index: Integers) -> None:  # noqa: ARG002
-        """Write facts.json again before the next update."""
+        """Write facts.json again before the next update; `old_index`, shape (n_demons,), is not needed."""
         self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:

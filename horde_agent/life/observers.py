@@ -136,7 +136,11 @@ class MspbeWatch(LifeHooks):
             )
 
     def rearrange(self, old_index: Integers) -> None:
-        """Continue after demons were added or removed; the counts of new ones begin at 0."""
+        """Continue after demons were added or removed; the counts of new ones begin at 0.
+
+        Args:
+            old_index: For each demon, its number before, or -1 for a new one, shape (n_demons,).
+        """
         self._questions = self._horde.questions
         self._before = np.where(old_index >= 0, self._before[:, old_index], 0.0)
 

@@ -13,6 +13,7 @@ import gymnasium
 import pytest
 
 from horde_agent import cli
+from horde_agent.cluster.errors import ShardLost
 from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
@@ -98,6 +99,7 @@ CASES = {
     "robot disobeys": Case(
         Cause.DISOBEYED, "the life ends after", lambda: ToyBody(dict.fromkeys(range(300, 9999), DISOBEYED))
     ),
+    "shard lost": Case(Cause.SHARD_LOST, "shard 1", failing(ShardLost(1, 10, "killed"))),
     "process killed": Case(
         Cause.ENVIRONMENT_DIED, "the process of", lambda: ProcessEnv("tests.agent.process_bodies:DiesInStep-v0")
     ),

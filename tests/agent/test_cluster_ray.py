@@ -126,5 +126,5 @@ def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.Monke
     import sys
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ClusterError, match=r"pip install 'horde-gvf\[ray\]'"):
+    with pytest.raises(ClusterError, match=r"pip install -e '\.\[ray\]'"):
         ShardedHorde(constant_questions(), shards=2, **KIND)

@@ -65,5 +65,5 @@ def test_a_life_is_lived_once(study: Study, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_no_program_moves_a_real_lamp() -> None:
-    with pytest.raises(ValueError, match="only the simulator"):
+    with pytest.raises(ValueError, match="lamp_moves"):
         streams.make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))])

@@ -159,7 +159,7 @@ class StopWatch:
             self.n_rescued += self._units > 0
             self._silent, self._units, self._is_coasting = -1, 0, False
 
-    def see(self, robot: Any) -> None:
+    def update(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
         if robot.is_hung:  # then its patience is that of the motor boards

@@ -8,7 +8,7 @@ import pytest
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.commands import COAST, HALT, MotorMode, encode_control
 from horde_env.robots.critterbot.wire import decode_state
-from horde_env.sim import motors, power
+from horde_env.sim import motors, period, power
 from tests.env.emulated import DUTY, STOP, VELOCITY, drive, listen, robot, say, setpoints
 
 pytestmark = pytest.mark.sim
@@ -127,10 +127,10 @@ def test_an_overheated_robot_takes_commands_and_does_not_move_until_it_has_coole
 
 
 @pytest.mark.parametrize("state", [*range(12), 201, 211, 235])
-def test_only_unplugged_and_complete_let_the_wheels_turn(state: int) -> None:
+def test_only_unplugged_and_complete_let_the_wheels_turn(state: int, monkeypatch: pytest.MonkeyPatch) -> None:
     awake = robot()
+    monkeypatch.setattr(period, "draw_power", lambda *_: None)  # stay in that state
     awake.machine.power.state = state
-    awake.machine._supply = lambda: None  # type: ignore[method-assign]  # stay in that state
     shown = drive(awake, 60, MotorMode.XYTHETA_SPACE, 0, 0, 10)
     assert shown.charge_state == state
     assert is_still(shown) == (state not in (0, 11))
@@ -140,7 +140,9 @@ def test_only_unplugged_and_complete_let_the_wheels_turn(state: int) -> None:
 def test_above_18_and_a_half_volts_the_motors_get_nothing(volts: float, moves: bool) -> None:
     awake = robot()
     awake.machine.power.sag_v = awake.machine.power.bus_v - volts
-    awake.machine._supply()
+    period.draw_power(
+        awake.machine.motion, awake.machine.power.amounts, awake.machine.power.marks, awake.machine.on_dock()
+    )
     before = awake.machine.body.motion.heading
     drive(awake, 100, MotorMode.XYTHETA_SPACE, 0, 0, 10)
     assert (abs(awake.machine.body.motion.heading - before) > 0.1) == moves
