@@ -95,7 +95,10 @@ class NoPolicy:
         (lambda: ExcursionConfig(0.1, 2.5), "excursion horizon must be a whole number of at least 1, not 2.5"),
         (lambda: ExcursionConfig(0.1, 0), "excursion horizon must be a whole number of at least 1, not 0"),
         (lambda: DockingConfig("soon"), "the pause between two dockings must be a number, not 'soon'"),
-        (lambda: DockingConfig(float("inf")), "must not be negative or endless, got inf s"),
+        (
+            lambda: DockingConfig(float("inf")),
+            "the pause between two dockings must be finite and not negative, got inf s",
+        ),
         (lambda: DockingConfig(1.0, 2.5), "the number of attempts at docking must be a whole number"),
         (
             lambda: Gibbs.random(0, 3, 10),

@@ -52,6 +52,20 @@ def test_a_stream_of_behaviour_has_no_excursions(study: Study) -> None:
     assert stream.n_steps == 900
 
 
+def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a period of 10 s, 900 steps are 2.5 h; a record begins another file after an hour."""
+
+    class Slow(ToyBody):
+        def __init__(self) -> None:
+            super().__init__()
+            self.metadata = {**self.metadata, "period_s": 10.0}
+
+    monkeypatch.setattr(streams, "make_body", lambda *_, **__: Slow())
+    path = streams.stream(study, 3, 900)
+    assert read(path).n_steps == 900
+    assert [kept.name for kept in path.parent.glob("*.rec*") if kept != path] == []
+
+
 def test_a_life_is_lived_once(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     path = streams.stream(study, 0, 300)
 
