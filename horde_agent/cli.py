@@ -46,7 +46,7 @@ from horde_agent.runs.config import (
     run_of,
 )
 from horde_agent.runs.doctor import examine
-from horde_agent.runs.ending import Ended, Signals, heard
+from horde_agent.runs.ending import Ended, SignalHandler, handling_signals
 from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
 from horde_agent.runs.reliving import recorded_settings, relearn_run
 from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Words after `horde`; those of the process when None.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with unfailing(), heard() as signals:
+    with unfailing(), handling_signals() as signals:
         try:
             _run(words, signals)
         except BadInput as error:
@@ -163,7 +163,7 @@ def _complain(sentence: str, code: int) -> int:
     return code
 
 
-def _run(words: list[str], signals: Signals) -> None:
+def _run(words: list[str], signals: SignalHandler) -> None:
     """Parse and run a command."""
     if words == ["--version"]:
         print(own_version())
@@ -197,7 +197,7 @@ def _doctor(command: DoctorConfig) -> None:
     found = examine(command.run)
     for finding in found:
         print(finding)
-    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_mended)]
+    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_repaired)]
     if damaged:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 
@@ -319,7 +319,7 @@ def _config_file(words: Sequence[str]) -> Path | None:
     return file
 
 
-def _learn(config: LearnConfig, signals: Signals) -> None:
+def _learn(config: LearnConfig, signals: SignalHandler) -> None:
     """Check the settings, run the job in a new folder, and print a summary."""
     if config.watch:
         need_extras()
@@ -384,7 +384,7 @@ def _is_at_terminal() -> bool:
         return False
 
 
-def _resume(command: ResumeConfig, signals: Signals) -> None:
+def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
     """Resume a run in its folder, which an error leaves as it is."""
     folder = RunFolder(command.run)
     config = settings(folder, command.steps)
@@ -405,12 +405,13 @@ def _resume(command: ResumeConfig, signals: Signals) -> None:
         refuse_over(folder, resumed, config.steps)
         job = _prepared(config, folder, signals, resumed)
         if command.add is not None or command.remove is not None:
-            job.keeper.pending = lambda: job.change(command.add, command.remove, learns=command.learn_from_record)
+            learns = command.learn_from_record
+            job.snapshot_writer.pending = lambda: job.change(command.add, command.remove, learns=learns)
         summary = _finished(job, at_end)
         _say(job.console, summary, folder, _drawn(folder, signals))
 
 
-def _prepared(config: LearnConfig, folder: RunFolder, signals: Signals, resumed: Resumption | None = None) -> Job:
+def _prepared(config: LearnConfig, folder: RunFolder, signals: SignalHandler, resumed: Resumption | None = None) -> Job:
     """Return a job after the first observation, so that errors show before the run."""
     console = Console(stderr=True)
     notice = CompileNotice(console)
@@ -478,7 +479,7 @@ def _sentence(error: BaseException) -> str:
     return said if said.endswith(".") else f"{said}."
 
 
-def _drawn(folder: RunFolder, signals: Signals | None = None) -> Path:
+def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
     """Write the report of a finished run and return its path.
 
     After SIGTERM, as from an init system, the pictures would take too long: then return the folder, and `horde report`

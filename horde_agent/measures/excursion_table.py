@@ -31,10 +31,10 @@ from horde_agent.record.segments import (
     append_to,
     cut,
     encode_header,
-    part,
-    parts,
+    file_at,
     read_header,
     read_pieces,
+    record_files,
     sealed,
 )
 from horde_agent.saving import State, attributes, put_back
@@ -176,12 +176,12 @@ class ExcursionTable:
         self._n_parts += 1
         self._n_in_part = 0
         header = _header(self.policies, self.n_demons, self._dtype, old_index)
-        with part(self._path, self._n_parts).open("xb", buffering=0) as file:
+        with file_at(self._path, self._n_parts).open("xb", buffering=0) as file:
             append(file, encode_header(header), 1)
 
     def _write(self) -> None:
         assert self._path is not None
-        path = part(self._path, self._n_parts)
+        path = file_at(self._path, self._n_parts)
         try:
             while self._waiting:
                 append_to(path, self._waiting[0].tobytes(), self._dtype.itemsize)
@@ -212,7 +212,7 @@ class ExcursionTable:
         self._waiting = [record.copy() for record in records.reshape(-1, 1)]
         if self._path is None:
             return
-        path = part(self._path, self._n_parts)
+        path = file_at(self._path, self._n_parts)
         pieces = list(read_pieces(path, FORMAT))
         is_sound, n_written = np.concatenate([piece.is_sound for piece in pieces]), n_in_part - len(records)
         if not is_sound[:n_written].all() or len(is_sound) < n_written:
@@ -222,7 +222,7 @@ class ExcursionTable:
             self.record_to(self._copy_to)
             self._n_in_part = len(records)
         else:
-            for later in parts(self._path)[self._n_parts :]:
+            for later in record_files(self._path)[self._n_parts :]:
                 later.unlink()
             cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
             self._n_in_part = n_in_part
@@ -267,7 +267,7 @@ class ExcursionTable:
         for number, (header, now) in enumerate(zip(headers, positions, strict=True), 1):
             policies = [_policy(entry) for entry in header["policies"]]
             left = n_in_last if number == len(headers) else None
-            for piece in read_pieces(part(path, number), FORMAT):
+            for piece in read_pieces(file_at(path, number), FORMAT):
                 rows = piece.records[piece.is_sound][:left]
                 left = None if left is None else left - len(rows)
                 yield self._converted(rows, policies, now)
@@ -319,7 +319,7 @@ def _record_dtype(policies: Sequence[PolicyUnderTest]) -> np.dtype[Any]:
 def _headers(path: Path, n_files: int | None = None) -> list[dict[str, Any]]:
     """Return the headers of the first `n_files` files, or of all."""
     headers = [read_header(path, FORMAT)]
-    while len(headers) != n_files and (further := part(path, len(headers) + 1)).exists():
+    while len(headers) != n_files and (further := file_at(path, len(headers) + 1)).exists():
         headers.append(read_header(further, FORMAT))
     return headers
 

@@ -26,9 +26,9 @@ from horde_agent.record.segments import (
     append,
     cut,
     encode_header,
+    file_at,
     newest_files,
     number_of,
-    part,
     read_segment,
     sealed,
     sync_folder,
@@ -156,7 +156,7 @@ class Recorder:
         since = rows[len(rows) - n_ahead :]
         recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
         recorder._path, recorder._n_parts = path, number_of(last.path, path)
-        part(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
+        file_at(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
         recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))
         recorder._first_step = int(rows["step"][len(rows) - n]) if n else 0
         cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)
@@ -213,7 +213,7 @@ class Recorder:
         if self._file is not None:
             self._file.close()
         for number in range(self._n_parts, 0, -1):
-            segment = read_segment(part(self._path, number), FORMAT)
+            segment = read_segment(file_at(self._path, number), FORMAT)
             first = int(segment.header.get("first", 0))
             if first <= n_rows:
                 break
@@ -300,7 +300,7 @@ class Recorder:
             RecordLost: If it cannot be written.
         """
         assert self._path is not None
-        path = part(self._path, self._n_parts + 1)
+        path = file_at(self._path, self._n_parts + 1)
         header = {**self.header, "first": self._n_written}
         try:
             file = path.open("xb", buffering=0)

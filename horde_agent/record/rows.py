@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import CRC, Segment, begun, newest_files, read_segment
+from horde_agent.record.segments import CRC, Segment, newest_files, read_segment, started_files
 
 Observation = NDArray[np.float32]
 
@@ -201,7 +201,7 @@ def read_end(path: Path, n: int) -> Stream:
         ValueError: If a file is not a recorded life.
     """
     segments: list[Segment] = []
-    for file in reversed(begun(path)):
+    for file in reversed(started_files(path)):
         segments.insert(0, read_segment(file, FORMAT, newest=n - sum(len(segment.records) for segment in segments)))
         if sum(len(segment.records) for segment in segments) >= n:
             break
@@ -225,7 +225,7 @@ def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    files = begun(path) if since is None else newest_files(path, FORMAT, since)
+    files = started_files(path) if since is None else newest_files(path, FORMAT, since)
     expected: int | None = None
     for file in files:
         part, expected = _rows_of(read_segment(file, FORMAT), since or 0, expected, is_last=file is files[-1])

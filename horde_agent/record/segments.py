@@ -91,12 +91,12 @@ class Segment(NamedTuple):
         return said
 
 
-def part(path: Path, number: int) -> Path:
+def file_at(path: Path, number: int) -> Path:
     """Return the path of a recording's file by its number, from 1."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def parts(path: Path) -> list[Path]:
+def record_files(path: Path) -> list[Path]:
     """Return the existing files of a recording in order; the oldest may have been moved."""
     there = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
     return [there[number] for number in sorted(there) if number]
@@ -199,9 +199,9 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
         return _header_of(file, path, kind)[0]
 
 
-def begun(path: Path) -> list[Path]:
-    """Return the files of a record, in their order, but for a last one that a kill left without its first line."""
-    files = parts(path)
+def started_files(path: Path) -> list[Path]:
+    """Return the files of a recording in order, except a last one without a complete header (after a kill)."""
+    files = record_files(path)
     if len(files) > 1:
         with files[-1].open("rb") as file:
             if not file.readline(_LONGEST_HEADER).endswith(b"\n"):
@@ -216,7 +216,7 @@ def read_segments(path: Path, kind: str) -> Iterator[Segment]:
         FileNotFoundError: If there is not even the first.
         ValueError: If one holds no records of this kind.
     """
-    for file in begun(path):
+    for file in started_files(path):
         yield read_segment(file, kind)
 
 
@@ -235,7 +235,7 @@ def newest_files(path: Path, kind: str, since: int) -> list[Path]:
         ValueError: If one that is looked at holds no records of this kind.
     """
     found: list[Path] = []
-    for file in reversed(begun(path)):
+    for file in reversed(started_files(path)):
         found.insert(0, file)
         with file.open("rb") as opened:
             header, dtype = _header_of(opened, file, kind)

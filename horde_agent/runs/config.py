@@ -37,15 +37,15 @@ DEFAULT_STEPS = 60_000
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
-    """Return how --help shows a flag."""
+    """Return the settings for a flag in --help."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
 def whole(text: str) -> int:
-    """Return the whole number that a text says: 60000, 60_000 or 6e4.
+    """Parse a whole number: 60000, 60_000 or 6e4.
 
     Raises:
-        ValueError: If it says none.
+        ValueError: If it is none.
 
     Example:
         >>> whole("60_000"), whole("6e4")
@@ -65,10 +65,10 @@ def whole(text: str) -> int:
 
 
 def seconds(text: str) -> float | None:
-    """Return the duration that a text says, in seconds; None for "never".
+    """Parse a duration and return seconds; None for "never".
 
     Raises:
-        BadInput: If it says none.
+        BadInput: If it is none.
 
     Example:
         >>> seconds("10min"), seconds("1.5 h"), seconds("never")
@@ -78,7 +78,7 @@ def seconds(text: str) -> float | None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
     if found is None or not float(found[1]):
-        raise BadInput(f"--snapshot-every {text} is no duration; write 30s, 10min, 2h or never")
+        raise BadInput(f"--snapshot-every {text} is not a duration; write 30s, 10min, 2h or never")
     return float(found[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
 
 
@@ -89,11 +89,11 @@ WHOLE = tyro.constructors.PrimitiveConstructorSpec(
     is_instance=lambda value: value is None or type(value) is int,
     str_from_instance=lambda value: [str(value)],
 )
-"""How a flag reads a whole number."""
+"""Parser of whole-number flags."""
 
 
 class BadInput(ValueError):
-    """Something the user asked for cannot be done; the message says what to do instead."""
+    """An input of the user is invalid; the message says how to correct it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     """Check every setting that can be checked without the robot, and fill in the defaults that depend on others.
 
     Raises:
-        BadInput: With one sentence, if something cannot be done.
+        BadInput: If a setting is invalid.
     """
     _check_text(config)
     if config.env is not None and config.backend == LearnConfig.backend:
@@ -193,7 +193,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
-    _check_questions(questions, "a life" if is_life(config.log) else config.backend)
+    _check_questions(questions, "run" if is_life(config.log) else config.backend)
     _check_folder(config.out)
     physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
@@ -209,15 +209,15 @@ def default_physics() -> str:
 
 
 def read_config(path: Path) -> LearnConfig:
-    """Read settings from a TOML file; those that it does not name keep their defaults.
+    """Read settings from a TOML file; missing settings keep their defaults.
 
-    A `config.toml` of a run can be read back: its tables (versions) are left out, and so is its `out`.
+    In a run's `config.toml`, tables (versions) and `out` are ignored.
 
     Raises:
         BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -271,18 +271,18 @@ def _toml_value(value: object) -> str:
 
 
 def is_life(path: Path | None) -> bool:
-    """Return whether there is a run's folder with the record of a life."""
+    """Return whether the path is a run's folder with a recording."""
     return path is not None and is_file(path / "log" / "life.rec")
 
 
 def run_of(path: Path | None) -> Path | None:
-    """Return the run's folder where a path names the record in it, any file of it; else the path."""
+    """Return the run's folder if the path is a file of its recording; else the path."""
     is_record = path is not None and path.suffix == ".rec" and path.parent.name == "log"
     return path.parent.parent if path is not None and is_record else path
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is such a file; of a name that no file can have, as one of 300 letters, False."""
+    """Return whether the path is a file; False for invalid names, for example with 300 letters."""
     try:
         return path.is_file()
     except OSError:
@@ -290,14 +290,14 @@ def is_file(path: Path) -> bool:
 
 
 def _check_text(config: LearnConfig) -> None:
-    """Refuse what config.toml could not hold."""
+    """Check that texts are valid UTF-8, as config.toml requires."""
     for name, value in vars(config).items():
         if isinstance(value, str | Path):
             try:
                 str(value).encode()
             except UnicodeEncodeError:
                 flag = name.replace("_", "-")
-                raise BadInput(f"--{flag} {os.fsencode(value)!r} is no UTF-8; name it otherwise") from None
+                raise BadInput(f"--{flag} {os.fsencode(value)!r} is not UTF-8; choose another name") from None
 
 
 def _check_body(config: LearnConfig) -> None:
@@ -357,7 +357,7 @@ def _check_numbers(config: LearnConfig) -> None:
 
 
 def _check_alarm(command: str | None) -> None:
-    """Refuse a command that cannot be called, now and not when it is needed."""
+    """Check that the command exists."""
     if command is None:
         return
     try:
@@ -371,12 +371,12 @@ def _check_alarm(command: str | None) -> None:
 def _check_shards(config: LearnConfig) -> None:
     if config.shards is None:
         if config.ray is not None:
-            raise BadInput("--ray belongs to demons that are spread over processes; say how many by --shards")
+            raise BadInput("--ray requires --shards, the number of processes")
         return
     if config.shards != "auto" and not (config.shards.isdecimal() and int(config.shards) > 0):
         raise BadInput(f"--shards {config.shards}: write a number of processes, 1 or more, or auto")
     if config.backend == "replay":
-        raise BadInput("--shards belongs to a life; a log is read by one Horde, in this process")
+        raise BadInput("--shards cannot be combined with --backend replay; omit it")
     if find_spec("ray") is None:
         raise BadInput("--shards needs the extra `ray`: pip install -e '.[ray]'")
 
@@ -391,8 +391,8 @@ def _check_questions(questions: str, backend: str) -> None:
         raise BadInput(f"unknown questions {questions!r}: choose {', '.join(FAMILIES)} or a .toml file{hint}")
     if backend == "replay" and questions in ("excursions", "policies"):
         raise BadInput(
-            f"a replayed log was not driven by known choices, so only --questions nexting (or a file of questions "
-            f"about the behaviour) can be learned from it, not {questions!r}"
+            f"the action probabilities of a replayed log are unknown, so only --questions nexting (or a file of "
+            f"questions about the behaviour) can be learned from it, not {questions!r}"
         )
 
 
@@ -404,10 +404,10 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _check_folder(out: Path | None) -> None:
-    """Refuse a folder that holds anything yet.
+    """Check that the folder is empty or does not exist.
 
     Raises:
-        BadInput: If it does, or cannot even be looked at.
+        BadInput: If not, or it cannot be read.
     """
     if out is None:
         return
@@ -417,4 +417,4 @@ def _check_folder(out: Path | None) -> None:
         if out.is_dir() and any(out.iterdir()):
             raise BadInput(f"--out {out} already contains a run (or other files); name a new folder")
     except OSError as error:
-        raise BadInput(f"--out {out} cannot be looked at ({error.strerror}); name another folder") from None
+        raise BadInput(f"--out {out} cannot be read ({error.strerror}); name another folder") from None

@@ -1,7 +1,7 @@
-"""`horde doctor RUN`: read every file of a run, say what is sound, and mend what can be mended.
+"""`horde doctor RUN`: check every file of a run and repair what can be repaired.
 
-What can be mended: a torn end is cut off, a snapshot that is damaged or was never finished is put aside. What was
-damaged stays as it is, since nothing knows better; it is named. To do it twice changes nothing more.
+Repairs: truncate an incomplete last row; rename damaged snapshots and remove unfinished ones. Other damaged files are
+reported and not changed. A second call changes nothing.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from typing import NamedTuple
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
-from horde_agent.record.segments import Segment, begun, cut, parts, read_segment
+from horde_agent.record.segments import Segment, cut, read_segment, record_files, started_files
 from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.run_folder import RunFolder, checksum
 
 
 class Finding(NamedTuple):
-    """What was found of one file or snapshot.
+    """Result of checking one file or snapshot.
 
     Attributes:
         what: Its name in the run's folder.
-        is_sound: Whether all of it is what was written.
-        said: What it holds, or what is wrong with it.
-        is_mended: Whether what was wrong is mended now.
+        is_sound: Whether it is undamaged.
+        message: Its contents, or the damage.
+        is_repaired: Whether the damage was repaired.
     """
 
     what: str
     is_sound: bool
-    said: str
-    is_mended: bool = False
+    message: str
+    is_repaired: bool = False
 
     def __str__(self) -> str:
-        state = "sound" if self.is_sound else "mended" if self.is_mended else "DAMAGED"
-        return f"{state:8}{self.what}: {self.said}"
+        state = "sound" if self.is_sound else "repaired" if self.is_repaired else "DAMAGED"
+        return f"{state:9}{self.what}: {self.message}"
 
 
 def examine(path: Path) -> list[Finding]:
-    """Look through a run, mend what can be mended, and return what was found.
+    """Check the files of a run, repair what can be repaired, and return the results.
 
     Raises:
-        BadInput: If the folder holds no run.
+        BadInput: If the folder contains no run.
     """
     folder = RunFolder(path)
     if not folder.config.is_file() and not folder.log.is_dir():
-        raise BadInput(f"{path} holds no run: there is neither a config.toml nor a log in it")
+        raise BadInput(f"{path} contains no run: it has neither config.toml nor log/")
     with folder.locked():
-        found = [_text(folder.config, path, lambda: f"the settings of a life in {read_config(folder.config).backend}")]
+        found = [_text(folder.config, path, lambda: f"settings, backend {read_config(folder.config).backend}")]
         found += _records(folder, folder.life, LIFE, "rows")
         found += _records(folder, folder.excursions, EXCURSIONS, "excursions")
         for table in (folder.summary, folder.details):
@@ -68,37 +68,37 @@ def examine(path: Path) -> list[Finding]:
 
 
 def _sums(folder: RunFolder) -> list[Finding]:
-    """Return which of what was asked and of the tables is not what was written; a flipped digit reads as well."""
+    """Compare settings, questions and tables with their SHA-256: a changed digit is still readable."""
     name = folder.sums.name
-    if not folder.sums.is_file():  # older runs had none
+    if not folder.sums.is_file():  # as in older runs
         return []
     found, lines = [], folder.sums.read_bytes().splitlines()
     for line in lines:
-        told = re.fullmatch(rb"([0-9a-f]{64})  ([a-z_]+(?:-\d+)?\.[a-z]+)", line)
-        file = folder.path / told[2].decode() if told else None
-        if told is None or file is None or not file.is_file():
-            what = f"a table that {name} tells of is gone, or {name} is damaged: {line.decode(errors='replace')!r}"
+        match = re.fullmatch(rb"([0-9a-f]{64})  ([a-z_]+(?:-\d+)?\.[a-z]+)", line)
+        file = folder.path / match[2].decode() if match else None
+        if match is None or file is None or not file.is_file():
+            what = f"a table listed in {name} is missing, or {name} is damaged: {line.decode(errors='replace')!r}"
             found.append(Finding(name, False, what))
-        elif hashlib.sha256(file.read_bytes()).hexdigest() != told[1].decode():
-            said = f"it does not have the SHA-256 that {name} tells of: it was changed since, or {name} is damaged"
-            found.append(Finding(file.name, False, said))
-    return found or [Finding(name, True, f"{len(lines)} files are what was written")]
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != match[1].decode():
+            message = f"its SHA-256 differs from the one in {name}: it was changed, or {name} is damaged"
+            found.append(Finding(file.name, False, message))
+    return found or [Finding(name, True, f"{len(lines)} files are unchanged")]
 
 
 def _text(file: Path, run: Path, reader: Callable[[], str]) -> Finding:
-    """Return what is found of a table or the settings."""
+    """Check a table or the settings by reading them."""
     name = str(file.relative_to(run))
     try:
         return Finding(name, True, reader())
-    except Exception as error:  # whatever a damaged file does to its reader
+    except Exception as error:  # a damaged file can raise anything
         return Finding(name, False, " ".join(str(error).split()))
 
 
 def _events(file: Path) -> list[object]:
-    """Return the events; each has its CRC-32, if one has.
+    """Return the events; if one has a CRC-32, all must have one.
 
     Raises:
-        ValueError: If a line is not what was written, by its number.
+        ValueError: If a line is damaged.
     """
     events = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -109,18 +109,18 @@ def _events(file: Path) -> list[object]:
     has_sums = any(isinstance(event, dict) and event.get("crc") == checksum(event) for event in events)
     for number, event in enumerate(events, 1):
         if not isinstance(event, dict) or (has_sums and event.get("crc") != checksum(event)):
-            raise ValueError(f"line {number} does not have the CRC-32 that was written in it")
+            raise ValueError(f"line {number} does not match its CRC-32")
     return events
 
 
 def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Finding]:
-    """Return what is found of a record, whose torn end is cut off."""
+    """Check the files of a recording; truncate an incomplete last row."""
     found: list[Finding] = []
-    files, n_known = parts(path), 0
-    for file in files[len(begun(path)) :]:
+    files, n_known = record_files(path), 0
+    for file in files[len(started_files(path)) :]:
         file.unlink()
-        found.append(Finding(str(file.relative_to(folder.path)), False, "it was never begun, and is removed", True))
-    for file in (files := parts(path)):
+        found.append(Finding(str(file.relative_to(folder.path)), False, "it contains no header, and was removed", True))
+    for file in (files := record_files(path)):
         name = str(file.relative_to(folder.path))
         try:
             segment = read_segment(file, kind)
@@ -130,43 +130,41 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         if file == files[0]:
             n_known = int(segment.header.get("first", 0))  # the oldest may have been moved away
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
-            found.append(
-                Finding(name, False, f"it begins with row {segment.header['first']:,}, but {n_known:,} came before")
-            )
+            found.append(Finding(name, False, f"its first row is {segment.header['first']:,}, expected {n_known:,}"))
         n_known += len(segment.records)
         found += _of_segment(segment, name, of_what, is_last=file == files[-1])
-    return found or [Finding(str(path.relative_to(folder.path)), False, "there is no such file")]
+    return found or [Finding(str(path.relative_to(folder.path)), False, "it is missing")]
 
 
 def _of_segment(segment: Segment, name: str, of_what: str, *, is_last: bool) -> list[Finding]:
-    """Return what is found of one file of a record."""
+    """Check one file of a recording."""
     faults = segment.faults(is_last=is_last)
     if not faults:
         return [Finding(name, True, f"{len(segment.records):,} {of_what}")]
     is_torn = is_last and "cut off" in faults[-1]
     if is_torn:
         cut(segment.path, segment.n_bytes)
-    return [Finding(name, False, said, is_mended=is_torn and "cut off" in said) for said in faults]
+    return [Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault) for fault in faults]
 
 
 def _snapshots(folder: RunFolder) -> list[Finding]:
-    """Return what is found of the snapshots; those that are of no use are put aside, under a name that says so."""
+    """Check the snapshots; rename damaged ones and remove unfinished ones."""
     of_shards = sorted(path for path in folder.shards.glob("*/shard-*") if path.is_dir())
     return [one for place in (folder.checkpoint, *of_shards) for one in _of_snapshots(place, folder.path)]
 
 
 def _of_snapshots(place: Path, run: Path) -> list[Finding]:
-    """Return what is found of the snapshots in one place."""
+    """Check the snapshots in one folder."""
     found, where = [], place.relative_to(run)
     for path in sorted(place.glob(".unfinished-*")):
         shutil.rmtree(path)
-        found.append(Finding(f"{where}/{path.name}", False, "it was never finished, and is removed", is_mended=True))
+        found.append(Finding(f"{where}/{path.name}", False, "it was not finished, and was removed", is_repaired=True))
     for path in reversed(list(snapshots.found(place))):
         name = f"{where}/{path.name}"
         try:
-            kept = snapshots.read(path)
-            rows = f", {kept.facts['n_rows']:,} rows by then" if "n_rows" in kept.facts else ""
-            found.append(Finding(name, True, f"{len(kept.state):,} arrays{rows}"))
+            snapshot = snapshots.read(path)
+            rows = f", after {snapshot.facts['n_rows']:,} rows" if "n_rows" in snapshot.facts else ""
+            found.append(Finding(name, True, f"{len(snapshot.state):,} arrays{rows}"))
         except snapshots.SnapshotOfAnother as error:
             found.append(Finding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:
@@ -174,5 +172,5 @@ def _of_snapshots(place: Path, run: Path) -> list[Finding]:
             if aside.exists():
                 shutil.rmtree(aside)
             path.rename(aside)
-            found.append(Finding(name, False, f"{error}; it is put aside as {aside.name}", is_mended=True))
+            found.append(Finding(name, False, f"{error}; it was renamed to {aside.name}", is_repaired=True))
     return found

@@ -100,7 +100,7 @@ class End(NamedTuple):
 
     @classmethod
     def of_fault(cls, fault: BaseException) -> End:
-        """Return the end by an exception, in its own words."""
+        """Return the end caused by an exception, with its message."""
         cause = Cause.of_fault(fault)
         words = "" if isinstance(fault, Ended) else " ".join(f"{fault}".split())
         if isinstance(fault, OSError) and fault.filename:
@@ -114,18 +114,18 @@ class End(NamedTuple):
 
 
 class Ended(BaseException):
-    """A signal ends the command; a BaseException, so that nothing on the way mistakes it for a fault."""
+    """A signal ends the command; a BaseException, so that no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
 
 
-class Signals:
-    """What a command does about signals.
+class SignalHandler:
+    """Signal handler of a command.
 
     Attributes:
-        seen: Those that came, in order.
+        seen: Numbers of the received signals, in order.
     """
 
     def __init__(self) -> None:
@@ -138,8 +138,8 @@ class Signals:
         """128 + the first signal; 0 if there was none."""
         return 128 + self.seen[0] if self.seen else 0
 
-    def ask_first(self, ask: Callable[[], None]) -> None:
-        """From now on call `ask` at the next signal, and raise at the one after that."""
+    def call_at_first(self, ask: Callable[[], None]) -> None:
+        """Call `ask` at the next signal, and raise at the one after that."""
         self._ask, self._n = ask, 0
 
     def wait_after_end(self, wait: Callable[[], object]) -> None:
@@ -151,15 +151,15 @@ class Signals:
             if end.signum == signal.SIGINT:
                 self.seen.remove(signal.SIGINT)
 
-    def only_note(self) -> None:
-        """From now on do nothing at a signal but note it."""
+    def record_only(self) -> None:
+        """Only record signals from now on."""
         self._ask, self._n = None, 1
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
-        """Handle a signal; once it has raised, further ones do not disturb the closing that follows.
+        """Handle a signal; after it has raised, further signals are only recorded.
 
         Raises:
-            Ended: At the first signal, or at the second one after `ask_first`.
+            Ended: At the first signal, or at the second one after `call_at_first`.
         """
         self.seen.append(signum)
         self._n += 1
@@ -170,12 +170,12 @@ class Signals:
 
 
 @contextmanager
-def heard() -> Iterator[Signals]:
-    """Hear the signals of ENDING meanwhile; in the main thread, where alone Python can.
+def handling_signals() -> Iterator[SignalHandler]:
+    """Handle the signals of ENDING in this context; Python allows that only in the main thread.
 
-    One that was to be ignored, as SIGHUP under `nohup`, goes on being ignored.
+    Ignored signals, for example SIGHUP under `nohup`, stay ignored.
     """
-    signals = Signals()
+    signals = SignalHandler()
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return

@@ -1,13 +1,13 @@
-"""The events of a life, in a small table of JSON lines beside its record (log/events.jsonl).
+"""The events of a run, as JSON lines beside its recording (log/events.jsonl).
 
-    began          the life began                 resumed     it went on, from a snapshot and its record
-    snapshot       its state was kept             questions   some came or went
-    gap            frames were lost, the link was gone, or the body was reset; drives do not count
-    disobeyed      the body does not do as it is told: a safety stop, a fault; told once, when it begins
-    late           a step came more than 50 ms late
-    aside          a demon was set aside          ended       the life ended: `cause` (a code), `why` (in words)
+    began          the run started                resumed     it was resumed from a snapshot and its recording
+    snapshot       a snapshot was written         questions   questions were added or removed
+    gap            frames were lost, the link was lost, or the robot was reset; drives do not count
+    disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
+    late           a step was more than 50 ms late
+    aside          a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
-Each line has the `step`, the `row` of the record where that matters, and the `time` (UTC).
+Each line has the `step`, the `row` of the recording if it applies, and the `time` (UTC).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from horde_agent.runs.run_folder import RunFolder
 
 
 class Events(LifeHooks):
-    """An observer of a life that notes what happens to it. What is lived once more after a kill is not told again.
+    """Observe a life and record its events; steps replayed after a resume are skipped.
 
     Args:
-        folder: Of its run.
-        recorder: Of the same life.
+        folder: The run's folder.
+        recorder: The life's recorder.
     """
 
     def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
@@ -30,7 +30,7 @@ class Events(LifeHooks):
         self._counts: dict[str, int] | None = None
 
     def after_step(self, event: StepEvent) -> None:
-        """Note what is new since the step before; the Horde is asked only where no step waits."""
+        """Record the counts that increased in this step; the Horde is read only without pending updates."""
         life = event.life
         counts = {
             "gap": life.gaps,
@@ -43,4 +43,4 @@ class Events(LifeHooks):
             return
         for name, count in counts.items():
             if count > before[name]:
-                self._folder.note({"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1})
+                self._folder.log_event({"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1})

@@ -1,11 +1,10 @@
-"""The record of a life in formats that other programs read: Parquet tables, and MCAP.
+"""Export a recording as Parquet tables or MCAP.
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
-as one table. The day is computed from the beginning of the run and the step. Columns are those of `record`, and
-one for each channel, by its name. `NAME-events.parquet` has a row per event. Writing them needs
-pyarrow (`pip install -e '.[log]'`).
+as one table. The day is computed from the start of the run and the step. Columns are those of `record`, and one for
+each channel, by its name. `NAME-events.parquet` has a row per event. This requires pyarrow (`pip install -e '.[log]'`).
 
-MCAP: one channel `life` of JSON messages, with its schema, the log time in nanoseconds since the life's beginning.
+MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the start of the run.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record import FORMAT
-from horde_agent.record.segments import Segment, parts, read_segment, read_segments
+from horde_agent.record.segments import Segment, read_segment, read_segments, record_files
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.run_folder import RunFolder
 
@@ -39,27 +38,27 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
         out: Folder for Parquet, file for MCAP; in `export` of the run's folder when None.
 
     Raises:
-        BadInput: If there is no such format, no record, or the library that writes it is missing.
-        ValueError: If the record cannot be read.
+        BadInput: If the format is unknown, or the recording or the library that writes the format is missing.
+        ValueError: If the recording cannot be read.
     """
     folder = RunFolder(run)
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     if not folder.life.is_file():
-        raise BadInput(f"{run} contains no recording: no {folder.life.name} is in its log")
+        raise BadInput(f"{run} contains no recording: log/{folder.life.name} is missing")
     place = out or folder.exported
     return _to_parquet(folder, place) if to == "parquet" else _to_mcap(folder, place)
 
 
 def columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
-    """Return the sound rows of a file as columns, by name."""
+    """Return the intact rows of a file as columns by name, each of shape (n_rows,)."""
     rows = segment.records[segment.is_sound]
     names = [channel["name"] for channel in segment.header.get("channels", [])]
     n_inputs = rows["observation"].shape[1]
     names = names if len(names) == n_inputs else [f"obs_{i}" for i in range(n_inputs)]
     pose = {name: rows["pose"][:, i] for i, name in enumerate(("x_m", "y_m", "heading_rad"))}
-    kept = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
-    return {**kept, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
+    columns = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
+    return {**columns, **pose, **{name: rows["observation"][:, i] for i, name in enumerate(names)}}
 
 
 def began(folder: RunFolder) -> datetime:
@@ -70,29 +69,29 @@ def began(folder: RunFolder) -> datetime:
 
 
 def _to_parquet(folder: RunFolder, out: Path) -> Path:
-    """Write each file of the record into the folders of its days; those that are there and no older stay."""
+    """Write each file of the recording into the folders of its days, unless a newer export of it exists."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise BadInput("Parquet needs pyarrow: pip install -e '.[log]'") from None
     out.mkdir(parents=True, exist_ok=True)
-    for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that died over it
+    for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that was killed
         left.unlink(missing_ok=True)
-    for path in parts(folder.life):
+    for path in record_files(folder.life):
         there = list(out.glob(f"day=*/{path.stem}.parquet"))
         if not there or min(file.stat().st_mtime for file in there) < path.stat().st_mtime:
             _write_days(read_segment(path, FORMAT), out, began(folder))
     if folder.events.is_file():
         events = [json.loads(line) for line in folder.events.read_text(encoding="utf-8").splitlines()]
         names = ("step", "event", "row", "time", "why", "cause")
-        told = {name: [event.get(name) for event in events] for name in names}
-        pq.write_table(pa.table(told), out.parent / f"{out.name}-events.parquet")
+        columns = {name: [event.get(name) for event in events] for name in names}
+        pq.write_table(pa.table(columns), out.parent / f"{out.name}-events.parquet")
     return out
 
 
 def _write_days(segment: Segment, out: Path, began: datetime) -> None:
-    """Write a file of the record as a table for each of its days, each whole or not at all."""
+    """Write a file of the recording as one table per day, each atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -108,7 +107,7 @@ def _write_days(segment: Segment, out: Path, began: datetime) -> None:
 
 
 def _to_mcap(folder: RunFolder, out: Path) -> Path:
-    """Write the record as one MCAP file of JSON messages."""
+    """Write the recording as one MCAP file of JSON messages."""
     try:
         from mcap.writer import Writer
     except ImportError:
@@ -127,9 +126,9 @@ def _to_mcap(folder: RunFolder, out: Path) -> Path:
                 schema_id = writer.register_schema("life", "jsonschema", schema)
                 channel = writer.register_channel("life", "json", schema_id)
             for row in zip(*columns.values(), strict=True):
-                told = dict(zip(columns, row, strict=True))
-                at = round(told["step"] * period_s * 1e9)
-                said = {name: value if np.isfinite(value) else None for name, value in told.items()}
-                writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(said).encode())
+                values = dict(zip(columns, row, strict=True))
+                at = round(values["step"] * period_s * 1e9)
+                message = {name: value if np.isfinite(value) else None for name, value in values.items()}
+                writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(message).encode())
         writer.finish()  # type: ignore[no-untyped-call,unused-ignore]
     return path

@@ -25,14 +25,14 @@ LEAST_ROWS = 11
 
 
 class Holdout(NamedTuple):
-    """How well predictions did on the part of a stream that was not learned from.
+    """Scores of the predictions on the held-out part of a stream.
 
     Attributes:
         channel, gamma: Cumulant and continuation of each question, shape (n_demons,).
-        predictions, returns: Shape (n_held_out, n_demons); NaN in rows that nothing follows.
+        predictions, returns: Shape (n_held_out, n_demons); NaN in rows without a next row.
         variance: Of the held-out returns that are scored, shape (n_demons,).
-        nmsre: Mean squared error / variance, exactly 1 where nothing varies, shape (n_demons,).
-        nmsre_of_mean: The same for the predictor that always says the mean return of the learned part.
+        nmsre: Mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,).
+        nmsre_of_mean: The same for the constant predictor, the mean return of the learned part.
     """
 
     channel: Integers
@@ -45,14 +45,14 @@ class Holdout(NamedTuple):
 
     @property
     def n_scored(self) -> int:
-        """Number of rows that are scored: those that something follows."""
+        """Number of scored rows: those with a next row."""
         return int((~np.isnan(self.returns)).all(axis=1).sum())
 
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
-    """Play a recorded life to its end, or for `steps`, and record it; return the number of its gaps.
+    """Play a log to its end, or for `steps`, and record it; return the number of gaps.
 
-    The action is the log's own where it tells one (info `action`, `b`); the environment ignores what it is given.
+    Action and probability are those of the log (info `action`, `b`); the environment ignores the action passed to it.
     """
     observation, info = env.reset()
     n_gaps, is_over, k = 0, False, 0
@@ -72,7 +72,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
 
 
 def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
-    """Return sum_k gamma^k r_{t+k+1} for each row, truncated where the stream is broken and where it ends.
+    """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and at the end of the stream.
 
     Args:
         stream: The recorded stream.
@@ -80,7 +80,7 @@ def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
         gamma: Its constant continuation, shape (n,).
 
     Returns:
-        Shape (n_rows, n), in units of the channels; 0 where nothing follows, as in the last row.
+        Shape (n_rows, n), in units of the channels; 0 in rows without a next row, for example the last one.
     """
     cumulants = stream.rows["observation"][:, channel].astype(np.float64)
     return returns_along(cumulants, gamma, are_followed(stream.rows["flags"]))
@@ -89,18 +89,18 @@ def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
 def learn_and_score(
     stream: Stream, student: Student, *, passes: int, observer: Callable[[Student, int], None] | None = None
 ) -> Holdout:
-    """Learn from the first 70 % of a stream, several times over, and score the predictions on the rest.
+    """Learn from the first 70 % of a stream in several passes, and score the predictions on the rest.
 
-    Learning is off in the last 30 %. Rows that nothing follows, such as the last one of all, are not scored.
+    The last 30 % is not learned from. Rows without a next row, for example the last one, are not scored.
 
     Args:
         stream: The recorded stream.
         student: With a Horde whose questions have channels as cumulants and constant continuations.
-        passes: How often to learn from the first part.
+        passes: Number of passes over the first part.
         observer: Called with the student and the step after each row that is learned from.
 
     Raises:
-        ValueError: If the stream is shorter than ten steps, or a question's return is not known from it.
+        ValueError: If the stream is shorter than ten steps, or a question's return cannot be computed from it.
     """
     if len(stream) < LEAST_ROWS:
         raise ValueError(
@@ -114,7 +114,7 @@ def learn_and_score(
     scored = are_followed(held_out.rows["flags"])
     known = are_followed(learned.rows["flags"])
     if not (scored.any() and known.any()):
-        raise ValueError("in a part of the log no step follows from the one before: there is nothing to learn or score")
+        raise ValueError("a part of the log has no two consecutive rows, so it cannot be learned from or scored")
     for _ in range(passes):
         relearn(learned, horde, student.interface, student=student, observer=observer)
     mean = returns_of(learned, channel, gamma)[known].mean(axis=0)
@@ -135,13 +135,13 @@ def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, both of shape (n_demons,).
 
     Raises:
-        ValueError: If a question's return is not known from observations alone.
+        ValueError: If a question's return cannot be computed from observations alone.
     """
     channels, gammas = [], []
     for question in horde.questions:
         if not is_sum_of_channel(question):
             raise ValueError(
-                f"the return of {question.name} is not known from a log alone: it needs a channel as its cumulant, a "
+                f"the return of {question.name} cannot be computed from a log: it needs a channel as its cumulant, a "
                 f"constant gamma and no outcome"
             )
         channels.append(question.cumulant.index)  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
-"""The main jobs: a life, or the reading of a log, from the first observation to the files of the run folder.
+"""The jobs of `horde learn`: run a robot or read a log, and write the files of the run folder.
 
-Whatever ends a life, the body is stopped and let go of first; then what was learned is written.
+When a run ends, for any reason, the robot is stopped and closed first; then the tables are written.
 """
 
 from __future__ import annotations
@@ -28,69 +28,69 @@ from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.record.rows import FORMAT
-from horde_agent.record.segments import begun, read_header
+from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs import holdout, results
 from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
-from horde_agent.runs.ending import Cause, End, Ended, Signals
+from horde_agent.runs.ending import Cause, End, Ended, SignalHandler
 from horde_agent.runs.events import Events
-from horde_agent.runs.keeping import Keeper
+from horde_agent.runs.keeping import SnapshotWriter
 from horde_agent.runs.resuming import (
     Resumption,
     change,
     learn_from_record,
     new_changes,
-    redo,
     refuse_other_ranges,
+    replay_rows,
 )
-from horde_agent.runs.run import Run, described
+from horde_agent.runs.run import Run, record_header
 from horde_agent.runs.run_folder import unwritable
 from horde_agent.runs.tables import write_life, write_reading
 from horde_agent.runs.warm import CompileNotice, warm_up
 from horde_agent.saving import inner
 
-_TABLES_BYTES = 2_000_000  # tables, report and pictures, about
-
+_TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 
 _DIFFERS = (
-    "what was sensed at step %d differs from what was recorded there before the life was resumed: the record goes on "
-    "from that step with what was sensed now"
+    "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
+    "recording contains the new observations"
 )
 _log = logging.getLogger(__name__)
 
 NOT_TIMED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
-"""What a record cannot tell of its body."""
+"""Values of the summary that a recording does not contain."""
 
 
 class Unwritten(Exception):
-    """What was learned was not written, but its log was; the message says why, in a sentence.
+    """The tables were not written, but the log was.
 
     Attributes:
-        why: What the writing ended with.
+        why: The error or signal that ended writing.
     """
 
     def __init__(self, why: OSError | Ended) -> None:
         self.why = why
-        reason = "somebody broke that off"
+        reason = "writing was interrupted"
         if isinstance(why, OSError):
             reason = f"{why.filename} cannot be written ({why.strerror})"
-        super().__init__(f"What was learned is not written: {reason}.")
+        super().__init__(f"The tables were not written: {reason}.")
 
 
 class Job:
-    """What `horde learn` has built and checked before anything is lived.
+    """What `horde learn` builds and checks before the first step.
 
     Args:
-        run: What learns, and the folder for the results.
+        run: The Horde and the folder for the results.
         env: The robot.
-        console: Where progress is shown.
-        signals: What to do when somebody asks for the end.
+        console: For progress.
+        signals: Handles signals.
         notice: Prints that kernels are being compiled.
+        resumed: The snapshot to resume from; None for a new run.
 
     Attributes:
-        life: The life to be lived; it has its own generator, so that one seed is one life.
-        recorder: Of the run's stream.
-        stopped_by: The first request to end; None while there is none.
+        life: The life; it has its own generator, so the same seed gives the same life.
+        recorder: Records the stream.
+        stopped_by: The first request to stop; None without one.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Job:
         run: Run,
         env: gymnasium.Env[Any, Any],
         console: Console,
-        signals: Signals,
+        signals: SignalHandler,
         notice: CompileNotice,
         resumed: Resumption | None = None,
     ) -> None:
@@ -122,23 +122,23 @@ class Job:
         self.life.observers.append(Events(run.folder, self.recorder))
         every_s = seconds(config.snapshot_every)
         changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
-        self.keeper = Keeper(run, self.recorder, self.sampler, every_s, changes, lived_s)
+        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, every_s, changes, lived_s)
         self.feed = self._feed()
 
     def _recorder(self) -> Recorder:
-        """Open the record of the stream, its header describing the body, in a folder with room for it.
+        """Create the recording, whose header describes the robot.
 
         Raises:
-            BadInput: If there is no room.
+            BadInput: If the disk has too little free space.
         """
         config, interface, folder = self.run.config, self.run.interface, self.run.folder
         needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels)).itemsize
         if (free := shutil.disk_usage(folder.path).free) < needed:
             raise BadInput(
-                f"--out {folder.path} has room for {free / 1e6:.1f} MB, and this run needs {needed / 1e6:.1f}; name a "
-                "folder elsewhere, or fewer --steps"
+                f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
+                "another disk, or fewer --steps"
             )
-        facts = described(self.env, interface) | {"tests_excursions": bool(self.life.excursions.policies)}
+        facts = record_header(self.env, interface) | {"tests_excursions": bool(self.life.excursions.policies)}
         try:
             recorder = Recorder(len(interface.channels), folder.life, facts)
             self.life.student.errors.record_to(folder.excursions)
@@ -147,30 +147,28 @@ class Job:
         return recorder
 
     def _known_recorder(self, resumed: Resumption) -> Recorder:
-        """Open the record of a life that goes on, and let the questions be those that there were.
+        """Open the recording of a resumed run, and repeat its changes of questions.
 
         Raises:
-            BadInput: If the record is damaged where it is needed, or cannot be written.
+            BadInput: If the recording is damaged after the snapshot, or cannot be written.
         """
         folder, life = self.run.folder, self.life
         change(life, self.run.interface, folder, resumed.changes)
         try:
-            recorded = read_header(begun(folder.life)[0], FORMAT)
-            refuse_other_ranges(folder, recorded, described(self.env, self.run.interface))
+            recorded = read_header(started_files(folder.life)[0], FORMAT)
+            refuse_other_ranges(folder, recorded, record_header(self.env, self.run.interface))
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
             life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise
         except ValueError as error:
-            raise BadInput(
-                f"{folder.path} cannot be resumed: {error}; `horde doctor {folder.path}` tells more"
-            ) from None
+            raise BadInput(f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`") from None
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
 
     def _restore(self, resumed: Resumption) -> None:
-        """Bring the life to where it was, and learn what a robot did since."""
+        """Restore the life from the snapshot; for a robot, learn from the rows recorded after it."""
         life, state = self.life, resumed.state
         try:
             if state:
@@ -183,64 +181,65 @@ class Job:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
         if not life.body.is_restorable:
-            redo(life, [since], outside_drives(self.sampler.update, life.student))
-        state.clear()  # it may lie in files, which are to go when newer ones come
+            replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
+        state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
             self._say(note)
-        what = "lived once more" if life.body.is_restorable else "learned from again"
-        self._say(f"resumed from step {resumed.step:,}; {len(since):,} recorded rows since are {what}")
-        self.run.folder.note({"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)})
+        what = "replaying" if life.body.is_restorable else "learned from"
+        self._say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
+        event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
+        self.run.folder.log_event(event)
 
     def _feed(self) -> Feed:
-        """Open what the live page reads."""
+        """Create the files that the live page reads."""
         run, picture = self.run, self.life.body.metadata.get("picture")
         stop, total = self._stop_for_the_page, self.run.config.steps
         return Feed(run.folder.path, run.interface, run.horde, picture=picture, total=total, ask_to_stop=stop)
 
     def begin(self) -> None:
-        """Compile, then bring the body to its first observation: a body that cannot be opened shows now.
+        """Compile, then reset the environment.
 
-        In this order, since a robot may drive in its first reset, and compiling would keep it waiting for a command. A
-        signal that comes while it drives asks it to end.
+        In this order, because a robot may drive in its first reset and compiling would delay its commands. A signal
+        during that drive requests the end of the run.
         """
         with self._notice.installed():
             self.run.compile_s = warm_up(self.run.horde, self.run.interface)
-        self.signals.ask_first(self._stop_for_signal)
+        self.signals.call_at_first(self._stop_for_signal)
         if self.run.config.backend == "replay":
             self.env.reset()
             return
         if self._resumed is not None:
             self._restore(self._resumed)
         else:
-            self.run.folder.note({"step": 0, "event": "began", "row": 0})
+            self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
         self.life.begin()
 
     def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
-        """Let questions come and go where the life stands now, and return which, as its snapshots tell of them.
+        """Add and remove questions at the current step; return the changes as stored in snapshots.
 
         Args:
-            add: File of further questions.
-            remove: Shell pattern of names of those that go.
-            learns: Let the further ones learn from the record so far: their theta, from nothing; w and traces begin.
+            add: File of the new questions.
+            remove: Shell pattern of the names to remove.
+            learns: Learn theta of the new questions from the recording; w and traces start at 0.
 
         Raises:
-            BadInput: If the file is wrong, or no question has such a name.
+            BadInput: If the file is invalid, or no name matches the pattern.
         """
         life, run, before = self.life, self.run, list(self.life.horde.names)
-        asked = new_changes(run.folder, before, add, remove, len(self.keeper.changes))
+        changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
         try:
-            change(life, run.interface, run.folder, asked)
+            change(life, run.interface, run.folder, changes)
         except ValueError as error:
             raise BadInput(str(error)) from None
-        for one in asked:
-            run.folder.note({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
+        for one in changes:
+            run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
         if learns and add is not None:
             self.recorder.flush()
             learn_from_record(life, run, set(life.horde.names) - set(before))
-        return asked
+        return changes
 
     def abandon(self) -> None:
-        """Let go of everything, for nothing is going to be lived."""
+        """Close everything; the run does not start."""
         self._body.close()
         self.life.close()
         self.feed.close()
@@ -249,77 +248,74 @@ class Job:
 
     @property
     def is_stopped(self) -> bool:
-        """True once the job was asked to end."""
+        """True after a request to stop."""
         return self.stopped_by is not None
 
     def stop(self, cause: Cause) -> None:
-        """Ask the job to end cleanly; safe to call from a signal handler.
+        """Request an orderly end; safe to call from a signal handler.
 
         Args:
-            cause: Who asks; recorded unless another request came first.
+            cause: Recorded unless an earlier request has one.
         """
         self.stopped_by = self.stopped_by or cause
         self.life.stop()
-        self._say("stopping after this step; press Ctrl-C again to break off")
+        self._say("stopping after this step; press Ctrl-C again to abort")
 
     def stop_body(self) -> None:
-        """Stop the body and let go of it, whatever signals come meanwhile; from then on what goes on is writing.
-
-        Doing it twice does nothing more.
-        """
-        self.signals.only_note()
+        """Stop and close the robot, deferring signals; only file writing remains. Idempotent."""
+        self.signals.record_only()
         self.obey_second_ctrl_c()
         self._body.close()
-        self.signals.ask_first(self._say_that_it_writes)
+        self.signals.call_at_first(self._announce_writing)
 
     def _stop_for_signal(self) -> None:
         self.stop(Cause.of_signal(self.signals.seen[-1]))
 
     def _stop_for_the_page(self) -> None:
-        """Do what a person asked for on the live page: set the emergency stop, where the body has one, and end."""
+        """Set the robot's emergency stop, if it has one, and stop, as requested on the live page."""
         if not self.is_stopped:
-            self.life.body.emergency_stop("asked on the live page")
+            self.life.body.emergency_stop("requested on the live page")
             self.stop(Cause.PAGE_STOP)
 
     def obey_second_ctrl_c(self) -> None:
-        """Set the emergency stop, where the body has one, if Ctrl-C was pressed twice."""
+        """Set the robot's emergency stop, if it has one, after a second Ctrl-C."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return
         self._is_stopped_for_good = True
         if self.life.body.emergency_stop("Ctrl-C was pressed twice"):
             self._say("the emergency stop is set; clear it by `horde-robot stop --clear`")
 
-    def _say_that_it_writes(self) -> None:
-        self._say("the body is let go of; writing what was learned; press Ctrl-C again to leave it unwritten")
+    def _announce_writing(self) -> None:
+        self._say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
 
     def _say(self, words: str) -> None:
         self.console.print(words, highlight=False, soft_wrap=True)
 
 
 def live(job: Job) -> dict[str, Any]:
-    """Live in the body, learn, test, and write the tables; return the summary.
+    """Run the robot, learn, test, and write the tables; return the summary.
 
     Raises:
-        Unwritten: If the tables could not be written; from what ended the life, where it had not come to its end.
-        BaseException: Whatever else ended the life before its time, after the tables were written.
+        Unwritten: If the tables could not be written; its cause is the exception that ended the run early, if any.
+        BaseException: The exception that ended the run early, after the tables were written.
     """
     run, life, sampler = job.run, job.life, job.sampler
     assert run.config.steps is not None
     life.recorder = job.recorder
     progress = Progress(run.config.steps, run.interface.period_s, job.console)
     progress.watch, progress.steps = run.watch, run.interface.steps
-    life.observers += [progress, job.feed, job.keeper]
+    life.observers += [progress, job.feed, job.snapshot_writer]
     progress.start()
-    job.keeper.start()
+    job.snapshot_writer.start()
     began = time.perf_counter()
-    fault = _lived(job, max(run.config.steps - life.steps, 0))  # a robot has driven to the middle already
-    wall_s = time.perf_counter() - began + job.keeper.lived_before_s
+    fault = _run_life(job, max(run.config.steps - life.steps, 0))  # a reset may have taken steps
+    wall_s = time.perf_counter() - began + job.snapshot_writer.lived_before_s
     progress.stop()
     if job.recorder.differs_at is not None:
         _log.warning(_DIFFERS, job.recorder.differs_at)
     run.end = _end_of(job, fault)
-    told = {"why": run.end.why, "cause": run.end.cause.code}
-    run.folder.note({"step": life.steps, "event": "ended", "row": job.recorder.n_rows, **told})
+    ended = {"step": life.steps, "event": "ended", "row": job.recorder.n_rows}
+    run.folder.log_event({**ended, "why": run.end.why, "cause": run.end.cause.code})
     try:
         summary = _write_life(job, wall_s, sampler)
     except (OSError, Ended) as error:
@@ -327,16 +323,16 @@ def live(job: Job) -> dict[str, Any]:
     except Exception as error:
         if fault is None:
             raise
-        raise fault from error  # which may have come between two states of what learns
+        raise fault from error  # the fault may have left the learner in an inconsistent state
     if fault is not None:
         raise fault
     return summary
 
 
-def _lived(job: Job, steps: int) -> BaseException | None:
-    """Live, then stop the body, then end the record; return what broke the life off, to be raised when all is written.
+def _run_life(job: Job, steps: int) -> BaseException | None:
+    """Run the life, stop the robot, close the recording; return the exception that ended the run, or None.
 
-    In this order: what is learned from the last observation may take a while, and the body moves.
+    In this order, because learning from the last observation may take seconds while the robot moves.
     """
     fault: BaseException | None = None
     try:
@@ -346,8 +342,8 @@ def _lived(job: Job, steps: int) -> BaseException | None:
             job.stop_body()
     except BaseException as error:
         fault = error
-        job.stop_body()  # again, for a signal that came before the first word of it
-    for end in (job.keeper.finish, lambda: job.feed.close(job.life), job.life.close):
+        job.stop_body()  # again: a signal may have interrupted its first statement
+    for end in (job.snapshot_writer.finish, lambda: job.feed.close(job.life), job.life.close):
         try:
             end()
         except BaseException as error:
@@ -356,7 +352,7 @@ def _lived(job: Job, steps: int) -> BaseException | None:
 
 
 def _end_of(job: Job, fault: BaseException | None) -> End:
-    """Return what ended a life: its steps, the first request, the fault, or its battery."""
+    """Return what ended a run: its last step, the first request, an exception, or the battery."""
     life = job.life
     if fault is None and life.steps >= (job.run.config.steps or 0):
         return End.of(Cause.STEPS)
@@ -368,7 +364,7 @@ def _end_of(job: Job, fault: BaseException | None) -> End:
 
 
 def _write_life(job: Job, wall_s: float, sampler: Sampler) -> dict[str, Any]:
-    """Write the tables of a life and return its summary."""
+    """Write the tables of a run and return its summary."""
     life, student = job.life, job.life.student
     student.catch_up()
     facts = {
@@ -398,7 +394,7 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         Unwritten: If the tables could not be written.
     """
     run = job.run
-    job.feed.close()  # a reading is no life
+    job.feed.close()  # the live page does not show a replay
     began = time.perf_counter()
     try:
         with job.recorder as recorder:
@@ -418,20 +414,20 @@ def learn_from_log(job: Job) -> dict[str, Any]:
         raise Unwritten(error) from error
 
 
-class _Enough(Exception):
-    """Somebody asked a reading to end."""
+class _Stopped(Exception):
+    """The replay was asked to stop."""
 
 
 def read_again(
     run: Run, stream: Stream, console: Console, is_stopped: Callable[[], bool]
 ) -> tuple[Student, holdout.Holdout, float]:
-    """Learn from the first part of a recorded log and score on the rest; return the student, the score, the passes.
+    """Learn from the first part of a recorded log and score on the rest; return student, score and number of passes.
 
     Args:
-        run: What learns.
+        run: With the Horde.
         stream: The log.
-        console: Where progress is shown.
-        is_stopped: Whether somebody asked for the end: then what was learned by then is scored.
+        console: For progress.
+        is_stopped: Whether to stop; the demons are then scored as they are.
 
     Raises:
         BadInput: If the log is too short.
@@ -452,12 +448,12 @@ def read_again(
         if progress.is_due(run.horde):
             progress.show(student.learning_steps, run.horde)
         if is_stopped():
-            raise _Enough
+            raise _Stopped
 
     progress.start()
     try:
         score = holdout.learn_and_score(stream, student, passes=run.config.passes, observer=observe)
-    except _Enough:
+    except _Stopped:
         score = holdout.learn_and_score(stream, student, passes=0)
     finally:
         progress.stop()
@@ -465,9 +461,9 @@ def read_again(
 
 
 def try_port(env: gymnasium.Env[Any, Any], config: LearnConfig) -> None:
-    """Open and close a body behind a port, where it stands: what is refused there is told before all that takes time.
+    """Open and close a robot's port without driving, to report errors before compiling.
 
-    It is not kept, since what comes next, compiling, would keep it waiting for commands.
+    It is not kept open, because compiling would delay its commands.
     """
     if config.backend in ONE_AT_A_TIME:
         env.reset(options={"manoeuvre": "stay"})

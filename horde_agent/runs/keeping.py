@@ -22,26 +22,26 @@ from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import digests, own_version, versions
 from horde_agent.saving import State, nested
 
-LONGEST_WAIT_S = 60.0  # for a drive, in real time: then the copy is made all the same, and a step is late
+LONGEST_WAIT_S = 60.0  # for a drive, in real time; after that the copy is made anyway and a step is late
 _LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
 
 _log = logging.getLogger(__name__)
 
 
-class Keeper(LifeHooks):
-    """Keeps snapshots of a life in its run's folder.
+class SnapshotWriter(LifeHooks):
+    """Write snapshots of a life to the run's folder.
 
     Args:
-        run: Whose life it is.
-        recorder: Of the same life.
-        sampler: An observer of it.
-        every_s: Seconds between two snapshots; None keeps the one in the end alone.
-        changes: Which questions came and went since the life began.
-        lived_s: Seconds that the life took before this process.
+        run: The run.
+        recorder: The life's recorder.
+        sampler: The life's sampler of the MSPBE.
+        every_s: Seconds between two snapshots; None writes only the one at the end.
+        changes: Questions added and removed since the start of the run.
+        lived_s: Duration of the run before this process, in seconds.
 
     Attributes:
-        n_kept: Snapshots that this process wrote.
-        pending: Lets questions come and go, and returns which, as soon as the life has come to where it was before.
+        n_written: Number of snapshots written by this process.
+        pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
     """
 
     def __init__(
@@ -54,66 +54,66 @@ class Keeper(LifeHooks):
         lived_s: float = 0.0,
     ) -> None:
         self._run, self._recorder, self._sampler, self._every_s = run, recorder, sampler, every_s
-        self.changes, self.n_kept = changes, 0
-        self._version, self._versions = own_version(), versions()  # of what lives, whatever is installed meanwhile
+        self.changes, self.n_written = changes, 0
+        self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began, self._lived_s = time.monotonic(), lived_s
-        self._kept_at = self._began
+        self._taken_at = self._began
         self._thread: threading.Thread | None = None
         self._has_said_late = False
         self._before_cut: tuple[int, State, dict[str, Any]] | None = None
         self._last: tuple[int, State, dict[str, Any]] | None = None
 
     def start(self) -> None:
-        """Count the time from now on."""
-        self._began = self._kept_at = time.monotonic()
+        """Start the clock."""
+        self._began = self._taken_at = time.monotonic()
 
     def before_step(self, life: Life) -> None:
-        """Take a snapshot if one is due, the one before is written and the robot can wait."""
+        """Take a snapshot if one is due, the previous one is written and the robot can wait."""
         if self.pending is not None and not self._recorder.is_redoing:
             change, self.pending = self.pending, None
             self.changes += change()
-            self.keep(life)
+            self.take_snapshot(life)
             return
         if life.may_be_cut and life.body.is_restorable:
             self._join()
             self._before_cut = self._copied(life)
-        if self._every_s is None or time.monotonic() - self._kept_at < self._every_s:
+        if self._every_s is None or time.monotonic() - self._taken_at < self._every_s:
             return
         if self._thread is not None and self._thread.is_alive():
-            self._say_that_it_waits(life)
+            self._warn_once_that_it_waits(life)
         elif not self._recorder.is_paused and self._can_wait(life, self._every_s):
-            self.keep(life)
+            self.take_snapshot(life)
 
     def _can_wait(self, life: Life, every_s: float) -> bool:
-        """Whether the robot can wait for the copy now, or has not been able to for too long."""
+        """Return whether the robot can wait for the copy, or the copy is overdue."""
         if not self._run.config.is_real_time or life.is_before_drive:
             return True
-        return time.monotonic() - self._kept_at >= every_s + LONGEST_WAIT_S
+        return time.monotonic() - self._taken_at >= every_s + LONGEST_WAIT_S
 
-    def _say_that_it_waits(self, life: Life) -> None:
+    def _warn_once_that_it_waits(self, life: Life) -> None:
         """Log once that a snapshot takes longer to write than `snapshot_every`."""
         if not self._has_said_late:
             self._has_said_late = True
             _log.warning(
-                "at step %d the snapshot begun %.0f s ago is not written yet: the next one waits for it; choose a "
+                "at step %d the snapshot started %.0f s ago is not written yet: the next one waits for it; choose a "
                 "longer --snapshot-every",
                 life.steps,
-                time.monotonic() - self._kept_at,
+                time.monotonic() - self._taken_at,
             )
 
-    def keep(self, life: Life) -> None:
+    def take_snapshot(self, life: Life) -> None:
         """Copy the life's state now, and write it in a background thread."""
-        self._kept_at = time.monotonic()
+        self._taken_at = time.monotonic()
         self._join()
         self._thread = threading.Thread(target=self._write, args=self._copied(life), name="keeping", daemon=True)
         self._thread.start()
 
     def at_end(self, life: Life) -> None:
-        """Copy the state in which a life ends; `finish` writes it after the robot was stopped.
+        """Copy the final state; `finish` writes it after the robot was stopped.
 
-        If the last drive was cut short, the state is that before the drive, or else the snapshot before: when the life
-        is resumed, the drive is driven in full.
+        If the last drive was interrupted, the state before the drive is used, or else the previous snapshot: a resumed
+        run repeats the whole drive.
         """
         before, self._before_cut = self._before_cut, None
         if life.is_cut and life.body.is_restorable:
@@ -122,25 +122,25 @@ class Keeper(LifeHooks):
             self._last = self._copied(life)
 
     def finish(self) -> None:
-        """Write what is not written yet."""
+        """Write the final snapshot."""
         last, self._last = self._last, None
         self._join()
         if last is not None:
-            self._say_how_large(sum(array.nbytes for array in last[1].values()))
+            self._warn_if_large(sum(array.nbytes for array in last[1].values()))
             self._write(*last)
 
     def _join(self) -> None:
-        """Wait until the snapshot before is written."""
+        """Wait until the previous snapshot is written."""
         if self._thread is not None:
             self._thread.join()
 
     @staticmethod
-    def _say_how_large(n_bytes: int) -> None:
+    def _warn_if_large(n_bytes: int) -> None:
         if n_bytes > _LARGE_BYTES:
             _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
 
     def _copied(self, life: Life) -> tuple[int, State, dict[str, Any]]:
-        """Return step, state and facts."""
+        """Copy step, state and facts."""
         observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
         state = nested(life=life.state(), **observers)
         facts = {
@@ -159,12 +159,12 @@ class Keeper(LifeHooks):
 
     @property
     def lived_before_s(self) -> float:
-        """Seconds that the life took before this process."""
+        """Duration of the run before this process, in seconds."""
         return self._lived_s
 
     @property
     def lived_s(self) -> float:
-        """Seconds that the life took so far, in all processes."""
+        """Duration of the run so far, in all processes, in seconds."""
         return self._lived_s + time.monotonic() - self._began
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
@@ -181,13 +181,13 @@ class Keeper(LifeHooks):
             snapshots.write(folder.checkpoint, step, state, facts)
             if isinstance(horde, ShardedHorde):
                 horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
-            folder.note({"step": step, "event": "snapshot", "row": facts["n_rows"]})
-            self.n_kept += 1
+            folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
+            self.n_written += 1
         except (RecordLost, OSError, ShardLost) as error:
             why = error.why if isinstance(error, ShardLost) else error.strerror
-            _log.warning("the snapshot at step %d cannot be written (%s); the one before it stays", step, why)
+            _log.warning("the snapshot at step %d cannot be written (%s); the previous one is kept", step, why)
 
 
 def _entry(paths: Iterable[Path]) -> int:
-    """Return the entry of the stream at which shards wrote the oldest of these snapshots; 0 if it is unknown."""
+    """Return the stream entry of the oldest of these snapshots of shards; 0 if it is unknown."""
     return min((int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0)

@@ -17,11 +17,11 @@ from typing import Any
 
 from rich.console import Console
 
-from horde_agent.record.segments import parts
+from horde_agent.record.segments import record_files
 from horde_agent.runs import unfinished
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.run import Described, make_run
+from horde_agent.runs.run import HeaderEnv, make_run
 from horde_agent.runs.run_folder import RunFolder
 from horde_agent.runs.warm import CompileNotice, warm_up
 
@@ -72,11 +72,11 @@ def relearn_run(config: LearnConfig, lived: LearnConfig, folder: RunFolder, cons
         raise BadInput(f"{recorded.life} contains no step to learn from")
     file = Path(str(config.questions)) if str(config.questions).endswith(".toml") else None
     try:
-        run = make_run(Described(header), config, folder, file, lived=lived)
+        run = make_run(HeaderEnv(header), config, folder, file, lived=lived)
     except ValueError as error:
         raise BadInput(str(error)) from None
     run.end = End.of(Cause.LOG_END if config.steps is None else Cause.STEPS)
-    for path in parts(recorded.life):
+    for path in record_files(recorded.life):
         _link(path, folder.log / path.name)
     with CompileNotice(console).installed():
         run.compile_s = warm_up(run.horde, run.interface)

@@ -1,8 +1,8 @@
-"""How a life goes on that was stopped, by whatever: from its newest sound snapshot, and from its record since then.
+"""Resume an interrupted run from its newest intact snapshot and its recording.
 
-In a simulated world the life since the snapshot is lived once more: the same world, the same draws, the same bits; what
-it senses is compared with the record on the way. A real robot has gone on meanwhile: there what it saw and did since is
-learned from the record, and it goes on after a gap.
+A simulated run repeats the steps since the snapshot with the same random numbers, bit for bit, and compares the
+observations with the recording. A real robot cannot be set back: the recorded rows since the snapshot are learned from,
+and the run continues after a gap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.student import relearn, rows_of
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
-from horde_agent.record.segments import part, parts
+from horde_agent.record.segments import file_at, record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.run import Run
 from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
@@ -33,13 +33,13 @@ _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
 
 class Resumption(NamedTuple):
-    """From where a life goes on.
+    """The snapshot to resume from.
 
     Attributes:
-        step: Of the snapshot; 0 where there is none, and the life is redone from its beginning.
-        state: What it holds; empty where there is none.
-        facts: What it says.
-        notes: Sentences for whoever resumes it.
+        step: The snapshot's step; 0 without a snapshot: the run is replayed from its start.
+        state: The snapshot's arrays; empty without a snapshot.
+        facts: The snapshot's manifest.
+        notes: Messages for the user.
     """
 
     step: int
@@ -49,92 +49,91 @@ class Resumption(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Rows of the record by then."""
+        """Number of recorded rows at the snapshot."""
         return int(self.facts.get("n_rows", 0))
 
     @property
     def shards(self) -> str | None:
-        """In how many processes the demons were; None where they were in one Horde, or there is no snapshot."""
+        """Number of shards; None for a single Horde, or without a snapshot."""
         sharded = self.state.get(_SHARDED)
         return None if sharded is None else str(untext(sharded)["n_shards"])
 
     @property
     def changes(self) -> list[dict[str, Any]]:
-        """Questions that came and went by then."""
+        """Questions added and removed before the snapshot."""
         return list(self.facts.get("changes", ()))
 
     @property
     def lived_s(self) -> float:
-        """Seconds that the life took by then."""
+        """Duration of the run at the snapshot, in seconds."""
         return float(self.facts.get("wall_s", 0.0))
 
 
 def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
-    """Return what a run was asked, which must be whole.
+    """Return the settings of a run to resume.
 
     Raises:
-        BadInput: If it is missing, cut off, or of a log that was read.
+        BadInput: If they are missing or truncated, or the run replayed a log.
     """
     if not folder.config.is_file():
-        raise BadInput(f"{folder.path} holds no life to resume: there is no config.toml in it")
+        raise BadInput(f"{folder.path} contains no run to resume: config.toml is missing")
     config = read_config(folder.config)
     if "versions" not in tomllib.loads(folder.config.read_text(encoding="utf-8")):
-        raise BadInput(f"{folder.config} is cut off before its versions: a missing setting would silently be another")
+        raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
     if config.backend == "replay":
-        raise BadInput(f"{folder.path} is no life but the reading of a log; `horde learn` reads it again")
-    if not parts(folder.life):
-        raise BadInput(f"{folder.path} holds no life to resume: there is no {folder.life.name} in its log")
+        raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
+    if not record_files(folder.life):
+        raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
     return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
 
 
 def resumption(folder: RunFolder) -> Resumption:
-    """Return the newest sound snapshot of a run; those that are damaged are named.
+    """Return the newest intact snapshot of a run, with a note for each damaged one.
 
     Raises:
-        BadInput: If it is in a format that this version does not know, or was written for other questions or settings
-            than there are now.
+        BadInput: If its format is unknown to this version, or the questions or settings have changed since.
     """
     notes: list[str] = []
     for path in snapshots.found(folder.checkpoint):
         try:
-            kept = snapshots.read(path)
-            if (sharded := kept.state.get(_SHARDED)) is not None:
+            snapshot = snapshots.read(path)
+            if (sharded := snapshot.state.get(_SHARDED)) is not None:
                 own = untext(sharded)
                 check_snapshots(folder.shards, own["life"], own["at"], own["n_shards"])
         except snapshots.SnapshotDamaged as error:
-            notes.append(f"{error}; the snapshot before it is taken.")
+            notes.append(f"{error}; using the previous snapshot.")
             continue
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
-        _refuse_another(folder, kept)
-        return Resumption(int(kept.facts["step"]), kept.state, kept.facts, (*notes, *_promises(kept)))
-    notes.append("There is no sound snapshot: the life is redone from its beginning.")
+        _check_inputs(folder, snapshot)
+        return Resumption(int(snapshot.facts["step"]), snapshot.state, snapshot.facts, (*notes, *_changed(snapshot)))
+    notes.append("There is no intact snapshot: the run is replayed from its start.")
     return Resumption(0, {}, {}, tuple(notes))
 
 
 def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
-    """Refuse to resume a life that has lived all its steps, before anything of it is touched.
+    """Check that a run has steps left, before any of its files is changed.
 
-    One that was killed before its tables were written is not over.
+    A run that was killed before its tables were written can be resumed.
 
     Raises:
-        BadInput: If so.
+        BadInput: If it has taken all its steps.
     """
     written = lived_steps(folder) or 0
     if steps is not None and (written >= steps or resumed.step > steps):
         raise BadInput(
-            f"{folder.path} has lived {max(written, resumed.step):,} steps, and was asked for {steps:,} in all: name "
-            "more by --steps"
+            f"{folder.path} has taken {max(written, resumed.step):,} steps, and --steps is {steps:,} in total: choose "
+            "a larger --steps"
         )
 
 
 def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse a run whose channels were scaled by other ranges: its tiles, and so its weights, mean something else.
+    """Check that the run's channels were scaled by the same ranges: otherwise its tiles and weights do not fit.
 
     Args:
         folder: The run's.
         recorded: Header of its recording.
-        now: The header that the environment gets today (`described`).
+        now: Header for the current environment (`record_header`).
 
     Raises:
         BadInput: If a range differs; the first channel is named.
@@ -149,34 +148,33 @@ def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Map
             raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
 
 
-def _refuse_another(folder: RunFolder, kept: snapshots.Snapshot) -> None:
-    """Refuse a snapshot of other settings or questions than there are now."""
-    for name, digest in kept.facts["asked"].items():
+def _check_inputs(folder: RunFolder, snapshot: snapshots.Snapshot) -> None:
+    for name, digest in snapshot.facts["asked"].items():
         if digests(folder).get(name) != digest:
-            raise BadInput(f"{folder.path / name} is not what it was when {kept.path.name} was written; put it back")
+            raise BadInput(f"{folder.path / name} has changed since {snapshot.path.name} was written; restore it")
 
 
-def _promises(kept: snapshots.Snapshot) -> list[str]:
-    """Return a sentence for each promise that does not hold here."""
-    broken = [
-        f"It goes on under another {what} ({here} instead of {kept.facts[what]}): what it learns may differ in "
-        "rounding from a life that never stopped."
+def _changed(snapshot: snapshots.Snapshot) -> list[str]:
+    """Return a note for each change since the snapshot that may change the results."""
+    notes = [
+        f"Resumed under another {what} ({here} instead of {snapshot.facts[what]}): weights may differ in rounding from "
+        "those of an uninterrupted run."
         for what, here in snapshots.identity().items()
-        if kept.facts[what] != here
+        if snapshot.facts[what] != here
     ]
-    if kept.facts["version"] != (here := own_version()):
-        broken.append(
-            f"It goes on under version {here} instead of {kept.facts['version']}: what is seen, done and learned from "
-            "here on is this version's, and may differ from a life that never stopped."
+    if snapshot.facts["version"] != (here := own_version()):
+        notes.append(
+            f"Resumed under version {here} instead of {snapshot.facts['version']}: results may differ from those of an "
+            "uninterrupted run."
         )
-    return broken
+    return notes
 
 
-# ---- questions that come and go --------------------------------------------------------------------------------------
+# ---- added and removed questions -------------------------------------------------------------------------------------
 
 
 def change(life: Life, interface: Interface, folder: RunFolder, changes: list[dict[str, Any]]) -> None:
-    """Let questions come and go in a life as they did before."""
+    """Repeat recorded additions and removals of questions."""
     for one in changes:
         if "add" in one:
             life.add(families.from_file(folder.path / one["add"], interface))
@@ -187,58 +185,58 @@ def change(life: Life, interface: Interface, folder: RunFolder, changes: list[di
 def new_changes(
     folder: RunFolder, names: list[str], add: Path | None, remove: str | None, n_before: int
 ) -> list[dict[str, Any]]:
-    """Return the changes that are asked for now; a question file is copied into the run's folder.
+    """Return the requested changes; a question file is copied into the run's folder.
 
     Args:
         folder: The run's.
-        names: Of the questions that there are.
+        names: Of the current questions.
         add: A question file.
         remove: A shell pattern of names.
-        n_before: Changes that there were before.
+        n_before: Number of earlier changes.
 
     Raises:
-        BadInput: If the file cannot be read, or no question has such a name.
+        BadInput: If the file cannot be read, or no name matches the pattern.
     """
-    asked: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     if remove is not None:
         gone = [name for name in names if fnmatchcase(name, remove)]
         if not gone:
             raise BadInput(f"--remove {remove}: no question's name matches; the first one is {names[0]!r}")
-        asked.append({"remove": gone})
+        changes.append({"remove": gone})
     if add is not None:
-        copy = part(folder.question_file, n_before + 2)
+        copy = file_at(folder.question_file, n_before + 2)
         try:
             copy.write_bytes(add.read_bytes())
         except OSError as error:
             raise BadInput(f"the question file {add} cannot be read ({error.strerror})") from None
-        asked.append({"add": copy.name})
-    return asked
+        changes.append({"add": copy.name})
+    return changes
 
 
 def learn_from_record(life: Life, run: Run, names: set[str]) -> None:
-    """Give questions that are new what they would have learned from the life so far: their theta.
+    """Learn theta of new questions from the run's recording.
 
-    They learn off-policy, with the probabilities that were recorded, in a Horde of their own; then their weights are
-    put beside those of the others, who keep theirs.
+    They learn off-policy, with the recorded probabilities, in a separate Horde; the weights of the other questions do
+    not change.
     """
-    asked = [question for question in life.horde.questions if question.name in names]
+    new = [question for question in life.horde.questions if question.name in names]
     horde, coder = life.horde, run.interface.coder
-    alone = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
+    alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
     relearn(read_in_parts(run.folder.life), alone, run.interface)
     theta = horde.weights()[0]
-    theta[[horde.names.index(question.name) for question in asked]] = alone.weights()[0]
+    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
     horde.reset_weights(theta)
 
 
-# ---- a robot that has gone on meanwhile ------------------------------------------------------------------------------
+# ---- a robot that kept moving ----------------------------------------------------------------------------------------
 
 
-def redo(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
-    """Learn from the rows since the snapshot, and let the life stand after the last of them.
+def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
+    """Learn from the rows since the snapshot, and set the life's position after the last one.
 
     Args:
-        life: As it was restored.
-        since: The rows, in parts that follow one another.
+        life: Restored from the snapshot.
+        since: The rows, in consecutive parts.
         observer: Called with the student and the step after each row.
     """
     student, n_gaps, reached = life.student, 0, None

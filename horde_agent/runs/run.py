@@ -1,6 +1,6 @@
-"""Run: what learns in a run, built from its settings and from what is known of the body, and where its results go.
+"""Run: the Horde of a run, built from its settings and the interface of its robot, and the folder for its results.
 
-A record says of its body all that this takes, so that a Horde can be built again, and learn again, without the body.
+The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the robot.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from horde_agent.runs.run_folder import RunFolder
 
 @dataclass
 class Run:
-    """What learns, and where its results go.
+    """A Horde and the folder for its results.
 
     Attributes:
         config: Resolved settings.
-        interface: What the agent knows of its body.
-        horde: Learns.
+        interface: Channels and actions of the robot.
+        horde: The demons.
         folder: For the results.
-        notes: What a reader of the results must know of the body.
-        compile_s: How long compiling took, in seconds.
+        notes: Remarks on the robot, for the report.
+        compile_s: Duration of compiling, in seconds.
         end: What ended the run.
-        is_unfinished: Whether its tables had to be made from its log.
-        watch: Knows whose MSPBE estimates are valid.
+        is_unfinished: Whether its tables were made from its log.
+        watch: Determines whose MSPBE estimates are valid.
     """
 
     config: LearnConfig
@@ -59,12 +59,12 @@ class Run:
         self.watch = MspbeWatch(self.horde)
 
     def close(self) -> None:
-        """Let go of the processes that learn, where there are any; nothing can be asked of the demons after it."""
+        """End the shards, if there are any; the demons cannot be used afterwards."""
         if isinstance(self.horde, ShardedHorde):
             self.horde.close()
 
     def learned(self, student: Student) -> dict[str, Any]:
-        """Return what the summary says of learning."""
+        """Return the summary's values of learning."""
         coder, n = self.interface.coder, student.learning_steps
         return {
             **results.horde_summary(self.horde, coder.n_features, coder.n_active),
@@ -76,7 +76,7 @@ class Run:
         }
 
     def details(self, **further: Any) -> dict[str, Any]:
-        """Return what details.json says, beside the further facts."""
+        """Return the contents of details.json, with further facts."""
         return {
             "compile_s": self.compile_s,
             "channels": [channel.name for channel in self.interface.channels],
@@ -100,23 +100,23 @@ def make_run(
     file: Path | None = None,
     lived: LearnConfig | None = None,
 ) -> Run:
-    """Build the Horde that was asked for.
+    """Build the Horde for some settings.
 
     Args:
-        env: The body, or what is known of it (`Described`).
+        env: The robot, or its description in a recording (`HeaderEnv`).
         config: Resolved settings.
         folder: For the results.
-        file: Where the questions are, if they are one's own; where `config` says when None.
-        lived: Settings of the recorded life that is learned from, where it is one: it knows its choices, and steps are
-            taken as they were there.
+        file: The question file, if any; the one in `config` when None.
+        lived: Settings of the recorded run to learn from, if any: its action probabilities are known, and learning
+            uses its mode.
 
     Raises:
-        BadInput: If a replayed log cannot answer the questions.
-        ValueError: If the question file is wrong, or the environment does not fit.
+        BadInput: If the questions cannot be learned from a replayed log.
+        ValueError: If the question file is invalid, or does not fit the environment.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
-    questions = asked(config if lived is None else replace(config, backend=lived.backend), interface, file)
+    questions = build_questions(config if lived is None else replace(config, backend=lived.backend), interface, file)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
@@ -128,7 +128,7 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    """Return the demons: in this process, or spread over others."""
+    """Return a Horde in this process, or a sharded one."""
     learner = LearnerConfig(
         step_size=config.step_size,
         secondary_ratio=config.secondary_ratio,
@@ -143,35 +143,35 @@ def _make_horde(
     return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
 
 
-def asked(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
-    """Return the questions asked for; one's own are in `file`."""
+def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
+    """Return the questions of `config`; custom ones are read from `file`."""
     match config.questions:
         case "excursions":
             return families.excursions(interface)
         case "nexting":
             return families.nexting(interface)
         case "policies":
-            # A generator of its own: the life of a seed is the same whatever is asked about it.
+            # A separate generator: the life does not depend on the questions.
             return families.policies(interface, np.random.default_rng([config.seed, 1]))
     questions = families.from_file(file, interface)
     other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
     if config.backend == "replay" and other:
         raise BadInput(
-            f"a replayed log was not driven by known choices, so it answers questions about the policy 'behaviour' "
-            f"alone, and {other[0]!r} in {config.questions} is not one"
+            f"the action probabilities of a replayed log are unknown, so only questions about the policy 'behaviour' "
+            f"can be learned from it; {other[0]!r} in {config.questions} has another policy"
         )
     return questions
 
 
 def _mode(config: LearnConfig, interface: Interface) -> Mode:
-    """Return how steps are taken: many together, unless a body moves in real time or predictions are fed back."""
+    """Return "deferred", unless a robot moves in real time or predictions are fed back."""
     return "eager" if config.is_real_time or interface.feedback is not None else "deferred"
 
 
-def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
-    """Return what the record of a life says of its body: enough to learn from it again without the body."""
+def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
+    """Return the header of a recording: it describes the robot, so that learning from it does not need the robot."""
     box, metadata = env.observation_space, RobotBody(env).metadata
-    assert isinstance(box, gymnasium.spaces.Box), "an interface was made of it"
+    assert isinstance(box, gymnasium.spaces.Box), "Interface.of checks this"
     return {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
@@ -184,8 +184,8 @@ def described(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, A
     }
 
 
-class Described(gymnasium.Env[Any, Any]):
-    """A body that is known by the header of a record alone: it says what it is and can do nothing.
+class HeaderEnv(gymnasium.Env[Any, Any]):
+    """An environment described by the header of a recording; it has spaces and metadata, but no `step` or `reset`.
 
     Raises:
         KeyError: If the header does not describe a robot.
@@ -199,5 +199,5 @@ class Described(gymnasium.Env[Any, Any]):
         channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
         known = {name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")}
         self.metadata = {"channels": channels, **known}
-        if header.get("tests_excursions"):  # it could drive to the centre, so that one may be under way
+        if header.get("tests_excursions"):  # a recording may start during a drive
             self.manoeuvre_frames: list[Any] = []

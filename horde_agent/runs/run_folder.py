@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from horde_agent.record.segments import parts
+from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig, to_toml
 
 try:
@@ -190,7 +190,7 @@ class RunFolder:
                 return True
         return fcntl is None
 
-    def note(self, event: Mapping[str, Any]) -> None:
+    def log_event(self, event: Mapping[str, Any]) -> None:
         """Append an event to log/events.jsonl, unless the disk is full.
 
         Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of these as JSON.
@@ -201,7 +201,7 @@ class RunFolder:
 
     def sync_excursions(self) -> None:
         """Sync the written excursions to disk."""
-        for path in parts(self.excursions)[-1:]:
+        for path in record_files(self.excursions)[-1:]:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
@@ -220,7 +220,7 @@ class RunFolder:
     def give_back(self) -> None:
         """Remove the files of a run without a step; a folder that existed before stays."""
         made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
-        for file in (*parts(self.life), *made):
+        for file in (*record_files(self.life), *made):
             file.unlink(missing_ok=True)
         for made_since in (self.path / "live", self.shards):
             shutil.rmtree(made_since, ignore_errors=True)
@@ -236,7 +236,7 @@ def checksum(event: Mapping[str, Any]) -> int:
 
 def digests(folder: RunFolder) -> dict[str, str]:
     """Return the SHA-256 of the settings and question files, by file name."""
-    files = [folder.config, *parts(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
+    files = [folder.config, *record_files(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
     return {file.name: _digest(file) for file in files if file.is_file()}
 
 

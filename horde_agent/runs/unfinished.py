@@ -26,13 +26,13 @@ from horde_agent.life.student import Student, relearn
 from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import FORMAT, Flag, Phase, Stream, read, read_in_parts
-from horde_agent.record.segments import begun, read_header, read_segment
+from horde_agent.record.segments import read_header, read_segment, started_files
 from horde_agent.runs import results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import NOT_TIMED, read_again
-from horde_agent.runs.resuming import Resumption, change, redo, resumption
-from horde_agent.runs.run import Described, Run, make_run
+from horde_agent.runs.resuming import Resumption, change, replay_rows, resumption
+from horde_agent.runs.run import HeaderEnv, Run, make_run
 from horde_agent.runs.run_folder import RunFolder, lived_steps, write_whole
 from horde_agent.runs.tables import write_life, write_reading
 from horde_agent.runs.warm import CompileNotice, warm_up
@@ -49,18 +49,18 @@ def missing_tables(folder: RunFolder) -> list[Path]:
         return [*always, folder.summary]
     if not folder.questions.is_file():
         return [folder.questions]
-    is_life = folder.mspbe_curve.is_file()  # of a log that was read there is none
+    is_life = folder.mspbe_curve.is_file()  # a replayed log has none
     return [folder.learning_curve] if is_life and not folder.learning_curve.is_file() else []
 
 
 def has_gone_on(folder: RunFolder) -> bool:
     """Return whether the log has steps after the summary (still running, or killed after a resume)."""
-    told = lived_steps(folder)
-    if told is None or not folder.mspbe_curve.is_file():
+    summarised = lived_steps(folder)
+    if summarised is None or not folder.mspbe_curve.is_file():
         return False
     try:
-        return _end(folder)[1] > told
-    except (ValueError, LookupError, TypeError, OSError):  # it is not to be learned from
+        return _end(folder)[1] > summarised
+    except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
         return False
 
 
@@ -103,12 +103,12 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
     # One Horde learns the same weights as shards, bit for bit, and needs no cluster.
     config = replace(_config(folder), out=folder.path, shards=None, ray=None)
     with _read_or_refused(folder):
-        header, (n_rows, _) = read_header(begun(folder.life)[0], FORMAT), _end(folder)
+        header, (n_rows, _) = read_header(started_files(folder.life)[0], FORMAT), _end(folder)
     if not n_rows:
         raise BadInput(f"{folder.path} contains no finished run: its log is empty")
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
-        run = make_run(Described(header), config, made, file)
+        run = make_run(HeaderEnv(header), config, made, file)
     except KeyError as error:
         raise BadInput(f"the header of {folder.life} lacks {error}, which learning from it requires") from None
     except (ValueError, TypeError) as error:
@@ -119,7 +119,7 @@ def _run(folder: RunFolder, made: RunFolder) -> Run:
 
 def _end(folder: RunFolder) -> tuple[int, int]:
     """Return the number of rows of a log up to the last sound one, and its step; both 0 for an empty log."""
-    for file in reversed(begun(folder.life)):
+    for file in reversed(started_files(folder.life)):
         segment = read_segment(file, FORMAT)
         if n := segment.n_whole:
             return int(segment.header.get("first", 0)) + n, int(segment.records["step"][n - 1])
@@ -140,7 +140,7 @@ def _read_or_refused(folder: RunFolder) -> Iterator[None]:
     except FileNotFoundError:
         raise BadInput(f"{folder.path} contains no finished run: there are neither tables nor a log in it") from None
     except (ValueError, LookupError, TypeError, OSError) as error:
-        raise BadInput(f"{folder.life} cannot be read, so that nothing can be learned from it again: {error}") from None
+        raise BadInput(f"{folder.life} cannot be read, so it cannot be learned from again: {error}") from None
 
 
 def _config(folder: RunFolder) -> LearnConfig:
@@ -154,8 +154,8 @@ def _config(folder: RunFolder) -> LearnConfig:
     config = read_config(folder.config)
     if "versions" not in tomllib.loads(folder.config.read_text(encoding="utf-8")):
         raise BadInput(
-            f"{folder.config} is cut off before its versions, so that the log cannot be learned from again under the "
-            "same settings"
+            f"{folder.config} is cut off before its versions, so settings for learning from the log again may be "
+            "missing"
         )
     return config
 
@@ -233,7 +233,7 @@ def _gone_through(
     progress.start()
     try:
         learn(observe)
-    except (ValueError, LookupError, RuntimeError) as error:  # a row that no robot can have sent
+    except (ValueError, LookupError, RuntimeError) as error:  # an invalid row
         if not student.learning_steps:
             raise BadInput(f"{folder.life} cannot be learned from again: {error}") from error
         where = f"{folder.life.name} is damaged after step {reached:,}"
@@ -250,8 +250,8 @@ def _tests(run: Run) -> ExcursionConfig:
 
 def _has_tests(folder: RunFolder, student: Student) -> bool:
     """Return whether the environment supported test excursions."""
-    told = read_header(begun(folder.life)[0], FORMAT)
-    return bool(told.get("tests_excursions", student.errors.policies))
+    header = read_header(started_files(folder.life)[0], FORMAT)
+    return bool(header.get("tests_excursions", student.errors.policies))
 
 
 def n_broken(log: Iterable[Stream], up_to: int) -> tuple[int, int]:
@@ -298,9 +298,9 @@ def _from_snapshot(run: Run, folder: RunFolder, console: Console, n_rows: int, e
         console.print(note, highlight=False, soft_wrap=True)
 
     student, since = life.student, partial(recorded_rows, folder, end, kept.n_rows)
-    n_before = life.gaps, life.n_not_applied  # the first row's are among them
+    n_before = life.gaps, life.n_not_applied  # includes the first row
     with life:
-        learn = partial(redo, life, since())
+        learn = partial(replay_rows, life, since())
         reached, notes = _gone_through(learn, run, student, sampler, end, folder, console)
     n_gaps, n_not_applied = np.add(n_before, n_broken(since(), reached)).tolist()
     facts, counts = _not_timed(reached, run) | {"gaps": n_gaps}, {"n_not_applied": n_not_applied, "notes": notes}
@@ -316,8 +316,8 @@ def _restored(run: Run, kept: Resumption, folder: RunFolder) -> tuple[Life, Samp
         ValueError: If the table of excursions has fewer records than the snapshot.
     """
     behaviour, rng = StickyRandom(len(run.interface.actions), run.config.repeat), np.random.default_rng(0)
-    header = read_header(begun(folder.life)[0], FORMAT)
-    life = Life(Described(header), run.horde, behaviour, rng, interface=run.interface, excursions=_tests(run))
+    header = read_header(started_files(folder.life)[0], FORMAT)
+    life = Life(HeaderEnv(header), run.horde, behaviour, rng, interface=run.interface, excursions=_tests(run))
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     change(life, run.interface, folder, kept.changes)

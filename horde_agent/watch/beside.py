@@ -1,7 +1,4 @@
-"""The page of a life, as a child process of the life: it ends after the life has closed its standard input.
-
-The pipe is closed even if the life is killed.
-"""
+"""The live page as a child process of a run: it ends when its standard input is closed, even if the run is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`horde watch RUN`, and the page that `horde learn --watch` opens beside a life, in a process of its own."""
+"""`horde watch RUN`, and the page of `horde learn --watch`, in a separate process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class WatchConfig:
 
     Attributes:
         run: The run's folder.
-        host: Address to listen on. On any but the loopback a token is required, which is printed.
-        port: Port to listen on; 0 takes a free one.
+        host: Address to listen on. Outside the loopback a token is required, which is printed.
+        port: Port to listen on; 0 chooses a free one.
     """
 
     run: tyro.conf.Positional[Path]
@@ -36,7 +36,7 @@ class WatchConfig:
 
 
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
-    """Serve the page until Ctrl-C, or until `wait_for_end`, called in a thread of its own, returns.
+    """Serve the page until Ctrl-C, or until `wait_for_end`, called in another thread, returns.
 
     Raises:
         BadInput: See `serve`.
@@ -47,21 +47,21 @@ def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None)
 
 
 class LivePage:
-    """The page of a run, served by a child process; it ends with this process at the latest.
+    """The page of a run, served by a child process, which ends with this process at the latest.
 
     Attributes:
-        address: Where it is, "http://...".
+        address: Its URL, "http://...".
     """
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process, self.address = process, address
 
     def wait(self) -> None:
-        """Wait until the page's process ends by itself, or a signal is raised here."""
+        """Wait until the page's process ends, or a signal handler raises here."""
         self._process.wait()
 
     def close(self) -> None:
-        """Let open pages show their final state, then end the process. Closing twice does nothing."""
+        """Send the final state to open pages, then end the process. Idempotent."""
         assert self._process.stdin is not None
         with suppress(OSError):  # it has ended already
             self._process.stdin.close()
@@ -73,7 +73,7 @@ class LivePage:
 
 
 def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
-    """Start the page of a run in a child process, and say its address; the life does not depend on it.
+    """Start the page of a run in a child process and print its address; the run does not depend on it.
 
     Raises:
         BadInput: If an extra is missing or the page cannot be opened.
@@ -87,7 +87,7 @@ def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a Ctrl-C is the life's
+        start_new_session=True,  # Ctrl-C goes to the run only
     )
     assert page.stdout is not None
     assert page.stderr is not None

@@ -25,40 +25,40 @@ MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
 FORGOTTEN = 0.02  # a return is shown if at most this share of it is still missing
 _MOST_ROWS = 36_000  # read for the returns of one question
-SILENT_S = 10.0  # without a change of now.json, after which a life is shown as silent, or as dead
+SILENT_S = 10.0  # without a change of now.json, after which a run is shown as silent, or as dead
 
 Table = dict[str, Any]
 
 
 class RunReader:
-    """Read a run's folder; nothing is cached but the facts and the curves.
+    """Read a run's folder; only facts and curves are cached.
 
     Args:
         folder: The run's folder.
 
     Raises:
-        BadInput: If it holds no run, or one of another version.
+        BadInput: If it contains no run, or one of another version.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.live = folder, folder / FOLDER
         self._run = RunFolder(folder)
         if not folder.is_dir():
-            raise BadInput(f"there is no folder {folder}; name the folder of a run, as runs/simulator-1")
+            raise BadInput(f"there is no folder {folder}; name the folder of a run, for example runs/simulator-1")
         if not self._run.config.is_file():
-            raise BadInput(f"{folder} holds no run (no config.toml); name the folder that `horde learn` made")
+            raise BadInput(f"{folder} contains no run (no config.toml); name a folder made by `horde learn`")
         self._facts: Table = {}
         self._facts_at = -1.0
         self._curves: dict[
             tuple[str, str], tuple[int, list[list[float | None]]]
         ] = {}  # by file, with its time of change
         if not self.facts()["channels"]:
-            raise BadInput(f"{folder} holds neither a live feed nor a record of its life yet; try again in a moment")
+            raise BadInput(f"{folder} contains neither a live feed nor a recording yet; try again in a few seconds")
 
-    # ---- what does not change ----------------------------------------------------------------------------------------
+    # ---- facts -------------------------------------------------------------------------------------------------------
 
     def facts(self) -> Table:
-        """Return channels, actions, questions and the picture; read again after the life replaced them."""
+        """Return channels, actions, questions and the picture; read again after the file has changed."""
         path = self.live / "facts.json"
         if path.is_file():
             changed = path.stat().st_mtime
@@ -72,7 +72,7 @@ class RunReader:
         return self._facts
 
     def _from_record(self) -> Table:
-        """Return the facts of a run without a feed: the header of its record, and the names in its table."""
+        """Return the facts of a run without a feed: the header of its recording, and the names in its table."""
         names, header = [row["name"] for row in read_csv(self._run.questions)], self.record(0).header
         return {
             "channels": header.get("channels", []),
@@ -84,7 +84,7 @@ class RunReader:
         }
 
     def record(self, n: int = SHOWN) -> Stream:
-        """Return the last `n` rows of the life's record on the disk; none if there is no record.
+        """Return the last `n` rows of the recording on the disk; none without a recording.
 
         Raises:
             BadInput: If it cannot be read.
@@ -96,18 +96,18 @@ class RunReader:
         except (OSError, ValueError) as error:
             raise BadInput(f"{self._run.life} cannot be read: {error}") from error
 
-    # ---- the moment --------------------------------------------------------------------------------------------------
+    # ---- current values ----------------------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Return whether the tables are newer than `live/`: a resumed life has both."""
+        """Return whether the tables are newer than `live/`: a resumed run has both."""
         return self._run.summary.is_file() and self._json(self.live / "now.json").get("state") != "living"
 
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
 
         Args:
-            silent_s: Seconds without a change of now.json after which a life is "silent"; or "dead", if no process has
-                the run's folder.
+            silent_s: Seconds without a change of now.json after which a run is "silent"; or "dead", if no process
+                has locked its folder.
         """
         status = self._json(self.live / "now.json")
         if self._is_over():
@@ -131,7 +131,7 @@ class RunReader:
 
         Args:
             after: The newest step that the page has.
-            most: Rows; of more than these, every second, third, ... is returned, and the newest.
+            most: Maximum number of rows; if there are more, every second, third, ... and the newest are returned.
         """
         rows = self.record().rows
         rows = rows[rows["step"] > after]
@@ -152,7 +152,7 @@ class RunReader:
         return np.array([demons[key] for key in ("nmsre", "mspbe", "diverged")], dtype=np.float64)
 
     def _demons(self) -> dict[str, NDArray[Any]]:
-        """Return what demons.npz holds about the questions of facts.json; an empty table if it holds none of it."""
+        """Return the arrays of demons.npz if they belong to the questions of facts.json; else an empty table."""
         try:
             with np.load(self.live / "demons.npz") as file:
                 demons = dict(file)
@@ -165,11 +165,11 @@ class RunReader:
         """Return a part of the table of demons: those with every word of `find` in their names, sorted; NaN last.
 
         Raises:
-            BadInput: If `sort` is no column.
+            BadInput: If `sort` is not a column.
         """
         columns = {"name": None, "nmsre": 0, "mspbe": 1, "diverged": 2}
         if sort not in columns:
-            raise BadInput(f"the demons cannot be sorted by {sort!r}; there are {', '.join(columns)}")
+            raise BadInput(f"the demons cannot be sorted by {sort!r}; choose {', '.join(columns)}")
         names, measures = [q["name"] for q in self.facts()["questions"]], self.measures()
         words = find.lower().split()
         found = [i for i, name in enumerate(names) if all(word in name.lower() for word in words)]
@@ -208,12 +208,12 @@ class RunReader:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
             raise BadInput(f"there is no question {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         i = names.index(name)
-        told = {"name": name, **_measures(self.measures()[:, i]), "unit": self._unit(questions[i])}
+        facts = {"name": name, **_measures(self.measures()[:, i]), "unit": self._unit(questions[i])}
         traced, demons = self._traced(name), self._demons()
         if not demons or not len(demons["steps"]) or (traced["t"] and self._is_over()):
-            return told | traced
+            return facts | traced
         columns = demons["t"], demons["predictions"][:, i], self._returns(questions[i], demons["steps"])
-        return told | dict(zip(("t", "prediction", "return"), map(_list, columns), strict=True))
+        return facts | dict(zip(("t", "prediction", "return"), map(_list, columns), strict=True))
 
     def _unit(self, question: Table) -> str:
         channel = question.get("channel")
@@ -223,15 +223,15 @@ class RunReader:
         """Return the question's columns of traces.csv, if it is one of the questions there."""
         rows = [row for row in read_csv(self._run.traces) if row["question"] == name]
         if not rows:
-            return {"t": [], "prediction": [], "return": [], "why": "this run kept no predictions of this question"}
+            return {"t": [], "prediction": [], "return": [], "why": "this run has no predictions of this question"}
         columns = {"t": "t_s", "prediction": "prediction", "return": "actual"}
         return {key: [_or_none(_number(row[column])) for row in rows] for key, column in columns.items()}
 
     def _returns(self, question: Table, steps: NDArray[Any]) -> NDArray[np.float64]:
         """Return the return from each step, sum gamma^k c_{t+1+k}, shape (n_steps,).
 
-        It is NaN unless the robot took the actions of the question's policy, without a gap, for so long that at most
-        FORGOTTEN of it is missing.
+        It is NaN unless the robot took the actions of the question's policy, without a gap, until at most FORGOTTEN of
+        it is missing.
         """
         newest = max(self._json(self.live / "now.json").get("step", 0), steps.max())
         rows = self.record(int(min(newest - steps.min() + SHOWN, _MOST_ROWS))).rows
@@ -245,7 +245,7 @@ class RunReader:
         all_returns = returns_along(rows["observation"][:, channel].astype(np.float64), gamma, followed)
         all_returns[gamma**n_terms > FORGOTTEN] = np.nan
         is_there = np.isin(steps, rows["step"])
-        # Of two rows of one step, before and after a reset, the second one is acted from.
+        # If a step has two rows, before and after a reset, the action belongs to the second.
         returns[is_there] = all_returns[np.searchsorted(rows["step"], steps[is_there], side="right") - 1]
         return returns
 

@@ -1,9 +1,9 @@
-"""What a run leaves, as TensorBoard's scalars: of a life that is over, or of one that goes on and is not told of it.
+"""Export TensorBoard scalars of a finished or a running run; a running one is only read.
 
-nmsre/mean, nmsre/median, nmsre/share_below_1, mspbe/mean, demons/set_aside; and of a life that is followed, at each
-look: life/cycle_ms_p50, cycle_ms_p99, deadlines_missed, gaps, crc_errors, excursions, learning_steps. The step is the
-life's own, the time that of the robot's clock from when the life began. `written.json` beside the event files says up
-to which step each scalar was written: to export twice, or to go on after a resumed life, writes what is new.
+nmsre/mean, nmsre/median, nmsre/share_below_1, mspbe/mean, demons/set_aside; and every two seconds of a running run:
+life/cycle_ms_p50, cycle_ms_p99, deadlines_missed, gaps, crc_errors, excursions, learning_steps. Steps are those of the
+run, times those of the robot's clock since its start. `written.json` beside the event files stores the last step of
+each scalar, so a second export, or one after a resume, adds only new points.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Scalar(NamedTuple):
 
 
 class ScalarSink:
-    """Writes scalars into a folder that TensorBoard reads, each step of each of them once.
+    """Write scalars to a folder for TensorBoard, each step of each scalar once.
 
     Args:
-        folder: Where the event files are; made where it is missing.
-        began_s: When the life began, seconds since 1970.
-        period_s: Of a step, seconds.
+        folder: For the event files; created if it is missing.
+        began_s: Start of the run, in seconds since 1970.
+        period_s: Duration of a step, in seconds.
 
     Raises:
         BadInput: If tensorboard is not installed.
@@ -56,14 +56,14 @@ class ScalarSink:
         except ImportError:
             raise BadInput(_MISSING) from None
         self._event, self._summary, self._open = Event, Summary, EventFileWriter
-        self._writer: Any = None  # an export of nothing new leaves no empty file
+        self._writer: Any = None  # opened at the first new point: an export without any leaves no empty file
         self._began_s, self._period_s, self._folder = began_s, period_s, folder
         folder.mkdir(parents=True, exist_ok=True)
-        kept = folder / WRITTEN
-        self._written: dict[str, int] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+        file = folder / WRITTEN
+        self._written: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
     def write(self, scalars: list[Scalar]) -> int:
-        """Write those that are newer than what was written, and return how many that are; they are on the disk then."""
+        """Write and flush the points after the last written step; return their number."""
         new = [s for s in scalars if s.step > self._written.get(s.tag, -1) and math.isfinite(s.value)]
         if not new:
             return 0
@@ -100,12 +100,12 @@ def export_scalars(
     Args:
         run: The run's folder.
         out: Where to write; `export/tensorboard` in the run's folder when None.
-        follow: Go on until the life is over, or its process is gone, or somebody ends this one.
-        say: Told a line when following begins.
-        wait: Waits for so many seconds between two looks.
+        follow: Continue until the run is over or its process has ended.
+        say: Called with a line when following begins.
+        wait: Sleeps for a number of seconds.
 
     Raises:
-        BadInput: If there is no such run, it holds nothing yet, or tensorboard is not installed.
+        BadInput: If the run does not exist or is empty, or tensorboard is not installed.
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / FOLDER
@@ -133,7 +133,7 @@ def _curves(reader: RunReader) -> Iterator[Scalar]:
 
 
 def _now(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
-    """Yield what is known of the moment alone: measures of all demons, counts, times."""
+    """Yield the current values: measures of all demons, counts, times."""
     step = status.get("step") or 0
     if step <= 0:
         return

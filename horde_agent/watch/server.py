@@ -1,7 +1,7 @@
-"""The page's server: a process of its own that reads a run's folder. Its only effect on a life is to ask it to stop.
+"""The live page's server: a separate process that reads a run's folder. Its only effect on a run is the stop request.
 
 It listens on the loopback by default; on other addresses every request needs the token. Requests from other sites are
-refused: by their Host header, and the stop by a header of its own.
+refused: by their Host header, and stop requests by the header `x-horde`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from horde_agent.watch.reader import RunReader
 
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
-CONFIRM_S = 10.0  # within which a stop must be asked a second time
-MOST_ROWS = 50  # in one message but the first
+CONFIRM_S = 10.0  # within which a stop must be confirmed
+MOST_ROWS = 50  # in a message after the first
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".LICENSE": "text/plain"}
 _SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -50,7 +50,7 @@ class Latest:
         self.status: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read the run again, if it is time."""
+        """Read the run again, at most once per tick."""
         if time.monotonic() - self._read_at >= 0.8 * TICK_S:
             self.rows, self.status = self._reader.rows(), self._reader.status()
             self._read_at = time.monotonic()
@@ -58,10 +58,10 @@ class Latest:
     def message(self, after: int) -> tuple[str, int]:
         """Return the message for a page whose newest step is `after` (-1: none), and the newest step in it.
 
-        Of more than MOST_ROWS new rows every second, third, ... is sent.
+        If there are more than MOST_ROWS new rows, every second, third, ... is sent.
         """
         newest = self.rows[-1]["step"] if self.rows else -1
-        if newest < after:  # the life was resumed from an earlier step
+        if newest < after:  # the run was resumed from an earlier step
             after = -1
         rows = [row for row in self.rows if row["step"] > after]
         if after >= 0:
@@ -80,11 +80,11 @@ def make_app(
     Args:
         folder: The run's folder.
         token: Required of every request, as ?token= or as a cookie; None if no token is required.
-        stop: Stops the life and returns a sentence about it; `request_stop` when None.
-        is_ending: Whether the server is about to end: each page then gets a last message.
+        stop: Stops the run and returns a sentence about it; `request_stop` when None.
+        is_ending: Whether the server is about to end: each page then receives a final message.
 
     Raises:
-        BadInput: If the folder holds no run, or the extra `dash` is not installed.
+        BadInput: If the folder contains no run, or the extra `dash` is not installed.
     """
     starlette = _starlette()
     reader = RunReader(folder)
@@ -127,27 +127,27 @@ def make_app(
 
     async def stream(request: Any) -> Any:
         async def events() -> AsyncIterator[str]:
-            after, said = -1, ""
+            after, sent = -1, ""
             while not is_ending() and not await request.is_disconnected():
                 await asyncio.to_thread(latest.refresh)
                 text, newest = latest.message(after)
-                if text != said or newest != after:
+                if text != sent or newest != after:
                     yield f"data: {text}\n\n"
-                    said = text
+                    sent = text
                 else:
                     yield ": nothing new\n\n"
                 after = newest
                 await asyncio.sleep(TICK_S)
-            # The life that started this server is over or dead when the server ends; another one may go on.
+            # The run that started this server is over or dead when the server ends; another run may continue.
             status = await asyncio.to_thread(reader.status, silent_s=0.0)
             yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
         return starlette.StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
 
     async def ask_stop(request: Any) -> Any:
-        """Ask once, and a word comes back; ask again with it within CONFIRM_S, and the body is stopped."""
+        """Return a word at the first request; stop the run at a second one with that word within CONFIRM_S."""
         if request.headers.get("x-horde") != "stop":
-            return refuse("the stop is asked for by the page alone", 403)
+            return refuse("only the live page can stop the run", 403)
         now = time.monotonic()
         for old in [word for word, at in nonces.items() if now - at > CONFIRM_S]:
             del nonces[old]
@@ -158,7 +158,7 @@ def make_app(
             nonces[word := secrets.token_urlsafe(8)] = now
             return answer({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
-            return refuse("that was too late: ask once more, and confirm within ten seconds", 409)
+            return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
         return answer({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
 
     async def file(request: Any) -> Any:
@@ -184,7 +184,7 @@ def make_app(
 
 
 class _Guard:
-    """Lets through who asks for this machine by a name of its own, or brings the token."""
+    """Allow requests to a loopback host name, or with the token."""
 
     def __init__(self, app: Any, token: str | None) -> None:
         self._app, self._token = app, token
@@ -196,7 +196,7 @@ class _Guard:
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if self._token is None:
             if not _is_own(headers.get("host", "")):
-                await _refuse(send, "ask for this page as localhost")
+                await _refuse(send, "open this page as localhost")
                 return
             await self._app(scope, receive, send)
             return
@@ -204,7 +204,7 @@ class _Guard:
         cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
         given = query.get("token") or cookies.get("horde", "")
         if not secrets.compare_digest(given.encode(), self._token.encode()):
-            await _refuse(send, "this page wants its token: open the address that `horde watch` printed")
+            await _refuse(send, "this page requires its token: open the address that `horde watch` printed")
             return
 
         async def with_cookie(message: Any) -> None:
@@ -223,18 +223,18 @@ async def _refuse(send: Any, sentence: str) -> None:
 
 
 def _is_own(host: str) -> bool:
-    """Whether a Host header names the loopback: a name that another site resolves to it does not."""
+    """Return whether a Host header names the loopback; names that resolve to it do not count (DNS rebinding)."""
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     return name in ("localhost", "127.0.0.1", "[::1]")
 
 
 def request_stop(folder: Path) -> str:
-    """Ask the life to stop, and where it drives a robot set the emergency stop, too; return what was done."""
+    """Request the end of a run; for a real robot, also set the emergency stop. Return a sentence about both."""
     done = []
     live = folder / "live"
     if live.is_dir():
-        (live / "stop-asked").write_text("asked on the live page\n", encoding="utf-8")
-        done.append("the life is asked to end after this step")
+        (live / "stop-asked").write_text("requested on the live page\n", encoding="utf-8")
+        done.append("the run stops after this step")
     try:
         config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -244,10 +244,10 @@ def request_stop(folder: Path) -> str:
         if command is None:
             done.append("`horde-robot` was not found, so the emergency stop is NOT set: use the robot's switch")
         else:
-            words = [command, "stop", "--reason", "asked on the live page"]
-            said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-            done.append((said.stdout or said.stderr).strip())
-    return "; ".join(done) or "this run is over: nothing moves here"
+            words = [command, "stop", "--reason", "requested on the live page"]
+            result = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+            done.append((result.stdout or result.stderr).strip())
+    return "; ".join(done) or "this run is already over"
 
 
 def serve(
@@ -258,12 +258,13 @@ def serve(
     Args:
         folder: The run's folder.
         host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
+        port: Port to listen on; 0 chooses a free one.
         say: Called with the page's address once it is open.
-        wait_for_end: Called in a thread of its own; None to serve until a signal.
+        wait_for_end: Called in another thread; None to serve until a signal.
 
     Raises:
-        BadInput: If the folder holds no run, the port is taken, the host is not this machine's, or an extra is missing.
+        BadInput: If the folder contains no run, the port is taken, the host is not an address of this machine, or an
+            extra is missing.
     """
     token = None if _is_loopback(host) else secrets.token_urlsafe(16)
     app = make_app(folder, token, is_ending=lambda: page.should_exit)
@@ -287,19 +288,19 @@ def serve(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, or say why there is none."""
+    """Return a listening socket, or raise BadInput."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family)
     except (OSError, OverflowError) as error:
-        raise BadInput(f"the host {host!r} is none of this machine's ({error})") from error
+        raise BadInput(f"the host {host!r} is not an address of this machine ({error})") from error
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
         found.listen(128)
     except OSError as error:
         found.close()
-        raise BadInput(f"port {port} of {host} cannot be opened ({error.strerror}); name another by --port") from error
+        raise BadInput(f"port {port} of {host} cannot be opened ({error.strerror}); choose another --port") from error
     return found
 
 
@@ -314,7 +315,7 @@ _MISSING = "the live page needs the extra `dash`: pip install -e '.[dash]'"
 
 
 def _starlette() -> Any:
-    """Return the few names of Starlette that are used here, gathered.
+    """Return the names of Starlette used here.
 
     Raises:
         BadInput: If it is not installed.

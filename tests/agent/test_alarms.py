@@ -38,13 +38,13 @@ def test_each_alarm_is_told_once_an_hour(alarms: Alarms) -> None:
             horde=SimpleNamespace(n_waiting=0, n_diverged=2, diverged=["a", "b"]),
         )
     assert [name for name, _ in alarms.raised] == ["overheating", "deadline", "diverged"]
-    assert alarms.raised[2][1] == "step 0: 2 demons are set aside, the last one b"
+    assert alarms.raised[2][1] == "step 0: 2 demons diverged, the last one is b"
 
 
 def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:
     for step in range(0, 8000, 10):
         look(alarms, step, [min(step, 500) / 500, 0.0])
-    assert list(alarms.raised) == [("silent", "step 6,500: light has stood still for 600 s")]
+    assert list(alarms.raised) == [("silent", "step 6,500: light has been constant for 600 s")]
 
 
 def test_a_sensor_that_falls_silent_for_years_fills_no_memory(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:

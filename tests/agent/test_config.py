@@ -60,7 +60,7 @@ def test_what_cannot_be_done_is_refused(settings: dict[str, Any], words: str) ->
 
 def test_a_log_cannot_answer_questions_about_other_policies(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("x")
-    with pytest.raises(BadInput, match="not driven by known choices"):
+    with pytest.raises(BadInput, match="action probabilities"):
         resolve(LearnConfig(backend="replay", log=Path("log.csv"), questions="excursions"))
     assert resolve(LearnConfig(backend="replay", log=Path("log.csv"))).questions == "nexting"
 

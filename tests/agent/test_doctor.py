@@ -1,4 +1,4 @@
-"""`horde doctor`: what is sound, what is damaged, what is mended; twice is once."""
+"""`horde doctor`: what is sound, what is damaged, what is repaired; twice is once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_file_that_was_never_begun_is_removed_once(run: Path, capsys: pytest.C
     (run / "log/life-2.rec").write_bytes(b'{"form')
     code, lines, _ = doctor(run, capsys)
     assert code == 0
-    assert "mended  log/life-2.rec: it was never begun, and is removed" in lines
+    assert "repaired log/life-2.rec: it contains no header, and was removed" in lines
     assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
 
 
@@ -118,16 +118,16 @@ def test_a_thousand_flipped_bits_are_found_and_named(run: Path, capsys: pytest.C
     flipped_bits_are_named(run, 1000 // len(kinds(run)), capsys)
 
 
-def test_a_torn_end_is_mended_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_end_is_repaired_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = run / "log" / "life.rec"
     file.write_bytes(file.read_bytes()[:-7])
     code, lines, _ = doctor(run, capsys)
     assert code == 0
-    (line,) = [line for line in lines if line.startswith("mended")]
+    (line,) = [line for line in lines if line.startswith("repaired")]
     assert "log/life.rec" in line
     assert "its end was torn off" in line
     size = file.stat().st_size
-    assert not [line for line in doctor(run, capsys)[1] if line.startswith("mended")]
+    assert not [line for line in doctor(run, capsys)[1] if line.startswith("repaired")]
     assert file.stat().st_size == size
 
 

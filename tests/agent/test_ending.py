@@ -25,7 +25,7 @@ from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import read
 from horde_agent.runs import jobs, tables
-from horde_agent.runs.ending import ENDING, Signals, heard
+from horde_agent.runs.ending import ENDING, SignalHandler, handling_signals
 from horde_agent.runs.stdio import Unfailing
 from tests.agent.doubles import ToyBody
 
@@ -289,7 +289,7 @@ def test_who_presses_on_leaves_the_tables_unwritten_and_the_log_whole(
         patch.setattr(tables, "write_csv", interrupted)
         assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
     err = capsys.readouterr().err
-    assert "What was learned is not written: somebody broke that off. The log is in a/log: `horde report a`" in err
+    assert "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`" in err
     assert not Path("a/summary.json").exists()
     assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
 
@@ -326,7 +326,7 @@ def test_other_commands_end_by_a_signal_with_its_exit_code(
 
 
 def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
-    with heard() as signals:
+    with handling_signals() as signals:
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
@@ -336,9 +336,9 @@ def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
 
 
 def test_while_a_body_is_stopped_a_signal_is_noted_and_no_more() -> None:
-    signals = Signals()
-    signals.ask_first(lambda: None)
-    signals.only_note()
+    signals = SignalHandler()
+    signals.call_at_first(lambda: None)
+    signals.record_only()
     for _ in range(4):
         signals(signal.SIGINT, None)
     assert signals.seen == [signal.SIGINT] * 4
@@ -437,7 +437,7 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
         patch.setattr("horde_agent.runs.run_folder.write_whole", full)
         assert live(monkeypatch, ToyBody()) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "horde: What was learned is not written: a/questions.csv cannot be written (No space left on device). The log "
+        "horde: The tables were not written: a/questions.csv cannot be written (No space left on device). The log "
         "is in a/log: `horde report a` learns from it again."
     )
     assert cli.main(["report", "a"]) == 0

@@ -18,7 +18,7 @@ from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.runs import keeping
-from horde_agent.runs.keeping import Keeper
+from horde_agent.runs.keeping import SnapshotWriter
 from tests.agent.doubles import ToyBody
 
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
@@ -37,15 +37,15 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     So how many there are is not for other programs on the machine to say.
     """
-    see, clock = Keeper.before_step, SimpleNamespace(now=0.0)
+    see, clock = SnapshotWriter.before_step, SimpleNamespace(now=0.0)
 
-    def seeing(keeper: Any, life: Life) -> None:
-        if keeper._thread is not None:
-            keeper._thread.join()
+    def seeing(writer: Any, life: Life) -> None:
+        if writer._thread is not None:
+            writer._thread.join()
         clock.now += 1.0 / n_steps
-        see(keeper, life)
+        see(writer, life)
 
-    monkeypatch.setattr(Keeper, "before_step", seeing)
+    monkeypatch.setattr(SnapshotWriter, "before_step", seeing)
     monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
 

@@ -212,7 +212,7 @@ def test_another_version_is_told_of_in_a_sentence(run: Path, capsys: pytest.Capt
     manifest_of(run, version="0.0.7")
     assert horde(f"resume {run} --steps 501") == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert f"It goes on under version {own_version()} instead of 0.0.7" in said
+    assert f"Resumed under version {own_version()} instead of 0.0.7" in said
 
 
 def test_a_snapshot_that_lies_otherwise_on_the_disk_is_refused_and_left_alone(
@@ -264,7 +264,7 @@ def test_a_life_that_has_lived_all_its_steps_says_so(run: Path, capsys: pytest.C
     record = (run / "log" / "life.rec").read_bytes()
     assert horde(f"resume {run} --steps 230") == 2
     assert (run / "log" / "life.rec").read_bytes() == record, "its last row says that it ended"
-    assert "has lived 500 steps, and was asked for 230 in all: name more by --steps" in capsys.readouterr().err
+    assert "has taken 500 steps, and --steps is 230 in total: choose a larger --steps" in capsys.readouterr().err
 
 
 def test_a_life_that_was_killed_when_it_was_over_writes_its_tables(run: Path, whole: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_life_that_was_killed_when_it_was_over_writes_its_tables(run: Path, wh
 def test_a_folder_without_a_life_is_refused(run: Path, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
     (run / missing).unlink()
     assert horde(f"resume {run} --steps 900") == 2
-    assert "holds no life to resume" in capsys.readouterr().err
+    assert "contains no run to resume" in capsys.readouterr().err
 
 
 MORE = """

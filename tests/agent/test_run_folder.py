@@ -197,7 +197,7 @@ def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
     said = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
-    assert "--out a has room for 6.5 MB, and this run needs 8.0" in said
+    assert "--out a has 6.5 MB free, but this run needs 8.0 MB" in said
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
     monkeypatch.setattr(jobs, "warm_up", lambda *_: 0.0)
     assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, read_end, row_dtype
-from horde_agent.record.segments import parts, read_segment
+from horde_agent.record.segments import read_segment, record_files
 
 N_INPUTS = 4
 
@@ -37,7 +37,7 @@ def flip(path: Path, byte: int, bit: int = 0) -> None:
 def damage(path: Path, rng: np.random.Generator) -> list[int]:
     """Damage the files of a record at random places; return the numbers of the rows whose bytes are as they were."""
     size, same = row_dtype(N_INPUTS).itemsize, []
-    for file in parts(path):
+    for file in record_files(path):
         header, before = read_segment(file, "horde-life").header, file.read_bytes()
         if rng.random() < 0.1 and file != path:
             file.unlink()
@@ -92,7 +92,7 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     def begin_and_check(recorder: Recorder) -> None:
         begin_part(recorder)
         assert recorder._path is not None
-        for file in parts(recorder._path)[-2:-1]:
+        for file in record_files(recorder._path)[-2:-1]:
             assert on_disk[file.stat().st_ino] == file.stat().st_size
             closed.append(file)
 
@@ -117,13 +117,13 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     live(Recorder(N_INPUTS, path / "life.rec", header), 0, int(rng.integers(1, 50)))
     assert closed
     for end in [*rng.integers(1, 50, 4).tolist(), 50]:
-        last = parts(path / "life.rec")[-1]
+        last = record_files(path / "life.rec")[-1]
         segment = read_segment(last, "horde-life")
         torn = int(rng.integers(len(segment.records) * size + 1)) if rng.random() < 0.7 else 0
         os.truncate(last, last.stat().st_size - torn)
         n_left = int(segment.header["first"]) + len(segment.records) - -(-torn // size)
         if rng.random() < 0.3:
-            (path / f"life-{len(parts(path / 'life.rec')) + 1}.rec").write_bytes(b'{"form'[: rng.integers(7)])
+            (path / f"life-{len(record_files(path / 'life.rec')) + 1}.rec").write_bytes(b'{"form'[: rng.integers(7)])
         is_redone = bool(rng.random() < 0.5)
         known = int(rng.integers(n_left + 1)) if is_redone else n_left
         with Recorder.resume(path / "life.rec", known, is_redone=is_redone) as recorder:
@@ -131,8 +131,10 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
             live(recorder, known, max(end, known))
         assert recorder.differs_at is None
     live(Recorder.resume(path / "life.rec", recorder.n_rows, is_redone=False), recorder.n_rows, 50)
-    assert [file.name for file in parts(path / "life.rec")] == [file.name for file in parts(whole / "life.rec")]
-    for file in parts(whole / "life.rec"):
+    assert [file.name for file in record_files(path / "life.rec")] == [
+        file.name for file in record_files(whole / "life.rec")
+    ]
+    for file in record_files(whole / "life.rec"):
         assert (path / file.name).read_bytes() == file.read_bytes()
 
 
@@ -140,9 +142,9 @@ def test_a_life_goes_on_in_a_further_file_after_an_hour_of_the_robots_time(tmp_p
     path = tmp_path / "life.rec"
     write(path, 90, segment_s=3.0)
 
-    assert [file.name for file in parts(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
-    assert [len(read_segment(file, "horde-life").records) for file in parts(path)] == [30, 30, 30]
-    assert read_segment(parts(path)[2], "horde-life").header["first"] == 60
+    assert [file.name for file in record_files(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
+    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [30, 30, 30]
+    assert read_segment(record_files(path)[2], "horde-life").header["first"] == 60
     assert read(path).rows["step"].tolist() == list(range(90))
 
 
@@ -150,7 +152,11 @@ def test_no_file_grows_beyond_its_size(tmp_path: Path) -> None:
     size = row_dtype(N_INPUTS).itemsize
     write(tmp_path / "life.rec", 2500, segment_bytes=1000 * size + 5)
 
-    assert [len(read_segment(file, "horde-life").records) for file in parts(tmp_path / "life.rec")] == [1000, 1000, 500]
+    assert [len(read_segment(file, "horde-life").records) for file in record_files(tmp_path / "life.rec")] == [
+        1000,
+        1000,
+        500,
+    ]
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * row_dtype(N_INPUTS).itemsize, 37))
@@ -234,7 +240,7 @@ def test_where_a_life_differs_from_its_record_the_rest_of_that_is_cut_off(tmp_pa
             again.write(row(k)._replace(action=4 if k == 17 else k % 5))
 
     assert again.differs_at == 17
-    assert [file.name for file in parts(path)][:2] == ["life.rec", "life-2.rec"]
+    assert [file.name for file in record_files(path)][:2] == ["life.rec", "life-2.rec"]
     assert read(path).rows["step"].tolist() == list(range(40))
     assert read(path).rows["action"][17] == 4
 
@@ -263,7 +269,7 @@ def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) 
             recorder.write(row(k))
     assert recorder.differs_at is None
     assert read(path, newest=40).rows["step"].tolist() == list(range(20, 60))
-    assert [file.name for file in parts(path)][:2] == ["life-2.rec", "life-3.rec"]
+    assert [file.name for file in record_files(path)][:2] == ["life-2.rec", "life-3.rec"]
     with pytest.raises(ValueError, match=r"life-2\.rec does not contain records"):
         read(path)
     (tmp_path / "life-2.rec").unlink()

@@ -19,9 +19,9 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
-from horde_agent.record.segments import encode_header, parts, read_segment, sealed
+from horde_agent.record.segments import encode_header, read_segment, record_files, sealed
 from horde_agent.runs import unfinished
-from horde_agent.runs.keeping import Keeper
+from horde_agent.runs.keeping import SnapshotWriter
 from horde_agent.runs.run_folder import RunFolder
 from tests.agent.doubles import ToyBody
 from tests.agent.test_keeping import keep_each
@@ -135,14 +135,14 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
 
 def keep_at(step: int, patch: pytest.MonkeyPatch) -> None:
     """Have lives keep a snapshot at a step, beside that in the end."""
-    see = Keeper.before_step
+    see = SnapshotWriter.before_step
 
-    def seeing(keeper: Any, life: Life) -> None:
-        see(keeper, life)
-        if life.steps >= step and keeper._thread is None:
-            keeper.keep(life)
+    def seeing(writer: Any, life: Life) -> None:
+        see(writer, life)
+        if life.steps >= step and writer._thread is None:
+            writer.take_snapshot(life)
 
-    patch.setattr(Keeper, "before_step", seeing)
+    patch.setattr(SnapshotWriter, "before_step", seeing)
 
 
 def drop_last(run: Path) -> None:
@@ -160,7 +160,7 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keep_at(350, patch)
         run = lived(tmp_path_factory.mktemp("runs") / "life", "", patch)
     drop_last(run)
-    assert len(parts(run / "log" / "life.rec")) == 8
+    assert len(record_files(run / "log" / "life.rec")) == 8
     return run
 
 
@@ -172,7 +172,7 @@ def n_known(run: Path) -> int:
 
 def kill_after(run: Path, n_rows: int) -> None:
     """Leave so many rows of the record."""
-    for file in parts(run / "log" / "life.rec"):
+    for file in record_files(run / "log" / "life.rec"):
         segment = read_segment(file, FORMAT)
         n = n_rows - segment.header.get("first", 0)
         if n <= 0 and file.name != "life.rec":
@@ -217,7 +217,7 @@ def test_from_a_snapshot_and_from_the_beginning_the_same_tables_are_made(
 def test_so_they_are_of_a_simulated_body_which_could_be_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is lived once more: what it saw and did is in the record."""
+    """Nothing is replayed: its observations and actions are in the recording."""
     keep_at(450, monkeypatch)
     (tmp_path / "few.toml").write_text(
         '[[family]]\npolicies = ["forward", "behaviour"]\ngammas = [0.0, 0.9]\nchannels = ["light_0"]\n'
@@ -239,7 +239,7 @@ def test_after_a_snapshot_too_a_log_is_learned_from_up_to_the_row_that_is_nonsen
     in_files: Path, tmp_path: Path, at: str
 ) -> None:
     run = without_tables(in_files, tmp_path)
-    file = parts(run / "log" / "life.rec")[-1]
+    file = record_files(run / "log" / "life.rec")[-1]
     rows = read_segment(file, FORMAT).records
     (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
     rows["observation"][k] = np.nan
@@ -287,20 +287,20 @@ def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
         kill_after(run, n)
     excursions = alive / "log" / "excursions.rec"
     later = {
-        parts(alive / "log" / "life.rec")[-1]: rows[n : n + 20],
+        record_files(alive / "log" / "life.rec")[-1]: rows[n : n + 20],
         excursions: read_segment(excursions, EXCURSIONS).records[-1:],
     }
     before = {path: path.read_bytes() for path in (alive / "log").iterdir()}
-    tables, learn = tables_of(killed), unfinished.redo
+    tables, learn = tables_of(killed), unfinished.replay_rows
 
-    def redo(*words: Any) -> None:
+    def replay_rows(*words: Any) -> None:
         for file, records in later.items():
             with file.open("ab") as opened:
                 opened.write(records.tobytes())
             before[file] += records.tobytes()
         learn(*words)
 
-    monkeypatch.setattr(unfinished, "redo", redo)
+    monkeypatch.setattr(unfinished, "replay_rows", replay_rows)
     assert tables_of(alive) == tables
     assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
 

@@ -348,7 +348,7 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     reader = RunReader(folder)
     assert len(reader.rows()) == 600
     assert [row["name"] for row in reader.demons("", "nmsre", True, 0, 9)["rows"]] == ["b", "a"]
-    assert reader.demon("a")["why"] == "this run kept no predictions of this question"
+    assert reader.demon("a")["why"] == "this run has no predictions of this question"
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def test_a_stop_that_was_asked_for_reaches_the_life_and_not_a_later_one(tmp_path
     class Asking(Hand):
         def __call__(self) -> float:
             if self.now_s < 1.0 <= self.now_s + self.period_s:
-                assert "asked to end" in server.request_stop(folder)
+                assert "stops after this step" in server.request_stop(folder)
             return super().__call__()
 
     lived(folder, 30, clock=Asking(0.1), ask_to_stop=lambda: asked.append(1))
@@ -452,11 +452,11 @@ def test_the_stream_tells_what_is_new_and_then_only_that(page: str) -> None:
     ("words", "sentence"),
     [
         (["nowhere"], "there is no folder nowhere"),
-        (["empty"], "empty holds no run"),
+        (["empty"], "empty contains no run"),
         (["other"], "of another version"),
         (["{run}", "--port", "{taken}"], "cannot be opened"),
         (["{run}", "--port", "70000"], "--port must be from 0 to 65535"),
-        (["{run}", "--host", "no.such.host.invalid"], "none of this machine's"),
+        (["{run}", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_sentence(
