@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
-from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, Signals
+from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.plain import PlainEngine
@@ -227,7 +227,7 @@ class Horde:
         if self._engine.flags:
             self._handle_flags()
         if soundness.somebody_skips:
-            maker.forget_broken()
+            maker.clear_non_finite_ratios()
         self._state = None if terminated else state
         return self._engine.latest.copy()
 
@@ -264,7 +264,7 @@ class Horde:
         if theta is not None:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
-            self._maker.see_weights(np.abs(theta).max(axis=1))
+            self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
 
@@ -473,7 +473,7 @@ class Horde:
         before, is_new = self._maker, old_index == NEWCOMER
         self._ask(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
         self._unasked, of = unasked, self._maker
-        of.succeed(before, old_index)
+        of.copy_state_from(before, old_index)
         self._engine.rearrange(DemonMapping(old_index, of.group, of.policy, *self._step_sizes, of.cumulant))
         self._engine.set_bounds(of.bound)
         self._soundness.rearrange(old_index, self.names)
@@ -495,7 +495,7 @@ class Horde:
             real_valued=self._real_valued,
         )
         own, its = self._plain_engines([self, other])
-        its.know(own)
+        its.copy_weights_from(own)
         self._share_what_is_known([other])
         return other
 
@@ -544,8 +544,8 @@ class Horde:
         reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
         for horde in alike:
             for name, why in reasons.items():
-                if horde._soundness.set_aside(demon := self.names.index(name), why):
-                    horde._engine.set_aside(demon)
+                if horde._soundness.mark_diverged(demon := self.names.index(name), why):
+                    horde._engine.freeze(demon)
         self._maker.share_bounds([horde._maker for horde in others])
         for horde in alike:
             horde._engine.set_bounds(horde._maker.bound)
@@ -557,9 +557,9 @@ class Horde:
         return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
 
     def _handle_findings(self, found: int) -> None:
-        """Deal with what `checks.complete` found: note for whom the step is a gap, raise bounds."""
+        """Deal with what `checks.finish_signals` found: note for whom the step is a gap, raise bounds."""
         if found & checks.BROKEN:
-            beyond = self._maker.note_broken(self._soundness)
+            beyond = self._maker.mark_skips(self._soundness)
             reasons = {i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()}
             self._set_aside_all(reasons, self._soundness.n_steps + 1)
         if found & checks.BOUND_RISES:
@@ -567,8 +567,8 @@ class Horde:
 
     def _handle_flags(self) -> None:
         """Set aside the demons that the engine flagged; go on with the plain one where a trace reaches too far back."""
-        self._set_aside_all(self._engine.newly_broken(), self._soundness.n_steps)
-        if self._engine.flags & A_TAIL_IS_TOO_LONG and isinstance(self._engine, SpanEngine):
+        self._set_aside_all(self._engine.pop_flagged(), self._soundness.n_steps)
+        if self._engine.flags & TAIL_TOO_LONG and isinstance(self._engine, SpanEngine):
             self._say_why(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
             plain = self._plain_engine()
             plain.take_over(*self._engine.in_full())
@@ -577,5 +577,5 @@ class Horde:
     def _set_aside_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons' weights at zero and note why and when; one that was set aside before keeps its reason."""
         for demon, why in reasons.items():
-            if self._soundness.set_aside(demon, f"{why} (learning step {step:,})"):
-                self._engine.set_aside(demon)
+            if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
+                self._engine.freeze(demon)

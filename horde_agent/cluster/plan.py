@@ -158,11 +158,11 @@ class Plan:
         of, seating = self._of, self._seating
         lanes = np.add.reduceat(seating.widths, np.cumsum(seating.n_blocks) - seating.n_blocks)
         cuts = [0, *_even_cuts(np.concatenate([[0], np.cumsum(lanes)]), self._places, n_shards), seating.n_blocks.size]
-        may_rest, out = bool(seating.has_one_policy.any()), []
+        may_idle, out = bool(seating.has_one_policy.any()), []
         for first, last in pairwise(cuts):
             demons, part = _part(seating, first, last)
             out.append(
-                Cut(demons, ShardContext(part, first, seating.n_blocks.size, may_rest, of.largest_decay, of.n_gibbs))
+                Cut(demons, ShardContext(part, first, seating.n_blocks.size, may_idle, of.largest_decay, of.n_gibbs))
             )
         return out
 

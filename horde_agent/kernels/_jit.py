@@ -1,11 +1,11 @@
 """Every numba option of this package, in one place.
 
-A kernel releases the GIL, so that a reader thread of the robot's port is never blocked, and is cached on disk. There is
-no fast-math. A NaN must stay visible, because a demon is set aside by it. And a compiler must not choose where to fuse
-a multiplication with an addition: it chooses anew wherever a kernel is put into another, and a process that compiles
-its kernels runs other copies of them than one that reads them from the cache, so that the first life on a machine would
-differ from the second in its last bits. Where fusing pays it is written: `multiply_add` of `vectors.py`. Results
-do not depend on the number of threads either, because no sum crosses a block of demons.
+Kernels release the GIL, so that the thread that reads the robot's port is never blocked, and are cached on disk.
+Fast-math is off for two reasons. A NaN must stay visible, because it marks a demon as diverged. And the compiler must
+not choose where to fuse a multiplication with an addition: its choice differs each time a kernel is inlined, and a
+process that compiles its kernels inlines other copies than one that reads them from the cache, so that the first run on
+a machine would differ from the second in its last bits. Fused operations are explicit: `multiply_add` of `vectors.py`.
+Results do not depend on the number of threads either, because no sum crosses a block of demons.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ _SOURCES = hashlib.sha256(
 
 
 def choose_cache() -> bool:
-    """See that numba has a folder to keep what it compiles in, if need be a temporary one, and warn where it has none.
+    """Choose a writable folder for numba's cache, if necessary a temporary one; warn if that fails.
 
-    It takes NUMBA_CACHE_DIR, else this folder, else the user's own cache, and refuses to compile at all where none can
-    be written: in a hardened container, say, or for a user without a home.
+    Numba tries NUMBA_CACHE_DIR, this folder and the user's cache folder, and refuses to compile if it can write none of
+    them (a hardened container, a user without a home folder).
 
     Returns:
-        Whether there is one.
+        True if compiled kernels can be cached.
     """
     if _finds_cache():
         return True
     folder = _own_folder()
     if folder is not None:
-        os.environ["NUMBA_CACHE_DIR"] = str(folder)  # for processes that are started from here, too
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)  # child processes inherit it
         numba.config.reload_config()  # type: ignore[no-untyped-call]
-    where = f"keeps it in {folder}, until that is cleared" if folder else "compiles anew, for about a minute, each time"
+    effect = f"kernels are cached in {folder}" if folder else "each start compiles for about a minute"
     warnings.warn(
-        f"numba can write none of the folders where it keeps what it has compiled, so this program {where}: name a "
-        "folder by NUMBA_CACHE_DIR",
+        f"none of numba's cache folders is writable, so {effect}: set NUMBA_CACHE_DIR to a writable folder",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -66,8 +65,8 @@ def _finds_cache() -> bool:
 
 
 def _own_folder() -> Path | None:
-    """Return a temporary folder that nobody else may write, for what is in a cache is run; None where there is none."""
-    user = os.getuid() if hasattr(os, "getuid") else None  # Windows has a temporary folder for each user
+    """Return a temporary folder that only this user can write, because cached code is executed; None if impossible."""
+    user = os.getuid() if hasattr(os, "getuid") else None  # Windows has a temporary folder per user
     try:
         folder = Path(tempfile.gettempdir()) / f"horde-numba-{user}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -79,16 +78,16 @@ def _own_folder() -> Path | None:
     return folder if stat.S_ISDIR(there.st_mode) and is_own else None
 
 
-def _kept(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any], None]:
-    """Return a cache's way to save that goes on without it where the disk takes no more."""
+def _warn_if_unwritable(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any], None]:
+    """Wrap a cache's `save` so that a full or read-only disk causes a warning, not an error."""
 
     def save_if_possible(signature: Any, compiled: Any) -> None:
         try:
             save(signature, compiled)
         except OSError as error:
             warnings.warn(
-                f"what numba has compiled cannot be kept in {folder} ({error.strerror}): the next start compiles it "
-                "again, for about a minute; make room there, or name another folder by NUMBA_CACHE_DIR",
+                f"cannot write numba's cache in {folder} ({error.strerror}): the next start compiles again, for about "
+                "a minute. Free disk space, or set NUMBA_CACHE_DIR to another folder",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -111,31 +110,31 @@ def _digest(file: str) -> str:
 def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
     """Key the cache of a kernel by the content of its file and of all files in this folder.
 
-    Numba's own key is the time and size of the kernel's file. What is compiled holds copies of all that the kernel
-    calls, so these must be in the key; and content, unlike time, is the same in a fresh clone.
-    So is a list of what is in the cache that cannot be read: it names types of a version before, or a caller's own that
-    are not installed here, or is torn. Numba numbers what it keeps of a kernel: of two programs that compile it at once
-    for other types, one would find the other's machine code in its place. Here the types are in the file's name, and
-    in the file.
+    Numba's own key is the time and size of the kernel's file. Machine code contains copies of all that the kernel
+    calls, so the key must cover those files; and content, unlike time, is the same in a fresh clone.
+
+    A cache index that cannot be read is treated as empty: it is truncated, or names types of an older version or of a
+    package that is not installed. Numba numbers the files of a kernel, so that two programs that compile it at the same
+    time for different types could read each other's machine code. Here the file's name and content include the types.
     """
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
-    if file is not None:  # neither without compiling nor where there is nowhere to keep a cache
+    if file is not None:  # None without compilation or without a cache folder
         file._source_stamp = _digest(function.__code__.co_filename), _SOURCES
-        file._load_index = _or_nothing(file._load_index)
+        file._load_index = _empty_if_unreadable(file._load_index)
         file.save, file.load = functools.partial(_save, file), functools.partial(_load, file, file.load)
-        cache.save_overload = _kept(cache.save_overload, cache.cache_path)
+        cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
 
 
 def _save(file: Any, key: Any, data: Any) -> None:
-    """Keep what was compiled for `key`, the types of a call and the processor, and then list it."""
+    """Write the machine code for `key`, the types of a call and the processor, then add it to the index."""
     name = file._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
     file._save_data(name, (file._source_stamp, key, data))
     file._save_index({**file._load_index(), key: name})
 
 
 def _load(file: Any, load: Callable[[Any], Any], key: Any) -> Any:
-    """Return what is kept for `key`, None where there is nothing, or what is there is another's."""
+    """Return the cached machine code for `key`, None if it is missing or was compiled from other sources or types."""
     try:
         stamp, of, data = load(key) or (None, None, None)
     except (*_UNREADABLE, pickle.UnpicklingError):
@@ -143,20 +142,20 @@ def _load(file: Any, load: Callable[[Any], Any], key: Any) -> Any:
     return data if (stamp, of) == (file._source_stamp, key) else None
 
 
-# What unpickling raises where bytes are missing, or others, or name what is no longer there.
+# Errors when unpickling truncated or damaged bytes, or names that no longer exist.
 _UNREADABLE = (AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError)
 
 
-def _or_nothing(load: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that loads a list of cached kernels, or an empty one where it cannot be read."""
+def _empty_if_unreadable(load: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrap the loading of a cache index so that an unreadable index counts as empty."""
 
-    def load_or_nothing() -> Any:
+    def load_or_empty() -> Any:
         try:
             return load()
         except (*_UNREADABLE, pickle.UnpicklingError):
             return {}
 
-    return load_or_nothing
+    return load_or_empty
 
 
 def _njit(**options: Any) -> Any:
@@ -172,21 +171,21 @@ def _njit(**options: Any) -> Any:
 
 kernel = _njit()
 parallel_kernel = _njit(parallel=True)
-# For kernels that only kernels call: without the wrappers for Python a third less is compiled. They allocate nothing,
-# so that no references need counting: numba would count one for each array of a tuple that is passed on.
+# For kernels that only kernels call: without the wrappers for Python a third less code is compiled. They allocate
+# nothing, so that references need no counting; numba would count one for each array of a tuple argument.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 inner_kernel = _njit(**_INNER)
-# For kernels that are made around another: in each process another, as far as a cache can tell.
+# For kernels generated around another kernel: a cache cannot identify them across processes.
 made_kernel: Any = numba.njit(**_INNER, **OPTIONS)
-# For one that returns part of an array, whose references must be counted or, as here, be written into its callers.
+# For a function that returns part of an array: inlined into its callers, it needs no reference counting.
 inlined = _njit(inline="always")
 
 
 def choose_threading_layer() -> str:
-    """Prefer OpenMP, then TBB, then the work queue, and warn where only the slow one is there.
+    """Prefer OpenMP, then TBB, then the work queue; warn if only the slow work queue is available.
 
     Returns:
-        The layer that numba will use at the first parallel kernel; an explicit NUMBA_THREADING_LAYER is respected.
+        The layer that numba uses from the first parallel kernel on; an explicit NUMBA_THREADING_LAYER is respected.
     """
     if "NUMBA_THREADING_LAYER" in os.environ or "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return str(numba.config.THREADING_LAYER)  # type: ignore[attr-defined]
@@ -212,11 +211,11 @@ _PROCESS = os.getpid()
 
 
 def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a parallel loop that Python calls, with all threads or, on request, with `n_threads=1`.
+    """Compile a parallel loop that Python calls, with all threads or with `n_threads`.
 
-    Little work is quicker with one: where others keep a core busy, each region waits for a slice of its time. In a
-    process that was forked it is the same loop, with one thread: OpenMP ends one that begins a parallel region, of
-    however few threads. That loop is not kept in the cache, where numba would take one for the other.
+    Little work is faster on one thread: while another program uses a core, each parallel region waits for that core. A
+    forked process runs the same loop serially, because OpenMP aborts a forked process that starts a parallel region.
+    The serial version is not cached, because numba would confuse the two.
     """
     side_by_side, alone = parallel_kernel(function), numba.njit(**OPTIONS)(function)
 
@@ -235,9 +234,9 @@ def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def threads_here(n_threads: int) -> int:
-    """Return how many threads a parallel loop may ask for: 1 in a process that was forked.
+    """Return how many threads a parallel loop may use: 1 in a forked process.
 
-    A forked process has no threads but the one that forked it, and OpenMP ends one that asks for its parent's. The
-    result does not depend on the number of threads, so that it learns the same, only slower.
+    OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region. Results do not depend
+    on the number of threads: a forked process learns the same, only slower.
     """
     return 1 if n_threads > 1 and os.getpid() != _PROCESS else n_threads

@@ -1,4 +1,4 @@
-"""What the demons are told of a transition, and what must hold of it, in one pass: NumPy would need ten."""
+"""Check and complete the signals of a transition in one pass; NumPy would need ten."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from horde_agent.kernels._jit import inlined, inner_kernel, kernel
 from horde_agent.types import Floats, Integers
 
 # Findings, as bits.
-BROKEN = 1  # what somebody is told is not finite, or past what an engine's type can hold
+BROKEN = 1  # a signal is not finite, or exceeds the range of the engine's dtype
 BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all before
-STATE_WRONG = 4  # nothing was written: `first_wrong` says where
+STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
-# What an engine says after a step, as bits.
-SOMEBODY_IS_FLAGGED, A_TAIL_IS_TOO_LONG = 1, 2
+# Flags of an engine after a step, as bits.
+DEMON_FLAGGED, TAIL_TOO_LONG = 1, 2
 
-ON_POLICY, ELSEWHERE = -1, -2  # instead of a constant policy's action: rho is 1, or was written by somebody else
+ON_POLICY, ELSEWHERE = -1, -2  # in place of a constant policy's action: rho is 1, or is computed elsewhere
 NO_CHANNEL = -1
 
 # Rows of `SignalArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
 N_POSITIVE, SUM, SQUARES, N_TOTALS = 0, 1, 2, 3
 
-BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # a weight past BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) is wild
+BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # |theta| above BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) diverged
 
 
 class Signals(NamedTuple):
-    """What the demons are told of a transition.
+    """The signals of one transition.
 
     Attributes:
         rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
@@ -35,7 +35,7 @@ class Signals(NamedTuple):
             (n_groups,).
         c_tp1: Cumulants, (n_cumulants,).
         z_tp1: Outcomes, (n_demons,).
-        is_fixed: Says that only rho and c differ from step to step.
+        is_fixed: True if only rho and c change from step to step.
     """
 
     rho_t: Floats
@@ -47,34 +47,34 @@ class Signals(NamedTuple):
 
 
 class SignalArrays(NamedTuple):
-    """The arrays behind the signals, and what is remembered of them: p policies, g groups, d demons, n features.
+    """The signals' arrays and their running maxima and sums: p policies, g groups, d demons, n features.
 
-    Their owner writes what functions of the user's give, before `finish_signals` writes the rest.
+    The owner writes the values of user functions before `finish_signals` writes the rest.
     """
 
-    action: Integers  # (p,): of policies that always take one; ON_POLICY or ELSEWHERE of others
+    action: Integers  # (p,): action of a constant policy; ON_POLICY or ELSEWHERE for others
     rho: Floats  # (p,)
     gamma: Floats  # (g,)
     lam: Floats  # (g,)
     c: Floats  # (d,): cumulants, or the channels, (n_channels,)
     z: Floats  # (d,)
     group: Integers  # (d,): of each demon
-    channel: Integers  # (d,): that each demon sums, NO_CHANNEL where a function or a prediction gives its cumulant
+    channel: Integers  # (d,): channel that is each demon's cumulant; NO_CHANNEL for a function or a prediction
     top: Floats  # (n_channels,): largest |value| of each channel so far
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
-    bound: Floats  # (d,): |theta| that no answer can need: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
-    totals: Floats  # (N_TOTALS, p): what each policy's ratios added up to so far
-    seen: Integers  # (n + 1,): when each feature was seen last; how often a state was looked at
-    is_known: Integers  # (1,): 1 once all that never changes was looked through
-    max_finite: float  # the largest number that the engine's type can hold
-    is_fixed: bool  # no function of the user's, and no other demon, is asked on each step
+    bound: Floats  # (d,): largest plausible |theta|: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
+    totals: Floats  # (N_TOTALS, p): sums over each policy's ratios so far
+    seen: Integers  # (n + 1,): number of the check that last saw each feature; last entry: number of checks
+    is_known: Integers  # (1,): 1 once the constant signals passed the check
+    max_finite: float  # largest finite number of the engine's dtype
+    is_fixed: bool  # no user function and no other demon's prediction is evaluated on each step
     is_by_channel: bool  # `c` holds the channels
 
 
 @kernel
 def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
-    """Return where a state is wrong, -1 where it is not.
+    """Return the place of the first error in a state, -1 if there is none.
 
     Args:
         observation: Shape (n_channels,).
@@ -82,8 +82,7 @@ def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
         seen: As in `SignalArrays`, shape (n_features + 1,).
 
     Returns:
-        k for a value k that is not finite, -2 - k for a tile k that is no feature, -2 - n_active - k for one that is
-        there already.
+        k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k is a duplicate.
     """
     for i in range(observation.shape[0]):
         if not np.isfinite(observation[i]):
@@ -101,7 +100,7 @@ def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
 
 @inner_kernel
 def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
-    """Write pi(action)/b(action) of the policies that always take one action, and 1 of the behaviour policy itself."""
+    """Write pi(action)/b(action) of constant policies, and 1 for the behaviour policy itself."""
     for i in range(of.rho.shape[0]):
         if of.action[i] == ON_POLICY:
             of.rho[i] = 1.0
@@ -110,7 +109,7 @@ def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
 
 
 def bound(largest: Any, longest: Any, max_finite: float) -> Any:
-    """Return the |theta| that no answer can need, from the largest |c| or |z| and the longest gamma, of one or many."""
+    """Return the largest plausible |theta|, given the largest |c| or |z| and the largest gamma; numbers or arrays."""
     horizon = 1.0 / np.maximum(1.0 - longest, 1.0 / LONGEST_HORIZON)
     return np.minimum(BOUND_SCALE * largest * horizon, max_finite)
 
@@ -120,7 +119,7 @@ _bound = inlined(bound)
 
 @inner_kernel
 def raise_bounds(of: SignalArrays, observation: Floats) -> None:
-    """Renew the largest numbers so far, and the bounds, by an observation, (n_sensors,); NaN counts for nothing."""
+    """Update the running maxima and the bounds from an observation, shape (n_sensors,); NaN is ignored."""
     for g in range(of.gamma.shape[0]):
         if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
             of.longest[g] = of.gamma[g]
@@ -134,7 +133,7 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
 
 @inner_kernel
 def read_channels(of: SignalArrays, observation: Floats) -> int:
-    """Write the channels of an observation, (n_sensors,), or each demon's, into `c`, and return what was found."""
+    """Write the channels of an observation, shape (n_sensors,), or each demon's, into `c`; return findings."""
     n_larger, n_broken = 0, 0
     for k in range(of.top.shape[0]):
         n_broken += abs(observation[k]) > of.max_finite
@@ -153,9 +152,9 @@ def read_channels(of: SignalArrays, observation: Floats) -> int:
 
 @inner_kernel
 def check_signals(of: SignalArrays) -> int:
-    """Return the findings about what functions may have given."""
+    """Return findings about the signals that user functions may have computed."""
     n_sound, n_larger, n = 0, 0, of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
-    for p in range(of.rho.shape[0]):  # counted, and without a branch: numba makes vectors of such loops alone
+    for p in range(of.rho.shape[0]):  # a count without a branch: numba vectorises only such loops
         n_sound += abs(of.rho[p]) <= of.max_finite  # NaN is not
     for g in range(of.gamma.shape[0]):
         n_sound += (abs(of.gamma[g]) <= of.max_finite) & (abs(of.lam[g]) <= of.max_finite)
@@ -173,7 +172,7 @@ def check_signals(of: SignalArrays) -> int:
 
 @inner_kernel
 def add_up(of: SignalArrays) -> None:
-    """Add the ratios to the totals, but for broken ones."""
+    """Add the ratios to the totals, except those that are not finite."""
     for p in range(of.rho.shape[0]):
         ratio = of.rho[p] if of.rho[p] <= of.max_finite else 0.0
         of.totals[N_POSITIVE, p] += ratio > 0
@@ -183,7 +182,7 @@ def add_up(of: SignalArrays) -> None:
 
 @kernel
 def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
-    """Complete what the demons are told, if the state reached is sound, and return the findings as bits.
+    """Complete the signals if the state reached is valid, and return findings as bits.
 
     Args:
         of: Ratios of constant policies, channels, bounds and totals are written.

@@ -1,25 +1,25 @@
-"""All that this package uses of numba's and LLVM's insides: vectors of lanes, arrays by address, kernels by address.
+"""This package's extensions of numba and LLVM: vectors of lanes, arrays by address, kernels by address.
 
-Kernels are ordinary numba functions. Three things that numba does not offer stand here, on its extension API:
+Kernels are ordinary numba functions. Three features that numba lacks are built here on its extension API:
 
-**Vectors.** Demons that lie side by side, each on its *lane*, learn as one vector of 16, 64, 80 or 128 numbers:
-`load(array, i, zero)` reads as many numbers as `zero` has, and between that and `store` they are added and multiplied
-like one. Numba's own loops over so few numbers first check whether their arrays overlap, and keep sums in memory: three
-to four times as slow. A vector is an array of LLVM's vectors of 16, cut into what a processor has; one of 80
-it would widen to 128. It relies on numba's types for what has no Python object (`register_model`, `type_callable`,
-`lower_builtin`, `intrinsic`) and on LLVM's vector types and generic intrinsics.
+**Vectors.** Demons on adjacent *lanes* learn as one vector of 16, 64, 80 or 128 numbers: `load(array, i, zero)` reads
+as many numbers as `zero` has, and arithmetic between `load` and `store` acts on all of them. Numba's own loops over
+short ranges first check whether their arrays overlap, and keep sums in memory: three to four times slower. A vector is
+an array of LLVM vectors of 16, which LLVM splits into the processor's registers; LLVM would widen a vector of 80 to
+128. This relies on numba's types without a Python object (`register_model`, `type_callable`, `lower_builtin`,
+`intrinsic`) and on LLVM's vector types and generic intrinsics.
 
-**Held arrays.** Numba looks at each array that a kernel is given, for 0.3 us, and hands a tuple of them from kernel to
-kernel by value, which takes most of the time of compiling. `Held` writes their addresses and shapes into a table once;
-kernels are given the table's address, and read `held.theta` as from the tuple. Arrays so read count no references. It
-relies on `unbox`, `lower_getattr_generic`, `populate_array`, and on arrays that are C-contiguous.
+**Held arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
+kernels by value, which takes most of the compile time. `Held` writes the addresses and shapes into a table once;
+kernels receive the table's address and read `held.theta` as from the tuple, without reference counts. This relies on
+`unbox`, `lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
 
-**Entries.** Numba links, optimizes and translates anew what a parallel loop calls, five times. `on_threads` is one
-parallel loop for all kernels that knows nothing but an address. It relies on `CFunc`, whose functions are called by the
-convention of C, and on the threads being started before a cached parallel loop is called (`numba.get_num_threads`).
+**Entries.** Numba links, optimises and translates the body of each parallel loop five times. `on_threads` is one
+parallel loop for all kernels, which receives the kernel's address. This relies on `CFunc`, which follows C's calling
+convention, and on threads being started before a cached parallel loop is called (`numba.get_num_threads`).
 
-Tried with numba 0.62.1 to 0.68.1 (tests/kernels). Should it fail with another, HORDE_PLAIN_KERNELS=1 compiles
-`portable.py` instead: slower, and the same but for rounding.
+Tested with numba 0.62.1 to 0.68.1 (tests/kernels). If another version fails, HORDE_PLAIN_KERNELS=1 compiles
+`portable.py` instead: slower, and equal except for rounding.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from numba.np.arrayobj import populate_array
 
 from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, kernel, notice_sources, parallel_kernel
 
-PART = 16  # lanes of what LLVM sees as one vector
+PART = 16  # lanes of one LLVM vector
 
 _INT32, _INT64, _BYTES, _VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
 _LINE = 64  # bytes of a cache's line
@@ -91,12 +91,12 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _apart(builder: Any, value: Any) -> list[Any]:
-    """Return the parts of a vector or mask."""
+    """Return the LLVM vectors of a vector or mask."""
     return [builder.extract_value(value, i) for i in range(value.type.count)]
 
 
 def _together(builder: Any, parts: list[Any]) -> Any:
-    """Return the vector or mask of these parts."""
+    """Return the vector or mask made of LLVM vectors."""
     whole = ir.Constant(ir.ArrayType(parts[0].type, len(parts)), ir.Undefined)
     for i, part in enumerate(parts):
         whole = builder.insert_value(whole, part, i)
@@ -104,7 +104,7 @@ def _together(builder: Any, parts: list[Any]) -> Any:
 
 
 def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) -> list[Any]:
-    """Return a vector's parts; a number in all lanes of as many."""
+    """Return a vector's parts, or a number broadcast to the parts of `to`."""
     if isinstance(of_type, Vector):
         return _apart(builder, value)
     number = context.cast(builder, value, of_type, to.dtype)
@@ -114,13 +114,13 @@ def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) ->
 
 
 def _vector_of(*given: Any) -> Any:
-    """Return the vectors' type among some types of vectors and numbers, None where they do not go together."""
+    """Return the common vector type of vectors and numbers, None if they are incompatible."""
     vectors = {t for t in given if isinstance(t, Vector)}
     return vectors.pop() if len(vectors) == 1 and all(isinstance(t, Vector | types.Number) for t in given) else None
 
 
 def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compares: bool = False) -> None:
-    """Let an operator take two vectors, or a vector and a number; `write(builder, a, b)` writes its instruction."""
+    """Define an operator for two vectors, or a vector and a number; `write(builder, a, b)` emits its instruction."""
 
     @type_callable(operation)
     def _type(context: Any) -> Any:  # noqa: ARG001
@@ -140,7 +140,7 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
 
 
 def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[list[Any]]:
-    """Return vectors and numbers as the parts of vectors."""
+    """Return the parts of vectors, and of numbers broadcast to vectors."""
     return [_spread(context, builder, v, t, to) for v, t in zip(values, of_types, strict=True)]
 
 
@@ -154,7 +154,7 @@ _operation(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), c
 
 
 def _zeros(lanes: int) -> Any:
-    """Return a function of an array that returns zeros of its type, in so many lanes."""
+    """Return a function of an array that returns zeros of its dtype in `lanes` lanes."""
 
     @_intrinsic
     def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
@@ -173,7 +173,7 @@ def lanes_of(typing_context: Any, zero: Any) -> Any:  # noqa: ARG001, D103 - doc
 
 
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Return the address of an array's number i, of the first two arguments."""
+    """Return the address of element i of an array; these are the first two arguments."""
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     return builder.gep(array.data, [context.cast(builder, arguments[1], signature.args[1], types.intp)])
 
@@ -268,7 +268,7 @@ def popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
 @_intrinsic
 def lowest_bit(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return builder.cttz(arguments[0], ir.IntType(1)(1))  # 1: of 0 it need not know
+        return builder.cttz(arguments[0], ir.IntType(1)(1))  # 1: the result for 0 is undefined
 
     return types.int64(word), generate
 
@@ -277,18 +277,18 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
 
 
 class HeldType(types.Type):
-    """Numba's type of a `Held`: where in the table each item begins, and of which type it is."""
+    """Numba's type of a `Held`: the position of each item in the table, and its type."""
 
     def __init__(self, items: dict[str, tuple[int, Any]]) -> None:
         self.items = items
-        digest = hashlib.sha256(repr(items).encode()).hexdigest()[:16]  # all of it would be part of each kernel's name
+        digest = hashlib.sha256(repr(items).encode()).hexdigest()[:16]  # the full text would be in each kernel's name
         super().__init__(f"Held({digest})")
 
 
 class Held:
-    """A named tuple of C-contiguous arrays and numbers, which kernels read by one address.
+    """A named tuple of C-contiguous arrays and numbers, which kernels read through one address.
 
-    It keeps the arrays. Make another when one of them, or a number, is replaced.
+    It keeps the arrays alive. Create another one when an array or number is replaced.
 
     Args:
         parts: The tuple.
@@ -314,9 +314,9 @@ hold = Held
 
 
 def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return a kernel whose first arguments are given, and whose others have the types of `like`.
+    """Return a kernel with its first arguments bound; the other arguments have the types of `like`.
 
-    Numba looks at the type of each argument of each call, for 1.5 us where it is held: here, only once.
+    Numba inspects the types of all arguments in each call, 1.5 us for a `Held`; this does it once.
     """
     return functools.partial(function.compile(tuple(numba.typeof(x) for x in (*given, *like))), *given)  # type: ignore[no-untyped-call]
 
@@ -355,7 +355,7 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
 
     def word(i: int) -> Any:
         loaded = builder.load(builder.gep(table, [_INT32(first + i)]))
-        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # nobody writes to the table
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # the table is constant
         return loaded
 
     if not isinstance(of_type, types.Array):
@@ -382,11 +382,11 @@ _entries: dict[tuple[Any, HeldType], CFunc] = {}
 
 
 def entry_of(function: Any, held: Held) -> int:
-    """Return where the machine code of a kernel of (held, thread, task) begins, compiled for what is held.
+    """Return the address of the machine code of a kernel of (held, thread, task), compiled for the type of `held`.
 
-    The kernel returns 0. It is compiled, or read from the cache on disk, if it is not there yet.
+    The kernel returns 0. The first call compiles it, or reads it from the cache on disk.
     """
-    numba.get_num_threads()  # starts the threads; a cached parallel loop that is called before calls nothing
+    numba.get_num_threads()  # starts the threads; without them a cached parallel loop does nothing
     key = function, held.numba_type
     if key not in _entries:
         signature = (held.numba_type, types.int64, types.int64), types.int64
@@ -410,7 +410,7 @@ def _call(typing_context: Any, entry: Any, held: Any, thread: Any, task: Any) ->
 
 @kernel
 def on_threads(entry: int, held: Any, n_threads: int, task: int) -> None:
-    """Let each thread call the kernel at `entry` with (held, thread, task); one does without a parallel region."""
+    """Call the kernel at `entry` with (held, thread, task) on each thread; one thread needs no parallel region."""
     if n_threads == 1:
         _call(entry, held, 0, task)
     else:

@@ -1,7 +1,7 @@
-"""What update rules of the plain engine are written with: vectors in full, one demon at a time.
+"""Building blocks of the plain engine's update rules: full vectors, one demon at a time.
 
-A feature vector is given as a list: `feature` are the features that are not 0, `value` their values. A trace, like
-weights, is an array of all features.
+A feature vector is sparse: `feature` lists the features that are not 0, `value` their values. A trace, like weights, is
+an array over all features.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class Phi(NamedTuple):
 
 
 class DemonSignals(NamedTuple):
-    """What each demon is told about a transition, (n_demons,)."""
+    """Signals of one transition for each demon, shape (n_demons,)."""
 
     rho: Floats  # pi(a_t) / b(a_t)
     gamma: Floats  # continuation at the state reached
     lam: Floats  # trace decay there
     c: Floats  # cumulant
     z: Floats  # outcome
-    skips: NDArray[np.bool_]  # for whom the step is a gap
+    skips: NDArray[np.bool_]  # the demon skips this step
 
 
 class Demons(NamedTuple):
-    """What demons have learned: d demons, n features."""
+    """Weights, traces and estimates of d demons over n features."""
 
     theta: Reals  # (d, n)
-    vectors: Reals  # (k, d, n): those that the rule names
-    m: Reals  # (d, n): the trace of delta e; (0, n) where it is not kept
-    alive: NDArray[np.bool_]  # (d,): whose trace is not 0
-    prediction: Floats  # (d,), like all that follows: theta_t.phi_t
+    vectors: Reals  # (k, d, n): the rule's other vectors, VECTORS
+    m: Reals  # (d, n): the trace of delta e; (0, n) without the vector MSPBE estimate
+    alive: NDArray[np.bool_]  # (d,): the trace is not 0
+    prediction: Floats  # (d,), like all arrays below: theta_t.phi_t
     td_error: Floats
     mspbe: Floats  # scalar estimate
     max_trace: Floats
@@ -49,14 +49,14 @@ class Demons(NamedTuple):
     lam_t: Floats
     alpha: Floats
     alpha_w: Floats
-    bound: Floats  # |theta| that no answer can need
+    bound: Floats  # largest plausible |theta|
     flagged: NDArray[np.bool_]
     clips: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
-    cap: float  # no entry of phi + gamma lambda e is above this
-    every_step: bool  # w decays where rho = 0 too
-    one_over_tau: float  # step of the MSPBE estimates
-    largest_step: float  # |delta| max e past this flags a demon
-    max_finite: float  # the largest number of the engine's type
+    cap: float  # largest entry of phi + gamma lambda e
+    every_step: bool  # w decays also if rho = 0
+    one_over_tau: float  # step size of the MSPBE estimates
+    largest_step: float  # |delta| max e at or above this flags a demon
+    max_finite: float  # largest finite number of the engine's dtype
 
 
 # ---- vectors --------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def add(weights: Reals, factor: float, phi: Phi) -> None:
 
 @inner_kernel
 def add_vector(weights: Reals, factor: float, e: Reals) -> None:
-    """Add a multiple of a vector in full, shape (n,), as the weights are."""
+    """Add a multiple of a full vector to weights, both of shape (n,)."""
     factor = weights.dtype.type(factor)
     for k in range(weights.shape[0]):
         weights[k] += factor * e[k]
@@ -88,7 +88,7 @@ def add_vector(weights: Reals, factor: float, e: Reals) -> None:
 
 @inner_kernel
 def inner(a: Reals, b: Reals) -> float:
-    """Return a.b of two vectors, shape (n,): four sums in float64, since one would wait for each of its terms."""
+    """Return a.b of two vectors, shape (n,), in float64; four partial sums shorten the chain of dependent additions."""
     n, t0, t1, t2, t3 = a.shape[0] // 4, 0.0, 0.0, 0.0, 0.0
     for k in range(0, 4 * n, 4):
         t0 += np.float64(a[k]) * b[k]
@@ -105,9 +105,9 @@ def inner(a: Reals, b: Reals) -> float:
 
 @inner_kernel
 def move_trace(i: int, demons: Demons, e: Reals, rho: float, phi_t: Phi) -> bool:
-    """Write e_t = rho_t min(phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,), and say whether it is not 0.
+    """Write e_t = rho_t min(phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,); return True if it is not 0.
 
-    No entry of a trace is negative: `max_trace` is the largest of all so far.
+    No entry of a trace is negative, so `max_trace` is the largest entry so far.
     """
     decay, cap, largest = e.dtype.type(demons.gamma_t[i] * demons.lam_t[i]), e.dtype.type(demons.cap), 0.0
     if rho == 0.0:
@@ -136,10 +136,10 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 
 @inner_kernel
 def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None:
-    """Move the MSPBE estimates on: s += (delta e.w - s) / tau, and m += (delta e - m) / tau, of which m.w is the other.
+    """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
     The trace e and m have the shape (n,).
-    Source: White, Modayil & Sutton (2012), equation 9; w is that from before the step.
+    Source: White, Modayil & Sutton (2012), equation 9, with w from before the step.
     """
     step = demons.one_over_tau
     demons.mspbe[i] += step * (delta * e_w - demons.mspbe[i])
@@ -155,7 +155,7 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
 
 @inner_kernel
 def skip(i: int, demons: Demons, e: Reals) -> None:
-    """Let a step be a gap for one demon: its trace, shape (n,), is cleared, its weights stand, its TD error is 0."""
+    """Skip a step for one demon: clear its trace, shape (n,), set its TD error to 0 and keep its weights."""
     clear_trace(i, demons, e)
     estimate(i, demons, 0.0, e, 0.0)
     demons.td_error[i], demons.gamma_t[i], demons.lam_t[i] = 0.0, 0.0, 0.0
@@ -163,7 +163,7 @@ def skip(i: int, demons: Demons, e: Reals) -> None:
 
 @inner_kernel
 def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
-    """Return delta, noted as the TD error; 0 where the step would be past what the type can hold, which flags."""
+    """Store delta as the TD error and return it; flag the demon and return 0 if the step exceeds the dtype's range."""
     demons.td_error[i] = delta
     if abs(delta) <= demons.max_finite and abs(delta) * rho < demons.largest_step:
         return delta
@@ -183,16 +183,16 @@ def predict(theta: Reals, phi: Phi, out: Floats) -> None:
 
 @outer_kernel
 def look_for_unbounded(demons: Demons, first: int, last: int) -> None:
-    """Flag those of the demons first..last - 1 of whom a number is lost: theta past its bound, anything not finite."""
+    """Flag diverged demons in first..last - 1: theta above its bound, or any number not finite."""
     for i in prange(last - first):
         flag_unbounded(first + i, demons)
 
 
 @inner_kernel
 def flag_unbounded(i: int, demons: Demons) -> None:
-    """Flag a demon of whom a number is lost.
+    """Flag a demon if it diverged.
 
-    By itself: in a parallel loop numba takes a write to an array of a tuple for one that nobody reads, and drops it.
+    This is a separate kernel because in a parallel loop numba drops a write to an array of a tuple as unused.
     """
     is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.max_finite
     for k in range(demons.theta.shape[1]):

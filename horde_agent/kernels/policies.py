@@ -1,13 +1,13 @@
-"""Action probabilities of many Gibbs policies at once, from an index of who looks at which feature.
+"""Action probabilities of many Gibbs policies at once, from an index of their parameters by feature.
 
     pi_u(a) = exp(-u_a.phi) / sum_a' exp(-u_a'.phi)
 
-A policy has few parameters that are not zero (60 of 30,325 in the paper), and few features switch from one step to the
-next. So the sums u_a.phi, the *logits*, are kept, and only the entries of the features that went on are added and of
-those that went off subtracted: about 2.7 of 60 per policy. In whole numbers, multiples of 2^-24, that is exact: nothing
-drifts, the order is free, and the logits depend on the present tiles alone, however one got there.
+A policy has few nonzero parameters (60 of 30,325 in the paper), and few features switch between two steps. The sums
+u_a.phi, the *logits*, are therefore updated: entries of features that became active are added, entries of features that
+became inactive subtracted, about 2.7 of 60 per policy. Integer multiples of 2^-24 make this exact: there is no drift,
+the order is free, and the logits depend only on the current tiles.
 
-The policies come in blocks of a few thousand, whose logits stay in a core's own cache.
+Policies are stored in blocks of at most 4,096, so that a block's logits fit into a core's L2 cache.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from horde_agent.types import Floats, Integers
 
 Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 
-UNIT = 2.0**-24  # of a logit in whole numbers
-LARGEST = 63.0  # |logit|: so that the difference of two, too, is an int32
-LANES_AT_ONCE = 256  # policies whose probabilities are found in one sweep, in a core's first cache
-_NEAR = 1 << 17  # entries that a core's own cache holds: asking for them costs more than it saves
-_ENTRIES_OF_LINE = 8  # that a line of a cache holds, or fewer
-_AHEAD = 8  # features whose entries are asked for before they are needed
+UNIT = 2.0**-24  # of an integer logit
+LARGEST = 63.0  # |logit|: the difference of two logits fits an int32
+LANES_AT_ONCE = 256  # policies per sweep over probabilities; they fit into a core's L1 cache
+_NEAR = 1 << 17  # entries that fit into a core's L2 cache: prefetching them costs more than it saves
+_ENTRIES_OF_LINE = 8  # at most, in a cache line
+_AHEAD = 8  # features to prefetch
 
-# 2^r for |r| <= 1/2, the polynomial of fifth degree that is nowhere off by more than 7.5e-8 of it.
+# 2^r for |r| <= 1/2: polynomial of degree 5 with a relative error of at most 7.5e-8.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
     np.float32(c) for c in (1.000000072, 0.6931469671, 0.2402211973, 0.05550713288, 0.009675541239, 0.001327646713)
 )
 _LOG2E = np.float32(UNIT / np.log(2.0))
 _LOWEST = np.float32(-126.0)  # below 2^-126 a float32 is denormal
-_ROUNDER = np.float32(1.5 * 2.0**23)  # added to a small float32, it leaves the nearest whole number in the last bits
+_ROUNDER = np.float32(1.5 * 2.0**23)  # added to a small float32, it leaves the nearest integer in the last bits
 
 
 class GibbsArrays(NamedTuple):
@@ -46,16 +46,16 @@ class GibbsArrays(NamedTuple):
     first: Integers  # (n_blocks + 1,): block b is the policies first[b]..first[b + 1]
     start: Integers  # (n_blocks, n_features + 2): entries start[b, f]..start[b, f + 1] belong to feature f
     entry: Numbers  # (n_entries, 2): place, action * (policies in the block) + policy in the block; value
-    position: Integers  # (n_policies,): where the caller wants each ratio
+    position: Integers  # (n_policies,): index of each ratio in `ratios`
     logits: Numbers  # (n_actions n_policies,): u_a.phi; each block's by action, then policy
-    tiles: Integers  # (n_active,): features at which they are
-    gained: Integers  # (n_active,): features that went on
-    lost: Integers  # (n_active,): features that went off
+    tiles: Integers  # (n_active,): active features of the logits
+    gained: Integers  # (n_active,): features that became active
+    lost: Integers  # (n_active,): features that became inactive
     balance: Integers  # (n_features + 1,): zero between calls
-    low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE): scratch paper
-    sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE)
-    asked: Floats  # (4,): the action taken, with which probability, how many features went on, and off
-    ratios: Floats  # where ratios are written
+    low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE): scratch
+    sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE): scratch
+    request: Floats  # (4,): the action taken, its probability, the numbers of features gained and lost
+    ratios: Floats  # output
     n_threads: int
 
 
@@ -64,7 +64,7 @@ class GibbsArrays(NamedTuple):
 
 @kernel
 def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tiles: Integers, out: Floats) -> None:
-    """Write one policy's pi(a) into `out`, shape (n_actions,); its entries are in increasing order of the feature."""
+    """Write one policy's pi(a) into `out`, shape (n_actions,); its entries are sorted by feature."""
     out[:] = 0.0
     for k in range(tiles.shape[0]):
         low, high = 0, feature.shape[0]
@@ -99,7 +99,10 @@ def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int)
             soon = features[min(k + _AHEAD, n - 1)]
             for i in range(start[soon], start[soon + 1], _ENTRIES_OF_LINE):
                 prefetch(entry[i], 0, 0.0)
-        first, last = np.uint64(start[features[k]]), np.uint64(start[features[k] + 1])  # unsigned: none is from the end
+        first, last = (
+            np.uint64(start[features[k]]),
+            np.uint64(start[features[k] + 1]),
+        )  # unsigned: never from the end
         for i in range(first, last):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
@@ -113,15 +116,15 @@ def logits_of(b: int, of: GibbsArrays) -> Numbers:
 
 @inner_kernel
 def sum_logits(b: int, of: GibbsArrays) -> None:
-    """Write a block's logits at the present tiles, from scratch."""
+    """Compute a block's logits at the current tiles from scratch."""
     logits_of(b, of)[:] = 0
     add_features(b, of, of.tiles, of.tiles.shape[0], 1)
 
 
 @inner_kernel
 def move_logits(b: int, of: GibbsArrays) -> None:
-    """Move a block's logits on by the features that went on and off."""
-    n_gained, n_lost = int(of.asked[2]), int(of.asked[3])
+    """Update a block's logits by the features gained and lost."""
+    n_gained, n_lost = int(of.request[2]), int(of.request[3])
     if n_gained + n_lost < of.tiles.shape[0]:
         add_features(b, of, of.gained, n_gained, 1)
         add_features(b, of, of.lost, n_lost, -1)
@@ -134,11 +137,11 @@ def move_logits(b: int, of: GibbsArrays) -> None:
 
 @inner_kernel
 def exp_of_minus(difference: np.int32) -> Any:
-    """Return exp(-difference 2^-24) in float32, for a difference of at least 0; with plain arithmetic, for vectors."""
+    """Return exp(-difference 2^-24) in float32 for a difference of at least 0; plain arithmetic vectorises."""
     x = max(-np.float32(difference) * _LOG2E, _LOWEST)
     rounded = np.float32(x + _ROUNDER)
     r = x - (rounded - _ROUNDER)
-    r2 = r * r  # two short sums: a long one would wait for each of its terms
+    r2 = r * r  # two short sums have a shorter chain of dependent additions
     p = (_C0 + _C1 * r) + r2 * ((_C2 + _C3 * r) + r2 * (_C4 + _C5 * r))
     power = np.int32((rounded.view(np.int32) << np.int32(23)) + np.int32(127 << 23))  # the bits of 2^whole
     return p * power.view(np.float32)
@@ -146,8 +149,8 @@ def exp_of_minus(difference: np.int32) -> Any:
 
 @inner_kernel
 def fixed_ratios(b: int, of: GibbsArrays) -> None:
-    """Write pi(action)/b(action) of a block's policies, from logits in whole numbers, for the action asked about."""
-    logits, action, over = logits_of(b, of), int(of.asked[0]), 1.0 / of.asked[1]
+    """Write pi(action)/b(action) of a block's policies from integer logits."""
+    logits, action, over = logits_of(b, of), int(of.request[0]), 1.0 / of.request[1]
     first, width = of.first[b], of.first[b + 1] - of.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
@@ -175,8 +178,8 @@ def fixed_ratios(b: int, of: GibbsArrays) -> None:
 
 @inner_kernel
 def float_ratios(b: int, of: GibbsArrays) -> None:
-    """Write pi(action)/b(action) of a block's policies, from logits in float64."""
-    logits, action, probability = logits_of(b, of), int(of.asked[0]), of.asked[1]
+    """Write pi(action)/b(action) of a block's policies from float64 logits."""
+    logits, action, probability = logits_of(b, of), int(of.request[0]), of.request[1]
     first, width = of.first[b], of.first[b + 1] - of.first[b]
     for i in range(width):
         low, total = logits[i], 0.0
@@ -188,9 +191,9 @@ def float_ratios(b: int, of: GibbsArrays) -> None:
 
 
 def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
-    """Move a thread's blocks on by the features that switched, and write their ratios.
+    """Update the logits of a thread's blocks and write their ratios.
 
-    In float64 it is done from scratch on each step: sums that were only corrected would drift.
+    Float64 logits are computed from scratch on each step, because updated sums would drift.
     """
     for b in range(thread, of.start.shape[0], of.n_threads):
         if in_floats:
@@ -204,9 +207,9 @@ def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
 
 @kernel
 def gibbs_ratios(of: GibbsArrays, entry: Any, tiles: Integers, action: int, probability: float, in_floats: int) -> None:
-    """Write rho = pi(action | tiles)/b(action) of every policy; tiles (n_active,), and `entry` that of `do_task`."""
+    """Write rho = pi(action | tiles)/b(action) of every policy; tiles (n_active,), `entry` the address of `do_task`."""
     n_gained, n_lost = switched(of.tiles, tiles, of.balance, of.gained, of.lost)
     for k in range(tiles.shape[0]):
         of.tiles[k] = tiles[k]
-    of.asked[0], of.asked[1], of.asked[2], of.asked[3] = action, probability, n_gained, n_lost
+    of.request[0], of.request[1], of.request[2], of.request[3] = action, probability, n_gained, n_lost
     on_threads(entry, of, of.n_threads, in_floats)

@@ -1,8 +1,8 @@
-"""What kernels need beside numba's documented features, written with these alone: vectors of one lane.
+"""Fallback for `native.py` that uses only documented features of numba: vectors of one lane.
 
-`native.py` has the same names, for many lanes at a time, and says what they are for. This file is what they are held
-against, what runs where numba is switched off, and what HORDE_PLAIN_KERNELS=1 compiles instead, should `native.py` fail
-with a numba that it does not know. It learns the same but for rounding: `multiply_add` rounds twice here.
+`native.py` has the same names for many lanes at a time, and explains their purpose. This file is its reference in
+tests, runs if numba is disabled, and replaces it under HORDE_PLAIN_KERNELS=1 if `native.py` fails with an untested
+version of numba. Results are equal except for rounding: `multiply_add` rounds twice here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
 
 
 def hold(parts: Any) -> Any:
-    """Return what a kernel is given so that it can read a named tuple of arrays and numbers: here, the tuple."""
+    """Return the kernel argument for a named tuple of arrays and numbers: here, the tuple itself."""
     return parts
 
 
 def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:  # noqa: ARG001
-    """Return a kernel whose first arguments are given, and whose others have the types of `like`."""
+    """Return a kernel with its first arguments bound; the other arguments have the types of `like`."""
     return functools.partial(function, *given)
 
 
 @inner_kernel
 def narrow_zeros(array: NDArray[Any]) -> Any:
-    """Return a narrow vector of zeros, of the type of an array of any shape; others have more lanes."""
+    """Return a narrow vector of zeros with the dtype of an array of any shape."""
     return array.dtype.type(0)
 
 
@@ -39,25 +39,25 @@ wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 @inner_kernel
 def lanes_of(zero: Any) -> int:  # noqa: ARG001
-    """Return how many numbers a vector has."""
+    """Return the number of lanes of a vector."""
     return 1
 
 
 @inner_kernel
 def load(array: NDArray[Any], i: int, zero: Any) -> Any:  # noqa: ARG001
-    """Return as many numbers of an array, shape (n,), from `i` on, as `zero` has."""
+    """Return a vector like `zero`, read from an array, shape (n,), from index `i` on."""
     return array[i]
 
 
 @inner_kernel
 def store(array: NDArray[Any], i: int, x: Any) -> None:
-    """Write a vector to an array, shape (n,), from `i` on."""
+    """Write a vector to an array, shape (n,), from index `i` on."""
     array[i] = x
 
 
 @inner_kernel
 def prefetch(array: NDArray[Any], i: int, zero: Any) -> None:
-    """Ask for as many numbers of an array, shape (n,), from `i` on, as `zero` has, without waiting: they come soon."""
+    """Prefetch a vector like `zero` of an array, shape (n,), from index `i` on."""
 
 
 @inner_kernel
@@ -68,7 +68,7 @@ def multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 @inner_kernel
 def choose(mask: Any, a: Any, b: Any) -> Any:
-    """Return a where the mask is true, else b."""
+    """Return a in the lanes in which the mask is true, else b."""
     return a if mask else b
 
 
@@ -80,13 +80,13 @@ def absolute(x: Any) -> Any:
 
 @inner_kernel
 def any_true(mask: Any) -> bool:
-    """Say whether a mask is true in any lane."""
+    """Return True if a mask is true in any lane."""
     return bool(mask)
 
 
 @inner_kernel
 def popcount(word: np.uint64) -> int:
-    """Return how many bits of a word are set: by pairs, nibbles, bytes, then all of them."""
+    """Return the number of set bits of a word, summed over pairs, nibbles, bytes, then the word."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -97,7 +97,7 @@ def popcount(word: np.uint64) -> int:
 
 @inner_kernel
 def lowest_bit(word: np.uint64) -> int:
-    """Return the place of the lowest bit that is set in a word; one must be."""
+    """Return the place of the lowest set bit of a word that is not 0."""
     return int(popcount(~word & (word - np.uint64(1))))
 
 
@@ -107,13 +107,13 @@ def _compiled(function: Any) -> Any:
 
 
 def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
-    """Return what `on_threads` needs to call a function of (held, thread, task), which returns 0."""
+    """Return the `entry` with which `on_threads` calls a function of (held, thread, task) that returns 0."""
     return _compiled(function)
 
 
 @kernel
 def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
-    """Let each thread call the kernel at `entry` with (held, thread, task); one does without a parallel region."""
+    """Call the kernel at `entry` with (held, thread, task) on each thread; one thread needs no parallel region."""
     if n_threads == 1:
         entry(held, np.int64(0), task)
     else:

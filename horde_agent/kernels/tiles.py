@@ -1,4 +1,4 @@
-"""Tile coding: an observation in [0, 1] to the indices of its active tiles.
+"""Tile coding: convert an observation in [0, 1] to the indices of its active tiles.
 
     cell = min(n - 1, floor(x n + j / m))      tiling j of m, n intervals; the same j in both dimensions of a pair
 
@@ -26,10 +26,10 @@ class Tilings(NamedTuple):
 
 @kernel
 def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> int:
-    """Write the active tile of each tiling, row-major within a pair, into tiles, (n_active,); a bias is left alone.
+    """Write the active tile of each tiling, row-major within a pair, into tiles, (n_active,); skip a bias tile.
 
     Returns:
-        The position of the first value that is not in [0, 1] (NaN included), with nothing written, or -1.
+        The position of the first value outside [0, 1] or NaN, with nothing written; -1 if there is none.
     """
     for i in range(observation.shape[0]):
         if not 0.0 <= observation[i] <= 1.0:
@@ -50,24 +50,24 @@ def switched(
     gained: NDArray[np.int64],
     lost: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Write which features went on and which off between two lists of active tiles.
+    """Write the features that switched on, and those that switched off, between two lists of active tiles.
 
-    The lists are compared place by place first: a tile coder keeps each tiling's place, and most tiles stay. A feature
-    that is there twice as often counts twice; one that only changed its place, not at all.
+    The lists are first compared place by place: a tile coder keeps each tiling's place, and most tiles do not change. A
+    feature with two more entries counts twice; one that only changed its place does not count.
 
     Args:
-        before: Active tiles, in any order and number, shape (n_active,).
-        after: Active tiles later.
-        balance: Zero for each feature, before and afterwards.
-        gained: Where to write, at least of the length of `after`.
-        lost: Where to write, at least of the length of `before`.
+        before: Earlier active tiles, in any order, shape (n_active,).
+        after: Later active tiles.
+        balance: Scratch, zero for each feature before and afterwards.
+        gained: Output, at least as long as `after`.
+        lost: Output, at least as long as `before`.
 
     Returns:
-        How many went on, and how many off.
+        The numbers of features in `gained` and in `lost`.
     """
     shared = min(before.shape[0], after.shape[0])
     n_gained = n_lost = 0
-    for k in range(shared):  # without a branch: which tiles changed cannot be foretold
+    for k in range(shared):  # without a branch, which the processor could not predict
         gained[n_gained], lost[n_gained] = after[k], before[k]
         n_gained += after[k] != before[k]
     n_lost = n_gained
@@ -81,12 +81,12 @@ def switched(
         balance[gained[k]] += 1
     for k in range(n_lost):
         balance[lost[k]] -= 1
-    return _settle(balance, gained, n_gained, 1), _settle(balance, lost, n_lost, -1)
+    return _keep_unbalanced(balance, gained, n_gained, 1), _keep_unbalanced(balance, lost, n_lost, -1)
 
 
 @kernel
-def _settle(balance: NDArray[np.int64], features: NDArray[np.int64], n: int, sign: int) -> int:
-    """Keep the features whose balance has this sign, as often as it says, clear it, and return how many they are."""
+def _keep_unbalanced(balance: NDArray[np.int64], features: NDArray[np.int64], n: int, sign: int) -> int:
+    """Keep each feature as often as its balance with this sign says, clear the balance, and return the number kept."""
     n_kept = 0
     for k in range(n):
         f = features[k]

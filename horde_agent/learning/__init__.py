@@ -1,6 +1,6 @@
-"""How demons learn: the rules, the engines that keep to them, and the numbers that both are told.
+"""How demons learn: learning rules, two engines that implement them, and the signals that both receive.
 
-Both engines can be driven directly, without questions: `begin(tiles)`, and `learn(tiles, signals)` for each
+Both engines can be used directly, without questions: call `begin(tiles)`, then `learn(tiles, signals)` for each
 transition.
 """
 

@@ -1,4 +1,4 @@
-"""GibbsTable: the importance sampling ratios of many Gibbs policies. It owns the arrays of `kernels/policies.py`."""
+"""GibbsTable: importance sampling ratios of many Gibbs policies, on the arrays of `kernels/policies.py`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.policies import Gibbs
 from horde_agent.types import Floats, Tiles
 
-_LARGEST_BLOCK = 4096  # policies whose logits (80 KB at five actions) stay in a core's own cache
-_SMALLEST_SHARED = 2048  # policies from which on it pays to begin a parallel region for them alone
+_LARGEST_BLOCK = 4096  # policies; their logits (80 KB for five actions) fit into a core's L2 cache
+_SMALLEST_SHARED = 2048  # policies from which on a parallel region is faster
 
 
 class GibbsTable:
-    """How likely each of many Gibbs policies would have taken the action that was taken.
+    """Importance sampling ratios of many Gibbs policies.
 
-    Logits are sums of multiples of 2^-24, kept from step to step: probabilities are within 1e-6 of the softmax in
-    floats for policies like the paper's, and depend on the present tiles alone. Where a policy's logits could pass 63
-    they are float64 sums from scratch instead, some ten times slower.
+    Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within 1e-6 of the softmax in
+    floats for policies like the paper's, and depend only on the current tiles. If a policy's |logit| can exceed 63,
+    logits are float64 sums from scratch, about ten times slower.
 
     Args:
         policies: Gibbs policies of one shape.
-        position: Where each policy's ratio is written, shape (n_policies,).
-        in_floats: Keep float64 logits in any case: exact to its rounding, and as quick for a few policies.
+        position: Index of each policy's ratio in the output, shape (n_policies,).
+        in_floats: True to always use float64 logits: exact to rounding, and equally fast for up to 32 policies.
 
     Attributes:
-        in_floats: Whether logits are float64.
+        in_floats: True if logits are float64.
 
     Raises:
-        ValueError: If there is no policy, or they differ in their number of actions or features.
+        ValueError: If `policies` is empty, or they differ in their number of actions or features.
     """
 
     def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False) -> None:
@@ -65,7 +65,7 @@ class GibbsTable:
             balance=np.zeros(self._n_features + 1, dtype=np.int64),
             low=np.zeros((first.size - 1, kernels.LANES_AT_ONCE), dtype=np.int32),
             sums=np.zeros((first.size - 1, 2, kernels.LANES_AT_ONCE), dtype=np.float32),
-            asked=np.zeros(4),
+            request=np.zeros(4),
             ratios=np.zeros(0),
             n_threads=self._n_threads,
             **self._tiles(0),
@@ -74,12 +74,12 @@ class GibbsTable:
         self._write: Any = None
 
     def _tiles(self, n_active: int) -> dict[str, Any]:
-        """Return places for so many tiles, all number n_features: one at which no policy looks."""
+        """Return arrays for `n_active` tiles, all n_features, an index that no policy has."""
         gained, lost = np.zeros((2, max(n_active, 1)), dtype=np.int64)
         return {"tiles": np.full(n_active, self._n_features, dtype=np.int64), "gained": gained, "lost": lost}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return everything but addresses."""
+        """Return all attributes except addresses."""
         return vars(self) | {"_held": None, "_write": None}
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
@@ -88,7 +88,7 @@ class GibbsTable:
         Args:
             tiles: Active features, all different, int64, shape (n_active,), each below n_features.
             action: The action taken.
-            probability: b(action), with which the behaviour policy took it.
+            probability: b(action), its probability under the behaviour policy.
             out: Changed in place.
         """
         n_threads = threads_here(self._n_threads)
@@ -104,7 +104,7 @@ class GibbsTable:
 
 
 def largest_logit(policies: Sequence[Gibbs]) -> float:
-    """Return a number that no |u_a.phi| of the policies passes."""
+    """Return an upper bound of |u_a.phi| over all policies and feature vectors."""
     return max(
         (float(np.bincount(p.index // p.n_features, np.abs(p.value)).max()) for p in policies if p.index.size),
         default=0.0,
@@ -114,7 +114,7 @@ def largest_logit(policies: Sequence[Gibbs]) -> float:
 def _block(
     policies: Sequence[Gibbs], n_actions: int, n_features: int, *, in_floats: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return a block's start of each feature, (n_features + 2,), and its entries."""
+    """Return the start of each feature, (n_features + 2,), and the entries of a block of policies."""
     sizes = [p.index.size for p in policies]
     action, feature = np.divmod(np.concatenate([p.index for p in policies]), n_features)
     place = action * len(policies) + np.repeat(np.arange(len(policies)), sizes)

@@ -13,17 +13,17 @@ from horde_agent.learning.values import Observation
 from horde_agent.types import Tiles
 
 NO_TILES = np.zeros(0, dtype=np.int64)
-_RAREST = 1e-30  # probability with which an action may have been drawn: 1 / it is a number in float32, too
+_RAREST = 1e-30  # smallest probability of an action: its inverse is finite in float32
 
 
 class InputChecker:
     """Checks and copies the inputs of a Horde.
 
     Args:
-        n_features, n_active: Of the states.
-        n_channels: An observation must have at least so many.
-        n_actions: Number of actions, 0 where no policy says.
-        real_valued: Whether a state's features are all their values, instead of the tiles that are active.
+        n_features, n_active: Numbers of features and of active tiles of a state.
+        n_channels: Least number of channels of an observation.
+        n_actions: Number of actions, 0 if no policy defines it.
+        real_valued: True if a state is given by all feature values, False if by its active tiles.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class InputChecker:
         self._seen = np.zeros(n_features + 1, dtype=np.int64)
 
     def action(self, action: Any, probability: Any) -> tuple[int, float]:
-        """Return an action and its probability as plain numbers; arrays of one element will do."""
+        """Return an action and its probability as plain numbers; accept arrays of one element."""
         n, a, b = self.n_actions, _the_one(action), _the_one(probability)
         if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
             raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
@@ -43,13 +43,13 @@ class InputChecker:
         return int(a), b
 
     def checked(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64, that are sound."""
+        """Return validated copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64."""
         state = self.copied(observation, tiles)
-        self.refuse(*state)
+        self.validate(*state)
         return state
 
     def copied(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), not yet looked at."""
+        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), with only shapes checked."""
         observation = np.array(observation, dtype=np.float64)
         n = self.n_channels
         if observation.ndim != 1 or observation.size < n:
@@ -57,13 +57,13 @@ class InputChecker:
         return observation, self._copied_tiles(tiles)
 
     def tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles, (n_active,), as int64."""
+        """Return a validated copy of the tiles, (n_active,), as int64."""
         tiles = self._copied_tiles(tiles)
-        self.refuse(np.zeros(0), tiles)
+        self.validate(np.zeros(0), tiles)
         return tiles
 
     def _copied_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of the tiles as int64, not yet known to be in range; of real-valued features as float64."""
+        """Return a copy of tiles as int64, or of real-valued features as float64, with only the shape checked."""
         tiles = np.asarray(tiles)
         if self.real_valued:
             if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
@@ -73,8 +73,8 @@ class InputChecker:
             raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
         return np.array(tiles, dtype=np.int64)
 
-    def refuse(self, observation: Observation, tiles: Tiles) -> None:
-        """Raise ValueError where a state is not sound: an observation, (n_sensors,), and its tiles, (n_active,)."""
+    def validate(self, observation: Observation, tiles: Tiles) -> None:
+        """Raise ValueError if an observation, (n_sensors,), or its tiles, (n_active,), are invalid."""
         if self.real_valued:
             if not np.isfinite(tiles).all():
                 raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
@@ -90,8 +90,8 @@ class InputChecker:
 
 
 def _the_one(value: Any) -> float:
-    """Return a finite number, also where an array holds it alone, as vector environments give actions; else NaN."""
-    if type(value) is int or type(value) is float:  # what it nearly always is: a robot's step looks here twice
+    """Return a finite number, also from an array of one element as in vector environments; otherwise NaN."""
+    if type(value) is int or type(value) is float:  # the common case, tested first: two calls per robot step
         return value if math.isfinite(value) else math.nan
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()

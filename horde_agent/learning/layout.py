@@ -1,8 +1,8 @@
-"""Where demons sit: lanes side by side, in blocks of rows, in flush groups; who moves where; and the memory behind it.
+"""Layout of demons in memory: lanes, blocks of rows, flush groups, moves between layouts, and allocation.
 
-Demons come and go in mid-life. An engine is laid out anew then: whoever stays takes its rows of weights and its numbers
-to its new lane; a newcomer finds zeros. Nobody's numbers are recomputed, so that it changes nothing for those that
-stay, but for the rounding of what is written, and summed, at another time than it would have been.
+Demons can be added and removed during a life. The engine then gets a new layout: remaining demons' weights and numbers
+are copied to their new lanes; new demons start at zero. Nothing is recomputed, so that results of remaining demons
+change only by the rounding of sums that are flushed at another time.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from numpy.typing import NDArray
 from horde_agent.types import Bools, Integers, Reals
 
 LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
-LANES_OF_A_GROUP = 1_024  # of demons of many policies; they share the list of runs
-_MOST_GROUPS = 64  # one for each step between two writings
+LANES_OF_A_GROUP = 1_024  # lanes of a flush group with several policies; they share the list of runs
+_MOST_GROUPS = 64  # one for each step between two flushes
 
 _CACHE_LINE = 64  # bytes
-_PAGE = 4_096  # bytes, the smallest there are
-_PART = 1 << 26  # bytes that a thread touches at a time
+_PAGE = 4_096  # bytes, the smallest page size
+_PART = 1 << 26  # bytes that a thread pre-faults at a time
 
 NEWCOMER = -1
 
 
 class DemonMapping(NamedTuple):
-    """Who answers from now on.
+    """The demons after an addition or removal.
 
     Attributes:
-        stays: Which demon each one was before, NEWCOMER where it is new, shape (n_demons,).
-        group: Group of each demon, shape (n_demons,), numbered from 0. Newcomers have groups of their own: the others'
-            traces reach back to before they came.
+        old_index: Previous index of each demon, NEWCOMER if it is new, shape (n_demons,).
+        group: Trace group of each demon, shape (n_demons,), numbered from 0. New demons have separate groups, because
+            the traces of other groups include earlier steps.
         policy: Policy of each group, shape (n_groups,).
-        alpha, alpha_w: Step sizes of newcomers, already divided by the number of active tiles.
-        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,), or None: each its own.
+        alpha, alpha_w: Step sizes of new demons, already divided by the number of active tiles.
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); None for one each.
     """
 
     old_index: Integers
@@ -47,18 +47,18 @@ class DemonMapping(NamedTuple):
 
     @property
     def is_new(self) -> NDArray[np.bool_]:
-        """Who is new, shape (n_demons,)."""
+        """Mask of new demons, shape (n_demons,)."""
         return np.equal(self.old_index, NEWCOMER)
 
 
 class Seating(NamedTuple):
-    """In which blocks and flush groups demons sit, which decides how their numbers are rounded.
+    """Assignment of demons to blocks and flush groups, which determines rounding.
 
     Attributes:
         order: The demons, block by block, shape (n_demons,).
-        sizes: Demons of each block, shape (n_blocks,).
-        n_blocks: Blocks of each flush group, shape (n_flush_groups,).
-        has_one_policy: Of each flush group, shape (n_flush_groups,): it may rest.
+        sizes: Number of demons in each block, shape (n_blocks,).
+        n_blocks: Number of blocks in each flush group, shape (n_flush_groups,).
+        has_one_policy: True for a flush group with one policy, which can be idle, shape (n_flush_groups,).
     """
 
     order: Integers
@@ -68,19 +68,19 @@ class Seating(NamedTuple):
 
     @property
     def widths(self) -> Integers:
-        """Lanes of each block, shape (n_blocks,)."""
+        """Number of lanes of each block, shape (n_blocks,)."""
         return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
 
 
 def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
-    """Seat the demons of a policy side by side, in blocks of even width.
+    """Assign the demons of a policy to adjacent lanes, in blocks of even width.
 
-    A block in which nobody's ratio is above 0 has little to do, so that a policy with many demons is a flush group.
+    A policy with many demons gets its own flush group, because a group whose ratios are all 0 can skip the step.
 
     Args:
         group: Trace group of each demon, shape (n_demons,), numbered from 0.
         policy: Policy of each trace group, shape (n_groups,).
-        widest: Most lanes of a block.
+        widest: Largest number of lanes of a block.
     """
     policy_of = policy[group]
     sizes = np.bincount(policy_of)[policy_of]
@@ -89,10 +89,10 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     blocks: list[Integers] = []
     sizes_of_groups: list[int] = []
     for p in np.unique(policy_of[~is_small]):
-        own = _even(order[policy_of[order] == p], widest)
+        own = _split_evenly(order[policy_of[order] == p], widest)
         blocks, sizes_of_groups = blocks + own, [*sizes_of_groups, len(own)]
     n_alone = len(sizes_of_groups)
-    others = _even(order[is_small[order]], widest)
+    others = _split_evenly(order[is_small[order]], widest)
     n_groups = min(_MOST_GROUPS, -(-len(others) * widest // LANES_OF_A_GROUP))
     shares = [len(share) for share in np.array_split(np.arange(len(others)), max(n_groups, 1)) if share.size]
     blocks, sizes_of_groups = blocks + others, sizes_of_groups + shares
@@ -102,41 +102,41 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
 
 
 class ShardContext(NamedTuple):
-    """What a part of a larger Horde knows of the whole: enough for its demons' numbers to be those of the whole.
+    """Properties of the whole Horde that a shard needs to compute bit-identical results.
 
-    No sum crosses a lane, so that a demon depends on others in this alone: with whom it is flushed, and when.
+    No sum crosses a lane, so that a demon depends on other demons only through the composition and time of its flushes.
 
     Attributes:
-        seating: How its demons sit, as they do in the whole.
-        first_group: Which of the whole's flush groups is its first.
-        n_groups: Flush groups of the whole.
-        may_rest: Whether any of these has one policy alone.
-        largest_decay: The largest product of a continuation and a trace decay in the whole.
-        n_gibbs: Gibbs policies of the whole.
+        seating: Lane assignment of the shard's demons, as in the whole Horde.
+        first_group: Index of the shard's first flush group in the whole Horde.
+        n_groups: Number of flush groups of the whole Horde.
+        may_idle: True if one of these has only one policy.
+        largest_decay: Largest product of a continuation and a trace decay in the whole Horde.
+        n_gibbs: Number of Gibbs policies of the whole Horde.
     """
 
     seating: Seating
     first_group: int
     n_groups: int
-    may_rest: bool
+    may_idle: bool
     largest_decay: float
     n_gibbs: int
 
 
 class Layout:
-    """Which lane each demon has.
+    """Lane of each demon.
 
     Args:
         policy_of: Policy of each demon, shape (n_demons,).
-        seating: In which blocks they sit.
+        seating: Assignment of demons to blocks and flush groups.
 
     Attributes:
         lane: Lane of each demon, shape (n_demons,).
-        demon: Of each lane, -1 where it is empty, shape (n_lanes,).
+        demon: Demon of each lane, -1 for an empty lane, shape (n_lanes,).
         start: Block b is the lanes start[b]..start[b + 1], shape (n_blocks + 1,).
-        flush_group: Of each block, shape (n_blocks,).
+        flush_group: Flush group of each block, shape (n_blocks,).
         first_block: Flush group g is the blocks first_block[g]..first_block[g + 1], shape (n_flush_groups + 1,).
-        only_policy: Of each flush group, its policy, or -1 where it has several, shape (n_flush_groups,).
+        only_policy: Policy of each flush group, or -1 if it has several, shape (n_flush_groups,).
     """
 
     def __init__(self, policy_of: Integers, seating: Seating) -> None:
@@ -157,16 +157,16 @@ class Layout:
         return int(np.searchsorted(self.start, lane, side="right")) - 1
 
 
-def _even(members: Integers, widest: int) -> list[Integers]:
-    """Cut demons into pieces of at most `widest`, as even as can be."""
+def _split_evenly(members: Integers, widest: int) -> list[Integers]:
+    """Split demons into parts of at most `widest`, as evenly as possible."""
     return np.array_split(members, -(-members.size // widest)) if members.size else []
 
 
-# ---- who moves where ------------------------------------------------------------------------------------------------
+# ---- moves between layouts ------------------------------------------------------------------------------------------
 
 
 class Move(NamedTuple):
-    """Lanes that go from one block to another: the old `source`'s lanes `there` become `block`'s lanes `here`."""
+    """Lanes that move between blocks: lanes `there` of the old block `source` become lanes `here` of `block`."""
 
     block: int
     here: Integers
@@ -187,7 +187,7 @@ def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
 
 
 def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
-    """Return a view of a block's rows, shape (chunks, n, lanes), of chunks in which all blocks have n rows."""
+    """Return a view of a block's rows, shape (chunks, n, lanes); each chunk holds n rows of every block."""
     start, stop = int(layout.start[block]), int(layout.start[block + 1])
     return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
 
@@ -196,24 +196,25 @@ def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return zeros that begin with a cache line: a row that does not takes one more of them, and each vector two."""
+    """Return zeros aligned to a cache line; an unaligned row would touch one more line, and each vector two."""
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     raw = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
     skipped = -raw.ctypes.data % _CACHE_LINE
     return raw[skipped : skipped + n_bytes].view(dtype).reshape(shape)
 
 
-def touch(*arrays: NDArray[Any], n_threads: int = 1) -> None:
-    """Have the system put memory behind flat arrays now, not when they are first written to; nothing in them changes.
+def prefault(*arrays: NDArray[Any], n_threads: int = 1) -> None:
+    """Pre-fault the memory of flat arrays, without changing their content.
 
-    It takes 0.3 to 0.8 ms per 2 MB: a robot's step that came upon rows of 50,000 demons for the first time took 0.4 s.
+    The first write to a page takes 0.3 to 0.8 ms per 2 MB: without this, a robot's step that first used rows of 50,000
+    demons took 0.4 s.
     """
     parts = [a[i : i + _PART // a.itemsize] for a in arrays for i in range(0, a.size, _PART // a.itemsize)]
     with ThreadPoolExecutor(n_threads) as threads:
-        list(threads.map(_touch, parts))
+        list(threads.map(_prefault_part, parts))
 
 
-def _touch(part: NDArray[Any]) -> None:
-    """Write a number of each page to its place."""
+def _prefault_part(part: NDArray[Any]) -> None:
+    """Rewrite one number of each page."""
     of_each_page = part[:: _PAGE // part.itemsize]
     of_each_page[:] = of_each_page.copy()

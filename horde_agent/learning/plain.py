@@ -1,8 +1,7 @@
-"""PlainEngine: the textbook. Every demon has its weights and its trace in full, and takes each step by its rule.
+"""PlainEngine: the textbook algorithm. Every demon stores full weights and a full trace and updates them on each step.
 
-It is the reference that the span engine is held against, and what learns where that cannot: under the trace rule
-"capped", with traces that reach back very far, and by any other update rule (`kernels/rules`). A step costs some passes
-over all features of each demon that learns.
+It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for very long traces, and
+for other update rules (`kernels/rules`). A step takes several passes over all features of each learning demon.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import plain
-from horde_agent.kernels.checks import SOMEBODY_IS_FLAGGED, Signals
+from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.plain import Demons, DemonSignals, Phi
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, Patient, check_weights, max_finite
-from horde_agent.learning.layout import DemonMapping, touch
+from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, FlaggedDemon, check_weights, max_finite
+from horde_agent.learning.layout import DemonMapping, prefault
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, gathered, scattered
 from horde_agent.types import Floats, Integers, Reals
@@ -28,16 +27,16 @@ _NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", 
 
 
 class PlainEngine:
-    """Demons that share one stream of features, each learning by itself: the plain engine.
+    """The plain engine: demons learn independently from one stream of features.
 
     Args:
-        group: Trace group of each demon, shape (n_demons,), numbered from 0: whose gamma and lambda it is told.
+        group: Trace group of each demon, shape (n_demons,), numbered from 0: the index of its gamma and lambda.
         n_features: Length n of the weight vectors.
         alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active tiles: a number, or
             one per demon.
-        config: The update rule, and its choices. Its step sizes are not read here.
-        policy: Policy of each trace group, shape (n_groups,); its own unless given.
-        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,); its own unless given.
+        config: The update rule and its options. Its step sizes are ignored.
+        policy: Policy of each trace group, shape (n_groups,); by default one each.
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one each.
 
     Attributes:
         latest: Predictions at the latest state, float64, shape (n_demons,).
@@ -62,9 +61,9 @@ class PlainEngine:
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
         self._n_steps = 0
         policy = np.arange(int(group.max()) + 1) if policy is None else policy
-        self._seat(group, policy, np.arange(group.size) if cumulant is None else cumulant)
+        self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
-        touch(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
+        prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
         self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, max_finite(self.dtype)
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
@@ -72,20 +71,20 @@ class PlainEngine:
 
     @property
     def _rule(self) -> ModuleType:
-        """The update rule: a module, which would go into no copy."""
+        """The update rule's module; not an attribute, because modules cannot be copied."""
         return rule(self.config.algorithm)
 
     @property
     def _n_threads(self) -> int:
-        """Threads that share a pass over all weights: one where they are few, else all (0)."""
+        """Number of threads of a pass over all weights: one for few weights, otherwise all (0)."""
         return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
-    def _seat(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
-        """Note who is told what."""
+    def _set_groups(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
+        """Record each demon's group, policy and cumulant."""
         self.n_demons, self._group, self._policy, self._cumulant = group.size, group, policy, cumulant
 
     def _allocate(self, n_demons: int) -> Demons:
-        """Return demons that know nothing."""
+        """Return demons with zero weights and traces."""
         n, config = self.n_features, self.config
         return Demons(
             theta=np.zeros((n_demons, n), dtype=self.dtype),
@@ -103,7 +102,7 @@ class PlainEngine:
         )
 
     def _features(self, tiles: NDArray[Any]) -> Phi:
-        """Return a feature vector: from the features that are 1, whole numbers, or from all values, (n_features,)."""
+        """Return a feature vector from active features, integers, or from all values, shape (n_features,)."""
         if tiles.dtype.kind in "iu":
             return Phi(np.array(tiles, dtype=np.int64), np.ones(tiles.size))
         return Phi(np.arange(self.n_features), np.array(tiles, dtype=np.float64))
@@ -111,47 +110,47 @@ class PlainEngine:
     # ---- the stream -------------------------------------------------------------------------------------------------
 
     def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
-        """Start a stream at `tiles`, (n_active,), with every trace at zero: `Engine.begin`."""
+        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `Engine.begin`."""
         demons = self._demons
         if "e" in self._rule.VECTORS:
             demons.vectors[self._rule.VECTORS.index("e"), demons.alive] = 0
         demons.alive[:] = False
-        return self._arrive(self._features(tiles))
+        return self._move_to(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
         phi, group = self._features(tiles), self._group
-        told = (
+        of_demons = (
             signals.rho_t[self._policy[group]],
             (0.0 if is_last else 1.0) * signals.gamma_tp1[group],
             signals.lam_tp1[group],
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
         )
-        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.max_finite for numbers in told])
+        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.max_finite for numbers in of_demons])
         skips = ~is_finite | self._is_aside
-        self._rule.learn_all(self._demons, DemonSignals(*told, skips), self._phi, phi, n_threads=self._n_threads)
-        self._look_after()
-        return self._arrive(phi)
+        self._rule.learn_all(self._demons, DemonSignals(*of_demons, skips), self._phi, phi, n_threads=self._n_threads)
+        self._check_some_demons()
+        return self._move_to(phi)
 
-    def _arrive(self, phi: Phi) -> Floats:
-        """Make `phi` the present feature vector, and predict there."""
+    def _move_to(self, phi: Phi) -> Floats:
+        """Make `phi` the current feature vector, and return the predictions."""
         self._phi, self.latest = phi, np.empty(self.n_demons)
         plain.predict(self._demons.theta, phi, self.latest, n_threads=self._n_threads)
         self._demons.prediction[:] = self.latest
         return self.latest
 
-    def _look_after(self) -> None:
-        """Look a few demons over on each step: each once in `check_every` steps."""
+    def _check_some_demons(self) -> None:
+        """Check the weights of n_demons / check_every demons, so that each is checked once in `check_every` steps."""
         at, every = self._n_steps % self.config.check_every, self.config.check_every
         first, last = (self.n_demons * k // every for k in (at, at + 1))
         plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
         self._n_steps += 1
 
     def catch_up(self) -> None:
-        """Do nothing: each step is taken when it comes."""
+        """Do nothing: the plain engine queues no steps."""
 
-    # ---- what it is asked: nothing of it changes what is learned ----------------------------------------------------
+    # ---- reading: nothing here changes what is learned --------------------------------------------------------------
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
@@ -180,17 +179,17 @@ class PlainEngine:
         return self._demons.max_trace.copy()
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,); ValueError where m or w is not kept."""
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m or w."""
         return np.asarray(np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64))
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
         if not self.config.vector_mspbe:
-            raise ValueError("this learner keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
+            raise ValueError("vector_mspbe is False, so there is no vector MSPBE estimate: set it in LearnerConfig")
         return self._demons.m.copy()
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w of some demons, (n,), or all, each (n, n_features), in the engine's dtype."""
+        """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
         theta, w = self._demons.theta.copy(), self._vector("w")
         return (theta, w) if demons is None else (theta[demons], w[demons])
 
@@ -201,31 +200,30 @@ class PlainEngine:
     def _vector(self, name: str) -> Reals:
         """Return a copy of one of the rule's vectors."""
         if name not in self._rule.VECTORS:
-            raise ValueError(f"the update rule {self.config.algorithm!r} keeps no {name}")
+            raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
         return np.asarray(self._demons.vectors[self._rule.VECTORS.index(name)]).copy()
 
-    # ---- demons set aside -------------------------------------------------------------------------------------------
+    # ---- diverged demons --------------------------------------------------------------------------------------------
 
     @property
     def flags(self) -> int:
-        """SOMEBODY_IS_FLAGGED where demons are flagged, else 0."""
-        return SOMEBODY_IS_FLAGGED * bool(self._demons.flagged.any())
+        """DEMON_FLAGGED if a demon is flagged, otherwise 0."""
+        return DEMON_FLAGGED * bool(self._demons.flagged.any())
 
-    def newly_broken(self) -> dict[int, str]:
-        """Return the demons flagged since they were last asked for, and what is wrong: not finite, or past a bound."""
+    def pop_flagged(self) -> dict[int, str]:
+        """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
         flagged = np.flatnonzero(self._demons.flagged & ~self._is_aside)
         self._demons.flagged[:] = False
-        return {demon: self._ailment(demon) for demon in flagged.tolist()}
+        return {demon: self._fault(demon) for demon in flagged.tolist()}
 
-    def _ailment(self, i: int) -> str:
-        """Say what is wrong with a demon that was flagged."""
+    def _fault(self, i: int) -> str:
         of = self._demons
         m = of.m[i] if of.m.size else np.zeros(0)
         numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
-        return Patient(of.theta[i], of.vectors[0, i], m, *numbers).ailment()
+        return FlaggedDemon(of.theta[i], of.vectors[0, i], m, *numbers).fault()
 
-    def set_aside(self, demon: int) -> None:
-        """Freeze one demon's weights at zero for good; its siblings are not touched."""
+    def freeze(self, demon: int) -> None:
+        """Freeze one demon's weights at zero permanently; other demons do not change."""
         of = self._demons
         of.theta[demon], of.vectors[:, demon] = 0, 0
         if of.m.size:
@@ -235,23 +233,23 @@ class PlainEngine:
         self._is_aside[demon], of.alive[demon], self.latest[demon] = True, False, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| past which a demon is flagged, shape (n_demons,)."""
+        """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
         self._demons.bound[:] = np.minimum(bound, self._demons.max_finite)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, (n_demons, n_features), to zero unless given: `Engine.reset_weights`."""
+        """Set theta, (n_demons, n_features), by default to zero: `Engine.reset_weights`."""
         self._demons.theta[:] = 0
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
             self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
-        self._arrive(self._phi)
+        self._move_to(self._phi)
 
     # ---- several streams ----------------------------------------------------------------------------------------
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
-        """Set theta, the rule's other weights and the MSPBE estimates of all of these engines to their mean.
+        """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
 
-        Traces, and what decays them, stay each one's own.
+        Traces and their decay factors stay separate.
         """
         engines = (self, *others)
         for alike in zip(*(engine._learned() for engine in engines), strict=True):
@@ -259,28 +257,28 @@ class PlainEngine:
             for array in alike:
                 array[:] = mean
         for engine in engines:
-            engine._arrive(engine._phi)
+            engine._move_to(engine._phi)
 
-    def know(self, other: PlainEngine) -> None:
-        """Know what another engine of the same demons does; traces stay."""
+    def copy_weights_from(self, other: PlainEngine) -> None:
+        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
         for own, learned in zip(self._learned(), other._learned(), strict=True):
             own[:] = learned
 
     def _learned(self) -> list[NDArray[Any]]:
-        """Return the arrays of what was learned, which are all but traces and what was last seen."""
+        """Return the arrays of weights and MSPBE estimates."""
         of, names = self._demons, self._rule.VECTORS
         return [of.theta, of.m, of.mspbe, *(of.vectors[k] for k in range(len(names)) if names[k] != "e")]
 
-    # ---- demons that come and go ------------------------------------------------------------------------------------
+    # ---- adding and removing demons ---------------------------------------------------------------------------------
 
     def rearrange(self, mapping: DemonMapping) -> None:
-        """Go on with other demons. What those that stay have learned, their traces and their estimates go with them.
+        """Add and remove demons. Remaining demons keep their weights, traces and estimates.
 
-        Newcomers begin at the present with nothing learned and no trace.
+        New demons start at the current state with zero weights and traces.
         """
         before, old_index, is_new = self._demons, mapping.old_index[~mapping.is_new], mapping.is_new
         cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
-        self._seat(mapping.group, mapping.policy, cumulant)
+        self._set_groups(mapping.group, mapping.policy, cumulant)
         self._demons = after = self._allocate(self.n_demons)
         after.vectors[:, ~is_new] = before.vectors[:, old_index]
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
@@ -294,18 +292,18 @@ class PlainEngine:
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
 
-    # ---- stopping, and going on from there --------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return copies of all that this engine's future depends on, by name."""
+        """Return copies of the engine's complete state, by name."""
         return gathered(self, ("_group", "_policy", "_cumulant"))
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned, of an engine that was made, and rearranged, in the same way."""
+        """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
         scattered(self, state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
-        """Go on at `tiles`, (n_active,), from what another engine has learned, by name: see `SpanEngine.in_full`."""
+        """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""
         of, names = self._demons, self._rule.VECTORS
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)

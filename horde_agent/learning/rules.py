@@ -1,4 +1,4 @@
-"""How the demons learn: the rules that a user chooses, for both engines."""
+"""LearnerConfig: the learning rules and options of both engines."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ ENGINES = ("span", "plain")
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """How the demons learn.
+    """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; divided by the number of active tiles it is alpha.
-        secondary_ratio: alpha_w over alpha.
-        trace_rule: "clipped": lambda_{t+1} = lambda min(1, 1/rho_t). "capped": phi + gamma lambda e at most 1, entry by
-            entry, before rho. "plain": the paper's pseudo-code, whose trace may have infinite variance.
+        step_size: Primary step size; alpha = step_size / number of active tiles.
+        secondary_ratio: alpha_w / alpha.
+        trace_rule: "clipped": lambda_{t+1} = lambda min(1, 1/rho_t). "capped": entries of phi + gamma lambda e are at
+            most 1, before rho. "plain": the paper's pseudo-code; the trace may have infinite variance.
         w_rule: "every-step": w -= alpha_w (phi.w) phi on every step, as in the paper's pseudo-code.
-            "importance-weighted": that term times rho.
+            "importance-weighted": this term is multiplied by rho.
         dtype: "float32" or "float64".
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
-        vector_mspbe: Whether the vector estimate is kept (a third number per weight).
-        check_every: In the plain engine, every weight is held against its bound once in so many learning steps; in the
-            other whenever it is written.
-        engine: "span", the fast one, or "plain", the reference, which also learns where the fast one cannot.
-        algorithm: The update rule, by the name of its file in `kernels/rules`; the fast engine knows "gtd" alone.
+        vector_mspbe: True to compute the vector estimate (a third number per weight).
+        check_every: Learning steps between two checks of a weight against its bound in the plain engine; the span
+            engine checks each weight that it writes.
+        engine: "span", the fast engine, or "plain", the reference, which supports all rules.
+        algorithm: The update rule: the name of its file in `kernels/rules`; the span engine supports only "gtd".
 
     Raises:
-        ValueError: If a value is out of its range; the message names it.
+        ValueError: If a value is out of range; the message names it.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size 0.1 over the active
     tiles, ratio 0.001.
@@ -74,7 +74,7 @@ class LearnerConfig:
 
     @property
     def needs_plain_engine(self) -> bool:
-        """Whether the plain engine is asked for, or the only one that knows the rules: "capped" is no sum of phis."""
+        """True if the plain engine is chosen or required: the span engine supports neither "capped" nor other rules."""
         return self.engine == "plain" or self.trace_rule == "capped" or self.algorithm != "gtd"
 
 

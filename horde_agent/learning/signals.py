@@ -1,7 +1,7 @@
-"""Questions to numbers: what the demons are told of each transition, and whom it is a gap for.
+"""Compute each transition's signals (rho, gamma, lambda, cumulant, outcome) and the demons that must skip it.
 
-Questions of one (policy, continuation, trace decay) form a group; what depends on those alone is computed once per
-group. A function of the user's that returns nonsense yields NaN here, and the step is a gap for its demons.
+Questions with the same policy, continuation and trace decay form a group; values that depend only on these are computed
+once per group. If a user function returns an invalid value, the signal is NaN and its demons skip the step.
 """
 
 from __future__ import annotations
@@ -26,32 +26,30 @@ from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["SignalMaker", "Signals"]
 
-# Of `checks.SignalArrays`, what outlives a step.
-_REMEMBERED = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
+# Fields of `checks.SignalArrays` that persist between steps.
+_PERSISTENT = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
 
 
 class SignalMaker:
-    """Makes what the demons of some questions are told, in arrays that stay from step to step.
+    """Computes the signals of each transition, in arrays that are reused.
 
     Args:
         questions: The questions.
-        cohort: When each demon came, shape (n_demons,): those that did not come together share no trace.
-        n_features, n_active: Of the states.
-        dtype: The engine's type, which must hold what is told.
-        real_valued: Whether a state's features are all their values, instead of the tiles that are active.
+        cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no trace.
+        n_features, n_active: Numbers of features and of active tiles of a state.
+        dtype: The engine's dtype; signals that exceed its range make a demon diverge.
+        real_valued: True if a state is given by all feature values, False if by its active tiles.
         n_gibbs: As in `PolicyTable`.
 
     Attributes:
-        group: Of each demon, shape (n_demons,).
-        policy: Of each group, shape (n_groups,).
-        cumulant: Which of the cumulants that are told each demon sums, shape (n_demons,): its own, or a channel.
-        signals: What was told last.
-        states: Takes states and actions from the caller.
-        bound: |theta| that no answer of a demon can need, shape (n_demons,).
-        longest_decay: The largest product of a continuation and a trace decay that can come.
+        group: Trace group of each demon, shape (n_demons,).
+        policy: Policy of each group, shape (n_groups,).
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,): its own, or a channel.
+        signals: The latest signals.
+        states: Checks and copies states and actions from the caller.
 
     Raises:
-        ValueError: If two questions have one name, or they do not fit each other or the features.
+        ValueError: If two questions have the same name, or are incompatible with each other or the features.
     """
 
     def __init__(
@@ -93,10 +91,10 @@ class SignalMaker:
         self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
         self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, is_fixed=not self._asks_functions)
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
-        self._complete: Any = None
+        self._finish: Any = None
 
     def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
-        """Return the arrays of demons that were told nothing yet."""
+        """Return initial signal arrays."""
         n_groups, n_policies, n_channels = self.policy.size, self._policies.n_policies, self._cumulants.n_channels
         return checks.SignalArrays(
             action=self._policies.constant_action,
@@ -120,13 +118,13 @@ class SignalMaker:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return everything but addresses."""
-        return vars(self) | {"_complete": None}
+        """Return all attributes except addresses."""
+        return vars(self) | {"_finish": None}
 
-    def succeed(self, before: SignalMaker, old_index: Integers) -> None:
-        """Copy the state of remaining demons; `old_index`, shape (n_demons,), is that of `DemonMapping`."""
+    def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
+        """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
         is_new, was, of = old_index == NEWCOMER, before._arrays, self._arrays
-        group_before = np.full(of.longest.size, was.longest.size)  # a new one's numbers are 0
+        group_before = np.full(of.longest.size, was.longest.size)  # the last entry, 0, is for new demons
         group_before[self.group[~is_new]] = before.group[old_index[~is_new]]
         of.longest[:] = np.append(was.longest, 0.0)[group_before]
         of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
@@ -134,22 +132,22 @@ class SignalMaker:
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
 
     def state(self) -> State:
-        """Return copies of what the coming signals depend on beside the questions."""
-        arrays = attributes(self._arrays, *_REMEMBERED)
+        """Return copies of the state on which later signals depend."""
+        arrays = attributes(self._arrays, *_PERSISTENT)
         return nested(arrays=arrays, policies=self._policies.state(), own=attributes(self, "_totals_carried"))
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned, of a maker for the same questions."""
+        """Restore a state from a SignalMaker of the same questions."""
         for name, values in inner(state, "arrays").items():
             getattr(self._arrays, name)[...] = values
         self._policies.restore(inner(state, "policies"))
         put_back(self, inner(state, "own"), "_totals_carried")
 
-    # ---- what is asked of it --------------------------------------------------------------------------------------
+    # ---- properties -------------------------------------------------------------------------------------------------
 
     @property
     def bound(self) -> Floats:
-        """|theta| that no answer of a demon can need, shape (n_demons,)."""
+        """Largest plausible |theta| of each demon, shape (n_demons,)."""
         return self._arrays.bound
 
     @property
@@ -159,30 +157,30 @@ class SignalMaker:
 
     @property
     def largest_decay(self) -> float:
-        """The largest product of a continuation and a trace decay that can come."""
+        """Largest possible product of a continuation and a trace decay."""
         gamma, lam = (np.where(of.is_function, 1.0, of.constant) for of in (self._continuation, self._lam))
         return float((gamma * lam).max())
 
     def totals(self) -> Floats:
-        """Return what each demon's ratios added up to since it came, shape (3, n_demons)."""
+        """Return sums over each demon's ratios since it was added, shape (3, n_demons)."""
         return np.asarray(self._totals_carried + self._arrays.totals[:, self.policy_of])
 
-    def see_weights(self, largest: Floats) -> None:
-        """Raise the bounds for weights from elsewhere, as if a cumulant as large, (n_demons,), had been seen."""
+    def raise_bounds(self, largest: Floats) -> None:
+        """Raise the bounds for imported weights, as if a cumulant of this size, (n_demons,), had occurred."""
         of = self._arrays
         np.maximum(of.largest, largest, out=of.largest)
         of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.max_finite)
 
     def share_bounds(self, others: Sequence[SignalMaker]) -> None:
-        """Let each of these know what the others have seen of cumulants and continuations, for the bounds of theta."""
+        """Combine the largest cumulants and continuations of several SignalMakers, and update all bounds of theta."""
         of = [maker._arrays for maker in (self, *others)]
         largest, longest = (np.maximum.reduce([getattr(a, name) for a in of]) for name in ("largest", "longest"))
         for arrays in of:
             arrays.largest[:], arrays.longest[:] = largest, longest
-            with np.errstate(over="ignore"):  # the bound is then the most that there is
+            with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
-    # ---- what is told ---------------------------------------------------------------------------------------------
+    # ---- signals of a transition ------------------------------------------------------------------------------------
 
     def make(
         self,
@@ -194,85 +192,85 @@ class SignalMaker:
         *,
         terminated: bool,
     ) -> int:
-        """Make the signals of a transition, and return the findings of `checks.finish_signals`.
+        """Compute the signals of a transition, and return the findings of `checks.finish_signals`.
 
         Args:
             action: The action taken.
             probability: b(action).
             before: Observation, (n_sensors,), and tiles, (n_active,), of the state in which it was taken.
-            after: Of the state reached.
-            predict_one: Gives a demon's prediction at some tiles, NaN where it was set aside.
-            terminated: Whether the stream ends at the state reached.
+            after: Observation and tiles of the state reached.
+            predict_one: Returns a demon's prediction at some tiles, NaN if the demon diverged.
+            terminated: True if the stream ends at the state reached.
 
         Raises:
-            ValueError: If the state reached is not sound; nothing has changed.
+            ValueError: If the state reached is invalid; nothing has changed.
         """
         if self._asks_functions or self.states.real_valued:
-            self.states.refuse(*after)
+            self.states.validate(*after)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
         state = (after[0], NO_TILES) if self.states.real_valued else after
-        if self._complete is None:
-            self._complete = bind(checks.finish_signals, hold(self._arrays), like=(*state, action, probability))
-        found = self._complete(*state, action, probability)
+        if self._finish is None:
+            self._finish = bind(checks.finish_signals, hold(self._arrays), like=(*state, action, probability))
+        found = self._finish(*state, action, probability)
         if found & checks.STATE_WRONG:
-            self.states.refuse(*after)
+            self.states.validate(*after)
         return int(found)
 
     def _ask_functions(
         self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], *, terminated: bool
     ) -> None:
-        """Write what functions give, and other demons predict, at the state reached."""
+        """Write the values of user functions and of other demons' predictions at the state reached."""
         of = self._arrays
         self._continuation.write(observation, tiles, of.gamma)
         self._lam.write(observation, tiles, of.lam)
-        if terminated:  # nothing goes on there, whatever they gave
+        if terminated:  # continuations do not matter at the end of a stream
             np.nan_to_num(of.gamma, copy=False)
             np.nan_to_num(of.lam, copy=False)
         self._cumulants.write(observation, tiles, predict_one, of.c)
         self._outcome.write(observation, tiles, of.z)
 
-    def note_broken(self, soundness: Soundness) -> dict[int, str]:
-        """Note for whom the step is a gap, and return who was told a number that the engine's type cannot hold."""
+    def mark_skips(self, soundness: Soundness) -> dict[int, str]:
+        """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
         of, group = self._arrays, self.group
         beyond: dict[int, str] = {}
         gamma, lam = of.gamma.copy(), of.lam.copy()
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
-                values[g] = given[int(g)]  # what it was when it left [0, 1]
-        told = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
-        old_index = np.ones(group.size, dtype=bool)  # for whom a gap is counted: whoever is set aside has none
-        for what, values in told.items():
+                values[g] = given[int(g)]  # the value outside [0, 1]
+        numbers = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
+        for what, values in numbers.items():
             for demon in np.flatnonzero((np.abs(values) > of.max_finite) & np.isfinite(values)).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
-                old_index[demon] = False
-        for what, values in told.items():
-            soundness.skip(~np.isfinite(values) & old_index, what, values)
+                in_range[demon] = False
+        for what, values in numbers.items():
+            soundness.skip(~np.isfinite(values) & in_range, what, values)
         for what, of_group, values in (("continuation", of.gamma, gamma), ("lam", of.lam, lam)):
-            soundness.skip(np.isnan(of_group)[group] & old_index, what, values[group])
+            soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
 
-    def forget_broken(self) -> None:
-        """Have ratios that were no numbers be 0 from now on, for whoever asks."""
+    def clear_non_finite_ratios(self) -> None:
+        """Replace non-finite ratios by 0 after the engine skipped their demons."""
         np.nan_to_num(self._arrays.rho, copy=False, posinf=0.0)
 
     def misfits(self) -> dict[int, str]:
-        """Return the demons whose policies gave no probabilities, with what they gave; these are asked no more."""
+        """Return the demons with invalid target policies, with the returned value; these policies are disabled."""
         if not self._policies.misfits:
             return {}
         found: dict[int, str] = {}
         policy_of = self.policy_of
         for policy, misfit in self._policies.misfits.items():
             found |= dict.fromkeys(np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}")
-            self._policies.forget(policy)
+            self._policies.disable(policy)
             self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()
         return found
 
 
 def _check_names(questions: Sequence[GVF]) -> None:
-    """Raise ValueError where there is no question, or two have one name."""
+    """Raise ValueError if there is no question, or two have the same name."""
     if not questions:
         raise ValueError("questions must hold at least one question")
     names = [q.name for q in questions]

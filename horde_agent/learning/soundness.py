@@ -1,13 +1,13 @@
-"""Which demons of a Horde are sound: whose steps were gaps, who was set aside, since when and why.
+"""Soundness of a Horde's demons: skipped steps, diverged demons, with times and reasons.
 
-A demon that is told what is no number (its cumulant, outcome, continuation, trace decay or ratio is infinite or NaN, or
-a continuation or trace decay lies outside [0, 1]) is not told the transition at all: for it alone the step is a gap.
-Its trace is cleared, its weights stand, and it goes on with the next step. That is counted, and however often it
-happens it is no reason to give the demon up, since its weights stay sound: a sensor may come back.
+A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace decay or ratio is
+infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is cleared, its weights do not change,
+and it continues with the next step. Skips are counted but have no limit, because the weights stay valid and the sensor
+may recover.
 
-A demon is set aside, its weights frozen at zero for good, when its own numbers are lost (a weight past its bound, a
-weight, prediction or estimate that is not finite), when its target policy proves to be none, or when it is told a
-number that its engine's type cannot hold: numbers are believed.
+A demon diverges, and its weights are frozen at zero permanently, if a weight exceeds its bound, if a weight, prediction
+or estimate is not finite, if its target policy returns invalid probabilities, or if a finite signal exceeds the range
+of the engine's dtype.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _STATE = ("n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
 
 
 class Soundness:
-    """What is known of the soundness of the demons with these names.
+    """Skipped steps and divergence of demons.
 
     Args:
-        names: Of the demons.
+        names: Names of the demons.
 
     Attributes:
-        n_steps: Transitions that the Horde was told so far; one that is about to be learned from is number n_steps + 1.
-        is_aside: Who was set aside, shape (n_demons,).
-        is_skipping: For whom the present step is a gap, shape (n_demons,).
-        somebody_skips: Whether there is one.
-        n_skipped: Steps that were gaps, shape (n_demons,).
-        reasons: Why demons were set aside, by name.
+        n_steps: Number of completed transitions; the current one is number n_steps + 1.
+        is_aside: True for diverged demons, shape (n_demons,).
+        is_skipping: True for demons that skip the current step, shape (n_demons,).
+        somebody_skips: True if a demon skips the current step.
+        n_skipped: Number of skipped steps, shape (n_demons,).
+        reasons: Reasons of divergence, by name.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -46,37 +46,37 @@ class Soundness:
         self._first_skips: dict[str, str] = {}
 
     def rearrange(self, old_index: Integers, names: Sequence[str]) -> None:
-        """Go on with other demons; `old_index`, (n_demons,), is as in `layout.DemonMapping`. Newcomers are sound."""
+        """Add and remove demons; `old_index`, (n_demons,), is as in `layout.DemonMapping`."""
         is_new = old_index == NEWCOMER
         staying = {self.names[i] for i in old_index[~is_new]}
-        for notes in (self.reasons, self._first_skips):
-            for name in notes.keys() - staying:
-                del notes[name]
-        self.is_aside, self.is_skipping = (~is_new & who[old_index] for who in (self.is_aside, self.is_skipping))
+        for texts in (self.reasons, self._first_skips):
+            for name in texts.keys() - staying:
+                del texts[name]
+        self.is_aside, self.is_skipping = (~is_new & mask[old_index] for mask in (self.is_aside, self.is_skipping))
         self.n_skipped = np.where(is_new, 0, self.n_skipped[old_index])
         self.names = names
 
     def state(self) -> State:
-        """Return what is known."""
+        """Return the complete state, by name."""
         return attributes(self, *_STATE) | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
 
     def restore(self, state: State) -> None:
-        """Know what `state` returned, of the same demons."""
+        """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
         self.reasons, self._first_skips = untext(state["reasons"]), untext(state["first_skips"])
 
     def begin_step(self) -> None:
-        """Forget for whom the step before was a gap."""
+        """Clear the skips of the previous step."""
         if self.somebody_skips:
             self.is_skipping[:], self.somebody_skips = False, False
 
     def end_step(self) -> None:
-        """Count the present step."""
+        """Count the current step."""
         self.n_steps += 1
 
-    def skip(self, who: Bools, what: str, values: Floats) -> None:
-        """Note that the present step is a gap for some, who are told `values`, shape (n_demons,), for `what`."""
-        new = who & ~(self.is_aside | self.is_skipping)
+    def skip(self, mask: Bools, what: str, values: Floats) -> None:
+        """Mark demons in `mask`, shape (n_demons,), as skipping; `values`, (n_demons,), are the invalid signals."""
+        new = mask & ~(self.is_aside | self.is_skipping)
         for demon in np.flatnonzero(new & (self.n_skipped == 0)).tolist():
             why = f"its {what} was {values[demon]} at learning step {self.n_steps + 1:,}"
             self._first_skips[self.names[demon]] = why
@@ -84,8 +84,8 @@ class Soundness:
         self.is_skipping |= new
         self.somebody_skips |= bool(new.any())
 
-    def set_aside(self, demon: int, why: str) -> bool:
-        """Note that a demon is set aside, and return whether it was not before: the first reason stands."""
+    def mark_diverged(self, demon: int, why: str) -> bool:
+        """Mark a demon as diverged; return True if it is new. Only the first reason is kept."""
         is_first = not self.is_aside[demon]
         if is_first:
             self.is_aside[demon] = True
@@ -93,6 +93,6 @@ class Soundness:
         return is_first
 
     def skipped_because(self) -> dict[str, str]:
-        """Return how often a step was a gap for a demon alone, and why the first time, by name."""
+        """Return the number of skipped steps and the first reason of each demon that skipped, by name."""
         times = {name: int(n) for name, n in zip(self.names, self.n_skipped, strict=True) if n}
         return {name: f"{n:,} x, first because {self._first_skips[name]}" for name, n in times.items()}

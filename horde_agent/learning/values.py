@@ -1,6 +1,6 @@
-"""What the parts of questions give in a state, as arrays: ratios of policies, continuations, trace decays, cumulants.
+"""Evaluate the parts of questions in a state: policy ratios, continuations, trace decays, outcomes, cumulants.
 
-Equal parts are asked once. What a function of the user's gives that is no number, or out of range, is NaN here.
+Equal parts are evaluated once. A user function's value becomes NaN if it is not a number or out of range.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ from horde_agent.types import Floats, Tiles
 
 Observation = NDArray[Any]
 
-_FEW_POLICIES = 32  # Gibbs policies for which sums in float64, from scratch on each step, are quick enough
-_CHECKED_EVERY = 64  # steps after which all that a policy gives is looked at, beside the action taken
-_ROUNDING = 1e-4  # by which probabilities may miss 1, all added: those of a float32 softmax do by 1e-7
+_FEW_POLICIES = 32  # Gibbs policies below which float64 sums from scratch on each step are fast enough
+_CHECKED_EVERY = 64  # steps between two checks of all probabilities of a policy; pi(a) is checked on each step
+_ROUNDING = 1e-4  # tolerance of a sum of probabilities; a float32 softmax needs 1e-7
 
 
 class PolicyTable:
-    """The distinct target policies of a Horde: how likely each would have taken the action that was taken.
+    """The distinct target policies of a Horde and their importance sampling ratios.
 
     Args:
         policies: Distinct policies.
-        n_features: Number of features, which a Gibbs policy must agree with.
-        n_gibbs: Gibbs policies of the larger Horde that these are a part of, if they are.
+        n_features: Number of features; that of Gibbs policies must be equal.
+        n_gibbs: Number of Gibbs policies of the whole Horde, if this is a shard.
 
     Attributes:
-        n_actions: Number of actions, 0 where no policy says.
+        n_actions: Number of actions, 0 if no policy defines it.
         n_policies: Number of policies.
-        constant_action: The action that each policy always takes, `checks.ON_POLICY` of the behaviour policy itself,
+        constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy itself,
             or `checks.ELSEWHERE`, shape (n_policies,).
-        has_functions: Whether a policy is asked in Python.
-        misfits: What policies gave that is no probabilities, by policy, since somebody last looked and cleared it.
+        misfits: Descriptions of invalid probabilities, by policy; the caller clears them.
 
     Raises:
         ValueError: If the policies disagree about the number of actions or features.
@@ -67,29 +66,29 @@ class PolicyTable:
 
     @property
     def has_functions(self) -> bool:
-        """Whether a policy is asked in Python."""
+        """True if a policy is evaluated in Python."""
         return bool(self._others)
 
     def state(self) -> State:
-        """Return what coming ratios depend on: the logits of Gibbs policies follow from the tiles alone."""
+        """Return the state on which later ratios depend; Gibbs logits depend only on the tiles."""
         return attributes(self, "_n_asked") | {"others": np.array([i for i, _ in self._others], dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned: policies that were forgotten are asked no more."""
+        """Restore a state; policies that were disabled stay disabled."""
         put_back(self, state, "_n_asked")
         for i in {i for i, _ in self._others} - set(state["others"].tolist()):
-            self.forget(i)
+            self.disable(i)
 
     def write_ratios(
         self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats
     ) -> None:
-        """Write rho = pi(a)/b(a) of each policy but the constant ones, NaN where a policy gives no probability.
+        """Write rho = pi(a)/b(a) of all policies except constant ones; NaN if a probability is invalid.
 
         Args:
             action: The action taken.
-            probability: b(a), the probability with which the behaviour policy took it.
-            observation: Of the state in which it was taken.
-            tiles: Of that state.
+            probability: b(a), its probability under the behaviour policy.
+            observation: Observation of the state in which it was taken.
+            tiles: Tiles of that state.
             out: Changed in place, shape (n_policies,).
         """
         for table in self._tables:
@@ -100,7 +99,7 @@ class PolicyTable:
             out[i] = self._probability(i, policy.probabilities(observation, tiles), action, is_due) / probability
 
     def _probability(self, i: int, given: Any, action: int, is_due: bool) -> float:
-        """Return one policy's pi(a) from all that it gave, NaN where that is no probabilities, which is then noted."""
+        """Return pi(a) from a policy's probabilities; NaN and an entry in `misfits` if they are invalid."""
         try:
             p = float(given[action]) if len(given) == self.n_actions else np.nan
         except (TypeError, ValueError):
@@ -113,16 +112,16 @@ class PolicyTable:
             p = min(max(p, 0.0), 1.0) if np.isfinite(p) else p
         return p
 
-    def forget(self, i: int) -> None:
-        """Ask a policy no more."""
+    def disable(self, i: int) -> None:
+        """Stop evaluating a policy."""
         self._others = [(k, policy) for k, policy in self._others if k != i]
 
 
 def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
-    """Say what was given instead of the probabilities of n actions, "" where nothing is wrong.
+    """Describe why a value is not a distribution over n actions; return "" if it is one.
 
-    That one is not a number (NaN, infinite) is wrong in a policy's first answer alone: later it may be a broken
-    reading's fault, and the next answer may be right.
+    NaN or infinity is an error only in a policy's first value: later it may come from a broken sensor reading, and the
+    next value may be valid.
     """
     try:
         values = np.asarray(given, dtype=np.float64)
@@ -139,14 +138,14 @@ def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
 
 
 def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Tiles) -> None:
-    """Ask each target policy once, at an observation, (n_sensors,), and tiles, and refuse one that is no policy.
+    """Check each target policy's probabilities at an observation, (n_sensors,), and tiles.
 
     Raises:
-        ValueError: If so; the message names a question about it, what was given and what was expected.
+        ValueError: If they are invalid; the message names a question, the value and the expected value.
     """
     right_by_construction = (Behaviour, ConstantAction, Gibbs)
-    asked = {identity(q.target_policy): q for q in reversed(questions)}
-    for q in reversed(asked.values()):
+    first_question = {identity(q.target_policy): q for q in reversed(questions)}
+    for q in reversed(first_question.values()):
         if not isinstance(q.target_policy, right_by_construction):
             given = q.target_policy.probabilities(observation, tiles)
             misfit = misfit_of(given, q.target_policy.n_actions, is_first=True)
@@ -155,7 +154,7 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
 
 
 def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], *, are_few: bool) -> list[GibbsTable]:
-    """Return a table of whole numbers, and one of floats for a few policies or those that need the range."""
+    """Return a table with integer logits, and one with float64 logits for few policies or large logits."""
     in_floats = np.array([are_few or largest_logit([p]) > LARGEST for p in policies], dtype=bool)
     return [
         GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
@@ -165,16 +164,16 @@ def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], *, are
 
 
 class StateValues:
-    """Numbers that are constant or a function of the state: continuations, trace decays, outcomes.
+    """Values that are constants or functions of the state: continuations, trace decays, outcomes.
 
     Args:
-        values: A number or a function of (observation, tiles) each.
-        low, high: Range outside which a function's value becomes NaN.
+        values: Numbers or functions of (observation, tiles).
+        low, high: Valid range; a function's value outside it becomes NaN.
 
     Attributes:
-        constant: Those that are constant, 0 for the others, shape (n,).
-        is_function: Which are functions, shape (n,).
-        given: What functions gave when they last gave a value outside the range, by place.
+        constant: The constants, 0 for functions, shape (n,).
+        is_function: True for functions, shape (n,).
+        given: Each function's latest value outside the range, by index.
     """
 
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
@@ -186,11 +185,11 @@ class StateValues:
 
     @property
     def has_functions(self) -> bool:
-        """Whether a value is asked for in Python."""
+        """True if a value is computed in Python."""
         return bool(self._functions)
 
     def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
-        """Write the functions' values in this state, (n_demons,), NaN where one is out of range; not the constants."""
+        """Write the functions' values in this state, (n_demons,), NaN if out of range; constants are not written."""
         for i, function in self._functions:
             value = out[i] = float(function(observation, tiles))
             if not self._low <= value <= self._high:
@@ -198,19 +197,19 @@ class StateValues:
 
 
 class Cumulants:
-    """The signals that the questions sum.
+    """The cumulants of the questions.
 
     Args:
         questions: The questions.
         n_features: Number of features.
 
     Attributes:
-        channel: That each question sums, shape (n_demons,), or `checks.NO_CHANNEL`.
-        n_channels: An observation must have at least so many channels.
-        needs_predictions: Whether a question's cumulant is another demon's prediction.
+        channel: Channel that is each question's cumulant, shape (n_demons,), or `checks.NO_CHANNEL`.
+        n_channels: Least number of channels of an observation.
+        needs_predictions: True if a question's cumulant is another demon's prediction.
 
     Raises:
-        ValueError: If a question names a feature or a demon that is not there.
+        ValueError: If a question names an unknown feature or demon.
     """
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
@@ -238,18 +237,18 @@ class Cumulants:
 
     @property
     def is_read_off(self) -> bool:
-        """Whether every cumulant is a channel."""
+        """True if every cumulant is a channel."""
         return not (self._features or self._predictions or self._functions)
 
     def write(
         self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], out: Floats
     ) -> None:
-        """Write c_{t+1} at the state reached, shape (n_demons,), but for the channels, which `checks.complete` reads.
+        """Write c_{t+1} at the state reached, shape (n_demons,), except channels, which `checks.finish_signals` writes.
 
         Args:
-            observation: Of the state reached.
-            tiles: Of the state reached.
-            predict_one: Gives a demon's prediction there, by the weights from before this step's update.
+            observation: Observation of the state reached.
+            tiles: Tiles of the state reached.
+            predict_one: Returns a demon's prediction there, with the weights from before this step's update.
             out: Changed in place.
         """
         for i, feature in self._features:
@@ -261,10 +260,10 @@ class Cumulants:
 
 
 def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
-    """Number equal keys alike, in order of appearance.
+    """Number distinct keys in order of appearance.
 
     Returns:
-        The number of each key, shape (n,), and the position at which each number appeared first.
+        The number of each key, shape (n,), and the position of the first key with each number.
     """
     seen: dict[Hashable, int] = {}
     numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
@@ -273,12 +272,12 @@ def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
 
 
 def identity(thing: object) -> Hashable:
-    """Return a key by which equal things are equal, and an unhashable one equals itself alone."""
+    """Return a key that is equal for equal objects; an unhashable object equals only itself."""
     return thing if isinstance(thing, Hashable) and _is_hashable(thing) else id(thing)
 
 
 def _is_hashable(thing: Hashable) -> bool:
-    """Say whether hash() works: a tuple or dataclass may hold a list."""
+    """Return True if hash() works; a tuple or dataclass may contain a list."""
     try:
         hash(thing)
     except TypeError:

@@ -77,13 +77,13 @@ class RUPEE:
         put_back(self, inner(state, "own"), "_n_steps")
         self._copied_from = None
 
-    def newly_broken(self) -> dict[int, str]:
+    def pop_flagged(self) -> dict[int, str]:
         """Return demons whose RUPEE diverged since the last call, with the reasons."""
-        return self._engine.newly_broken() if self._engine.flags else {}
+        return self._engine.pop_flagged() if self._engine.flags else {}
 
-    def set_aside(self, demon: int) -> None:
+    def freeze(self, demon: int) -> None:
         """Set one demon's RUPEE to 0 for good."""
-        self._engine.set_aside(demon)
+        self._engine.freeze(demon)
 
     def rearrange(self, mapping: DemonMapping) -> None:
         """Continue after demons were added or removed; new ones start with 0 steps."""

@@ -12,7 +12,7 @@ import numba
 import pytest
 
 import horde_agent
-from horde_agent.kernels._jit import _or_nothing
+from horde_agent.kernels._jit import _empty_if_unreadable
 from tests.agent.short_lives import hashes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,5 +79,5 @@ def test_a_list_of_cached_kernels_that_cannot_be_read_counts_as_empty() -> None:
     def names_another_program() -> None:
         raise ModuleNotFoundError("No module named 'another'")
 
-    assert _or_nothing(names_another_program)() == {}
-    assert _or_nothing(lambda: {"kernel": 1})() == {"kernel": 1}
+    assert _empty_if_unreadable(names_another_program)() == {}
+    assert _empty_if_unreadable(lambda: {"kernel": 1})() == {"kernel": 1}

@@ -37,7 +37,7 @@ MAY_DIFFER = {
     "Durations": "times measured in this process",
     "Student._untimed_s": "a time measured in this process",
     **dict.fromkeys(
-        ("SpanEngine._held", "SpanEngine._entry", "SpanEngine._signals", "SpanEngine._step", "SignalMaker._complete"),
+        ("SpanEngine._held", "SpanEngine._entry", "SpanEngine._signals", "SpanEngine._step", "SignalMaker._finish"),
         "compiled functions bound to addresses in this process, and for what they were bound",
     ),
     "SpanArrays.n_threads": "threads of this process; no sum crosses a lane",

@@ -157,7 +157,7 @@ class Twins:
     def set_aside(self) -> None:
         """Freeze one demon at zero."""
         demon = int(self.rng.integers(self.policy.size))
-        self.engine.set_aside(demon)
+        self.engine.freeze(demon)
         self.is_aside[demon] = True
         for name in ("theta", "w", "e", "m", "s", "delta"):
             getattr(self.oracle, name)[demon] = 0.0
@@ -201,7 +201,7 @@ class Twins:
     def find_flagged(self) -> None:
         """Read who was flagged, which is at most the demon with the tiny bound; then give that bound to another one."""
         self.engine.catch_up()
-        flagged = list(self.engine.newly_broken())
+        flagged = list(self.engine.pop_flagged())
         assert self.has_tiny_bound[flagged].all()
         self.has_tiny_bound = np.arange(self.policy.size) == self.rng.integers(self.policy.size)
         self.engine.set_bounds(np.where(self.has_tiny_bound, TINY, 1e9))

@@ -81,7 +81,7 @@ def test_what_float32_cannot_hold_is_no_number_to_an_engine_in_float32() -> None
             engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
             for t in range(30):
                 engine.learn(stream.tiles[t + 1], stream.signals(t))
-            assert not engine.newly_broken()
+            assert not engine.pop_flagged()
             found.append(engine.weights()[0])
         np.testing.assert_array_equal(*found)
 

@@ -69,8 +69,8 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
             oracle.theta[0] = oracle.w[0] = oracle.e[0] = 0
             who = np.array([1, 2, 3, 0])
         if t == 90:
-            learner.set_aside(2)
-            rupee.set_aside(2)
+            learner.freeze(2)
+            rupee.freeze(2)
         before, tiles = tiles, rng.choice(n, 4, replace=False)
         rho, c = rng.choice([0.0, 0.6, 3.0], 4), rng.random(4)
         c[1] = np.nan if t == 60 else c[1]
@@ -100,9 +100,9 @@ def test_a_rupee_that_cannot_be_kept_says_so(kind: str) -> None:
     found: dict[int, str] = {}
     for _ in range(800):
         rupee.learn(tiles, Signals(one, 0 * one, 0 * one, one, one), rng.random(1))
-        for demon, why in rupee.newly_broken().items():
+        for demon, why in rupee.pop_flagged().items():
             found[demon] = why
-            rupee.set_aside(demon)
+            rupee.freeze(demon)
     assert list(found) == [0]
     assert "became" in found[0] or "reached" in found[0]
     assert rupee.value() == 0

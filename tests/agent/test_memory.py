@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, span
-from horde_agent.learning.layout import aligned_zeros, touch
+from horde_agent.learning.layout import aligned_zeros, prefault
 
 STATM = Path("/proc/self/statm")
 
@@ -78,7 +78,7 @@ def test_touching_changes_nothing(dtype: str) -> None:
     rows[:] = np.random.default_rng(0).normal(size=rows.size)
     rows[::1024], rows[::512] = -0.0, np.nan
     before = rows.tobytes()
-    touch(rows, rows[:0], rows[5:6], n_threads=2)
+    prefault(rows, rows[:0], rows[5:6], n_threads=2)
     assert rows.tobytes() == before
 
 

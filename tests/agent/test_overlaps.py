@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import kernel
 from horde_agent.kernels.span import overlaps
-from horde_agent.kernels.span.arrays import BATCH, DECAYS, FLUSH, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST, RESTS
+from horde_agent.kernels.span.arrays import BATCH, DECAYS, FLUSH, IDLE, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST
 from horde_agent.learning import SpanEngine
 
 pytestmark = pytest.mark.kernels
@@ -107,13 +107,13 @@ def test_runs_are_those_of_the_times_with_a_coefficient(n_tail: int, n: int, bus
     past, last = Past(90, n), 89
     for _ in range(5):
         first, since = last - n - n_tail, last - n
-        kinds = np.where(past.rng.random(90) < busy, past.rng.choice([DECAYS, LEARNS], 90), RESTS)
+        kinds = np.where(past.rng.random(90) < busy, past.rng.choice([DECAYS, LEARNS], 90), IDLE)
         for t in range(first, last):
             past.span.kind[0, t % past.span.kind.shape[1]] = kinds[t]
         past.span.flushed_at[0] = since
         times = np.arange(first, last + 1)
         after_learning = (times > since) & (kinds[times - 1] == LEARNS)
-        has_coefficient = (times < since) | after_learning | ((times < last) & (kinds[times] != RESTS))
+        has_coefficient = (times < since) | after_learning | ((times < last) & (kinds[times] != IDLE))
         n_places = _number(past.native, 0, first, last)
         place = np.concatenate([[0], np.cumsum(has_coefficient)])
         assert n_places == past.span.clock[N_PLACES] == place[-1]

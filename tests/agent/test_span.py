@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG
+from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning.layout import Layout, assign_lanes
 from horde_agent.learning.span import LARGEST_TAIL, trace_length
@@ -130,7 +130,7 @@ def test_long_traces_are_exact_as_far_as_they_may_reach(trace_rule: Any, batch: 
         stream.rho[np.random.default_rng(0).random(2_000) < 1 / 300] = 0
     config = LearnerConfig(trace_rule=trace_rule, dtype="float64", mspbe_tau=50.0)
     engine = assert_equals_oracle(stream, config, period=16, gaps=(900, 907), alpha=1e-4, batch=batch)
-    assert not engine.flags & A_TAIL_IS_TOO_LONG
+    assert not engine.flags & TAIL_TOO_LONG
 
 
 def test_a_trace_that_reaches_back_too_far_raises_an_alarm() -> None:
@@ -143,7 +143,7 @@ def test_a_trace_that_reaches_back_too_far_raises_an_alarm() -> None:
         engine.learn(stream.tiles[t + 1], stream.signals(t))
         alarms.append(engine.flags)
     first = int(np.argmax(np.array(alarms) > 0))
-    assert alarms[first] == A_TAIL_IS_TOO_LONG
+    assert alarms[first] == TAIL_TOO_LONG
     assert LARGEST_TAIL < first < LARGEST_TAIL + 20
 
 
@@ -285,7 +285,7 @@ def test_a_demon_set_aside_stays_at_zero_and_its_siblings_go_on() -> None:
         engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
     for t in range(90):
         if t == 37:
-            engines[1].set_aside(5)
+            engines[1].freeze(5)
         now = [e.learn(stream.tiles[t + 1], stream.signals(t)) for e in engines]
     assert now[1][5] == 0
     others = np.arange(len(GROUPS)) != 5
@@ -305,9 +305,9 @@ def test_a_demon_whose_step_is_too_large_or_that_passes_its_bound_is_flagged_onc
         if t == 40:
             engine.set_bounds(np.array([np.inf, np.inf, 1e-6]))
         engine.learn(stream.tiles[t + 1], stream.signals(t))
-        for demon in engine.newly_broken():
+        for demon in engine.pop_flagged():
             flagged[int(demon)] = t
-            engine.set_aside(int(demon))
+            engine.freeze(int(demon))
     assert flagged == {1: 19, 2: 41}  # a weight is held against its bound when it is written
     assert np.isfinite(engine.weights()[0]).all()
 

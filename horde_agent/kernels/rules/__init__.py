@@ -1,11 +1,11 @@
-"""Update rules of the plain engine, one file each, found by their names.
+"""Update rules of the plain engine, one file each, selected by file name.
 
 A rule is a module with
 
-    VECTORS: the names of its weight vectors beside theta; "e", if it has one, is the trace that a gap clears
-    learn_all(demons, told, phi_t, phi_tp1): an `outer_kernel` that lets every demon take a step, in place
+    VECTORS: names of its vectors in addition to theta; "e", if present, is the trace that a gap clears
+    learn_all(demons, signals, phi_t, phi_tp1): an `outer_kernel` that updates every demon in place
 
-`gtd.py` is the one to read, and to begin another from: a new file here is all that another rule needs.
+To add a rule, copy `gtd.py` to a new file in this folder; no registration is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rule(name: str) -> ModuleType:
     """Return the module of a rule.
 
     Raises:
-        ValueError: If there is none of this name.
+        ValueError: If there is no rule of this name.
     """
     if name not in names():
         raise ValueError(f"there is no update rule {name!r}; there is {', '.join(names())}")

@@ -1,1 +1,1 @@
-"""The span engine's kernels, from top to bottom: transition, step, writing, overlaps; arrays is what they share."""
+"""The span engine's kernels, top down: transition, step, writing, overlaps; they share the arrays of arrays.py."""

@@ -1,10 +1,10 @@
-"""What the span engine reads and writes, by name.
+"""The arrays of the span engine.
 
-Each demon has a *lane*. Lanes that lie side by side are a *block*: its rows of weights, one per feature, lie together.
-Blocks that learn at the same steps are a *flush group*: they write what is pending at the same time.
+Each demon has a *lane*. Adjacent lanes form a *block*, whose rows of weights, one per feature, are contiguous. Blocks
+that learn at the same steps form a *flush group*: they write their pending updates at the same time.
 
-Time is counted in feature vectors, phi_0, phi_1, ...; what belongs to one lies in a ring of T times. Features are
-*rows*, numbered in the order in which they are first on, so that the memory behind the rest is never touched.
+Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features are *rows*,
+numbered in the order in which they first become active, so that memory of unused rows is never touched.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
 
-# What a flush group does from one time to the next (`kind`).
-RESTS = 0  # nothing: every ratio is 0, the trace ends
-DECAYS = 1  # w decays though every ratio is 0, under the w rule "every-step"; the trace ends
+# Kinds of a flush group's steps (`kind`).
+IDLE = 0  # idle: every ratio is 0, the trace ends
+DECAYS = 1  # every ratio is 0 but w decays, under the w rule "every-step"; the trace ends
 LEARNS = 2
 
 FLUSH, BATCH = 0, 1  # lists of runs
 
 NO_TIME = -2  # value of `w_at` that forces the next step to compute `base_w` from the rows of w
 
-CHUNK = 512  # rows of all blocks that lie together: memory is put behind so many at once
+CHUNK = 512  # rows of all blocks that are contiguous and pre-faulted together
 
 
 class SpanArrays(NamedTuple):
-    """All that kernels read and write: L lanes in B blocks and G flush groups, n features, T times, K steps pending.
+    """Arrays of L lanes in B blocks and G flush groups: n features, T times, K pending steps.
 
-    Arrays of reals are flat, so that a vector of lanes can be read anywhere. One that has a row of each block's lanes
-    for each of r places has block b's at r * start[b], place by place; weights: see `row_at`.
+    Arrays of reals are flat, so that a vector of lanes can start at any index. An array with r places for each block
+    stores block b from r * start[b] on, one row of its lanes per place; weights: see `row_at`.
     """
 
-    # Who sits where. Signals are told with one more at the end, 0: for lanes that are empty or set aside, number -1.
-    policy: Integers  # (L,): whose ratio a lane is told
-    trace_group: Integers  # (L,): whose gamma and lambda
-    cumulant: Integers  # (L,): which cumulant
-    outcome: Integers  # (L,): which outcome
-    demon: Integers  # (L,): whose lane it is
+    # Assignment of lanes. Signal arrays have a last entry of 0, index -1, for empty lanes and diverged demons.
+    policy: Integers  # (L,): index of the lane's ratio
+    trace_group: Integers  # (L,): index of its gamma and lambda
+    cumulant: Integers  # (L,): index of its cumulant
+    outcome: Integers  # (L,): index of its outcome
+    demon: Integers  # (L,): the demon, -1 for an empty lane
     start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
     flush_group: Integers  # (B,)
     first_block: Integers  # (G + 1,): group g is blocks first_block[g]..first_block[g + 1]
     only_policy: Integers  # (G,): the policy of all its demons; -1 for several, some of which always learn
 
-    # What is learned, as last written: a row per feature and block.
+    # Weights as last written: one row per feature and block.
     theta: Reals
     w: Reals
-    m: Reals  # the vector MSPBE trace over its common scale; of size 0 where it is not kept
+    m: Reals  # the vector MSPBE trace over its common scale; size 0 without the vector estimate
 
-    # The past of each demon, k before the present: numbers of the transition from phi_k to phi_{k+1}.
+    # History of each demon: one number per transition from phi_k to phi_{k+1}.
     c: Reals  # (C places): c_k = rho_k gamma_{k+1} lambda_{k+1}, at place k mod C
     d: Reals  # (K places): d_k = rho_k delta_k, at place k - flushed_at
     h: Reals  # (K places): h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
     q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"
-    m_step: Floats  # (T,): the step of m at k, at place k mod T
+    m_step: Floats  # (T,): the step size of m at k, at place k mod T
 
-    # The books of each flush group.
-    kind: NDArray[np.uint8]  # (G, T): what it did from time k on, at place k mod T
-    flushed_at: Integers  # (G,): time up to which all is written
-    tail_from: Integers  # (G,): time of the first step that still matters to a trace; at most flushed_at
-    n_pending: Integers  # (G,): steps since flushed_at that are not rests
-    limit: Integers  # (G,): flushed before more are pending
-    tail_needed: Integers  # (B,): steps of its tail that matter, found when it is flushed
+    # Schedule of each flush group.
+    kind: NDArray[np.uint8]  # (G, T): kind of the step from time k to k + 1, at place k mod T
+    flushed_at: Integers  # (G,): time up to which all updates are written
+    tail_from: Integers  # (G,): time of the first step that still affects a trace; at most flushed_at
+    n_pending: Integers  # (G,): steps since flushed_at that were not idle
+    limit: Integers  # (G,): largest n_pending
+    tail_needed: Integers  # (B,): steps of its tail that affect a trace, computed at a flush
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t
@@ -83,20 +83,20 @@ class SpanArrays(NamedTuple):
     lam_t: Reals
     alpha: Reals
     alpha_w: Reals
-    bound: Reals  # |theta| that no answer can need
-    is_flagged: Reals  # 1 once a number was not finite, or a weight past its bound
+    bound: Reals  # largest plausible |theta|
+    is_flagged: Reals  # 1 once a number was not finite or a weight above its bound
     base: Reals  # theta.phi_t, theta as written
     base_w: Reals  # w.phi at time w_at[block], w as written
-    d_sum: Reals  # sum d_k e_k.phi_t / rho_k over what is pending
+    d_sum: Reals  # sum d_k e_k.phi_t / rho_k over pending steps
     h_sum: Reals  # sum h_k phi_{k+1}.phi_t
     q_sum: Reals  # sum q_k phi_k.phi_t
-    rho: Reals  # rho_t, as told
+    rho: Reals  # rho_t
     gamma_tp1: Reals
     lam_tp1: Reals
     c_tp1: Reals  # c_{t+1} + (1 - gamma_{t+1}) z_{t+1}
-    w_at: Integers  # (B,): time of the feature vector that base_w is about
+    w_at: Integers  # (B,): time of base_w's feature vector
 
-    # What was told of the steps that are not taken yet: of the one to time t at place t mod the batch.
+    # Signals of queued steps: those of the step to time t at place t mod the batch.
     signal_rho: Reals  # (batch, n_policies + 1)
     signal_c: Reals  # (batch, n_cumulants + 1)
     signal_gamma: Reals  # (batch + 1, n_groups + 1): the last row is the latest
@@ -104,63 +104,63 @@ class SpanArrays(NamedTuple):
     signal_z: Reals  # (batch, n_demons + 1)
     signal_changes: Integers  # (batch, 2): whether gamma or lambda differ from before; whether an outcome is not 0
 
-    # What all demons share of the past.
+    # History shared by all demons.
     row_of: Integers  # (n,): row of each feature, -1 if it was never on
     feature_of: Integers  # (n,): feature of each row
     bits: NDArray[np.uint64]  # (T, n / 64): phi_k, a bit per row
-    active: Integers  # (batch + 1, n_active): rows that are on at time k, at place k mod (batch + 1)
-    changed: Integers  # (2, 2, n_active): rows that went on, and off, at time k, at place k mod 2
+    active: Integers  # (batch + 1, n_active): active rows at time k, at place k mod (batch + 1)
+    changed: Integers  # (2, 2, n_active): rows that switched on, and off, at time k, at place k mod 2
     n_changed: Integers  # (2, 2)
     overlap: Reals  # (batch + 1, T): row j - now of phi_k.phi_j, from k = oldest on
     clock: Integers  # (N_CLOCKS,)
 
-    # The runs of times during which a row was on: what a flush (list 0), and a batch (1), need to know of the past.
-    run_row: Places  # (2, n): rows that were on
-    run_first: Places  # (2, n): where a row's runs begin in run_ends
-    run_last: Places  # (2, n): where they end
+    # Runs of times during which a row was active: list 0 for a flush, list 1 for a batch.
+    run_row: Places  # (2, n): rows that were active
+    run_first: Places  # (2, n): index of a row's first run in run_ends
+    run_last: Places  # (2, n): index after its last run
     run_ends: Places  # (2, ...): each run's first place, and the one after its last
-    run_time: Integers  # (2, T + 2): the times that have a coefficient, in their order: their places
-    run_place: Places  # (T + 2,): how many times before each have one, from the first that is flushed on
+    run_time: Integers  # (2, T + 2): times that have a coefficient; the index is the place
+    run_place: Places  # (T + 2,): place of each time, from the first flushed time on
     n_runs: Integers  # (2,): rows listed
 
-    # Each thread's scratch paper, (threads, ...).
+    # Scratch of each thread, (threads, ...).
     table: Reals  # (threads, (T + 2) kinds lanes of a vector)
     foreseen: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
 
-    predictions: Floats  # (n_demons,): at the latest step that was taken
+    predictions: Floats  # (n_demons,): at the latest completed step
 
-    # The rules.
-    every_step: bool  # w decays where rho = 0 too
+    # Settings.
+    every_step: bool  # w decays also if rho = 0
     clips: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
-    drop_below: float  # a tail is dropped when it is below this, beside an active feature's 1
+    drop_below: float  # a tail below this is dropped; an active feature enters with 1
     largest_tail: int  # steps
-    one_over_tau: float
-    largest_step: float  # |delta| max e past this flags a demon
-    max_finite: float  # the largest number of the engine's type
+    one_over_tau: float  # step size of the MSPBE estimates
+    largest_step: float  # |delta| max e at or above this flags a demon
+    max_finite: float  # largest finite number of the engine's dtype
     period: int  # K
-    longest_wait: int  # steps after which what is pending is written, however little it is
+    longest_wait: int  # steps after which pending updates are written in any case
     n_active: int
     n_threads: int
 
 
 # Places in `clock`
 NOW, N_ROWS, OLDEST = 0, 1, 2
-IS_KNOWN = 3  # 1: gamma and lambda are those of the latest step, and no outcome differs from 0
-FLUSHED = 4  # time up to which the group is flushed that is being flushed
-N_PLACES = 5  # places in the tables of the group that is being flushed
+IS_KNOWN = 3  # 1: gamma and lambda equal those of the latest step, and all outcomes are 0
+FLUSHED = 4  # time up to which the current group is being flushed
+N_PLACES = 5  # places in the tables of the group being flushed
 N_CLOCKS = 6
 
 
 @inner_kernel
 def row_at(r: int, first: int, width: int, stride: int) -> int:
-    """Return where row `r` begins of a block of `width` lanes, its rows beginning at `first`, chunks `stride` apart."""
+    """Return the index of row `r` of a block of `width` lanes; rows start at `first`, chunks are `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width
 
 
 def over_block(work: Any, longest: Any = wide_zeros) -> Any:
-    """Return a kernel (span, b, how) that does `work(span, b, lane, how, zero)` for all lanes of block b.
+    """Return a kernel (span, b, how) that calls `work(span, b, lane, how, zero)` for all lanes of block b.
 
-    `zero` says how many lanes from `lane` on: 64, or as many as `longest` has, but 80 where else 16 would be left over.
+    `zero` sets the number of lanes from `lane` on: 64 or that of `longest`, or 80 if otherwise 16 would remain.
     """
 
     @made_kernel

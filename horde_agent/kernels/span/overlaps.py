@@ -1,12 +1,12 @@
-"""What all demons share of the past: when each feature was on, and how past feature vectors overlap later ones.
+"""History shared by all demons: when each feature was active, and overlaps of feature vectors.
 
-A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of the bits that two rows share: 95
-words of 64 bits for 6,065 features, so that those of a whole window of past steps take a microsecond or two, from
-scratch. The features that went on or off between two steps are the bits in which their rows differ.
+A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95 words of 64 bits for
+6,065 features, so that computing those of a whole window of past steps takes 1 to 2 microseconds. The features that
+switched between two steps are the bits in which their rows differ.
 
-A row of weights changes by the sum of the coefficients over the times at which its feature was on: over its *runs*, by
-differences of a table of prefix sums (`writing.py`). Times without a coefficient have no place in the table, so that a
-policy which is followed once in five steps has a fifth of the runs.
+A row of weights changes by the sum of the coefficients over the times at which its feature was active: over its *runs*,
+by differences of a table of prefix sums (`writing.py`). Times without a coefficient have no place in the table, so that
+a policy that is followed once in five steps has a fifth of the runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.span.arrays import (
     FLUSH,
+    IDLE,
     LEARNS,
     N_PLACES,
     N_ROWS,
     NOW,
     OLDEST,
-    RESTS,
     Places,
     SpanArrays,
 )
@@ -34,7 +34,7 @@ _ONE = np.uint64(1)
 
 @inner_kernel
 def observe(span: SpanArrays, tiles: Integers) -> None:
-    """Move the present on by one time, to the tiles given, (n_active,), and list the rows that went on and off."""
+    """Advance the clock by one time to `tiles`, shape (n_active,), and list the rows that switched on and off."""
     time = span.clock[NOW] + 1
     place, slot = time & (span.bits.shape[0] - 1), time % span.active.shape[0]
     bits, active, n_rows = span.bits[place], span.active[slot], span.clock[N_ROWS]
@@ -54,7 +54,7 @@ def observe(span: SpanArrays, tiles: Integers) -> None:
 
 @inner_kernel
 def list_changes(span: SpanArrays, time: int) -> None:
-    """List the rows that went on and off at a time."""
+    """List the rows that switched on and off at a time."""
     mask, slot = span.bits.shape[0] - 1, time & 1
     now, before = span.bits[time & mask], span.bits[(time - 1) & mask]
     gained, lost, n_gained, n_lost = span.changed[slot, 0], span.changed[slot, 1], 0, 0
@@ -73,13 +73,13 @@ def list_changes(span: SpanArrays, time: int) -> None:
 
 @inner_kernel
 def words_in_use(span: SpanArrays) -> int:
-    """Return how many words of bits have a row."""
+    """Return the number of 64-bit words that contain a row in use."""
     return int((span.clock[N_ROWS] + 63) // 64)
 
 
 @inner_kernel
 def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
-    """Write the overlaps of the times oldest..last, (T,), with the feature vector whose bits are given, (n / 64,)."""
+    """Write the overlaps of the times oldest..last, (T,), with a feature vector given by its bits, (n / 64,)."""
     mask, oldest, n_words = span.bits.shape[0] - 1, span.clock[OLDEST], words_in_use(span)
     for time in range(oldest, last + 1):
         then, n = span.bits[time & mask], 0
@@ -90,16 +90,16 @@ def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: R
 
 @inner_kernel
 def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
-    """Give the times first..last of a flush group their places: how many before each have a coefficient; count them.
+    """Number the times first..last of a flush group that have a coefficient, and return their count.
 
-    A step of the tail has one, and one in which the group learned or w decayed; and so has the time after it learned,
-    from h.
+    These are the steps of the tail, the steps in which the group learned or w decayed, and, because of h, the time
+    after a step in which it learned.
     """
     mask, n, has_learned = span.bits.shape[0] - 1, 0, False
     for time in range(first, last + 1):
         span.run_place[time - first] = n
         is_tail, kind = time < span.flushed_at[g], span.kind[g, time & mask]
-        if is_tail or has_learned or (time < last and kind != RESTS):
+        if is_tail or has_learned or (time < last and kind != IDLE):
             span.run_time[FLUSH, n] = time
             n += 1
         has_learned = not is_tail and time < last and kind == LEARNS
@@ -109,7 +109,7 @@ def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
 
 @inner_kernel
 def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
-    """List the rows that were on at the times in `run_time`, each with its runs of these times, by their places."""
+    """List the rows that were active at the times in `run_time`, each with its runs of places."""
     row_of, begin, end = span.run_row[which], span.run_first[which], span.run_last[which]
     ends, n_rows, n_listed = span.run_ends[which], span.clock[N_ROWS], 0
     make_room(span, which, n_places, begin, end)
@@ -123,11 +123,15 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
                 turned &= turned - _ONE
     for row in range(n_rows):
         since, until = begin[row], end[row]
-        if (until - since) % 2 == 1:  # it is still on
+        if (until - since) % 2 == 1:  # still active
             ends[until] = n_places
             until += 1
         if until > since:
-            row_of[n_listed], begin[n_listed], end[n_listed] = row, since, until  # n_listed <= row: nothing is lost
+            row_of[n_listed], begin[n_listed], end[n_listed] = (
+                row,
+                since,
+                until,
+            )  # n_listed <= row: no entry is lost
             n_listed += 1
     span.n_runs[which] = n_listed
 
@@ -141,7 +145,7 @@ def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
 
 @inner_kernel
 def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: Places) -> None:
-    """Let each row's runs begin, and end yet, where there is room for two ends each time that it went on."""
+    """Reserve space in `run_ends` for each row: two ends for each time at which it switched on."""
     n_rows, total = span.clock[N_ROWS], 0
     for row in range(n_rows):
         end[row] = 0

@@ -1,25 +1,25 @@
-"""GTD(lambda) without stored traces and without dense passes: one step of the lanes that are one vector.
+"""GTD(lambda) without stored traces and without dense passes: one step of one vector of lanes.
 
 With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, a demon keeps four numbers of each step,
 
     c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
 
 and its weights as last written, theta_0 and w_0. With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one
-scan over the steps since then gives all that a step to time j = t + 1 asks for (`scan`):
+scan over the steps since then gives all terms of a step to time j = t + 1 (`scan`):
 
     u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
 
-theta_0.phi_j moves on with the rows of the features that went on and off (`writing.py`). What is left are inner
-products of the trace, which close on themselves (`learn`):
+theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The remaining terms are
+inner products of the trace, which have recursions of their own (`learn`):
 
     e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
     e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
     |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
     e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
 
-Source: the updates are those of White, Modayil & Sutton (2012), GTD(lambda), as in `learning/plain`; in another order.
+Source: the updates are those of White, Modayil & Sutton (2012), GTD(lambda), as in `learning/plain`, reordered.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import DECAYS, LEARNS, OLDEST, RESTS, SpanArrays
+from horde_agent.kernels.span.arrays import DECAYS, IDLE, LEARNS, OLDEST, SpanArrays
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
 from horde_agent.types import Reals
 
 
 @inner_kernel
 def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> tuple[Any, Any, Any, Any]:
-    """Add up the steps before `now` against a feature vector, by its overlaps from `clock[OLDEST]` on, shape (T,).
+    """Sum the steps before `now` against a feature vector, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
-        Of the lanes from `lane` on, in block b: g e.phi, sum d u, sum h G, sum q G.
+        g e.phi, sum d u, sum h G, sum q G for the lanes from `lane` on in block b.
     """
     g, mask, oldest = span.flush_group[b], span.bits.shape[0] - 1, span.clock[OLDEST]
     start, n_lanes = span.start[b], span.policy.shape[0]
@@ -48,7 +48,7 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
         v = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * (v + overlap[k - oldest])
     for k in range(since, now):
         kind = span.kind[g, k & mask]
-        if kind == RESTS:
+        if kind == IDLE:
             v = zero
             continue
         at, common = in_rest + (k - since) * width, overlap[k - oldest]
@@ -65,9 +65,9 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
 
 @inner_kernel
 def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
-    """Give the lanes first..last - 1 what they are told of a step."""
+    """Copy this step's rho, cumulants, gamma, lambda and outcomes into lanes [first, last)."""
     rho, c = span.signal_rho[slot], span.signal_c[slot]
-    for i in range(first, last):  # one thing at a time: numba makes vectors of such loops alone
+    for i in range(first, last):  # one array at a time: numba vectorises only such loops
         span.rho[i] = rho[span.policy[i]]
     for i in range(first, last):
         span.c_tp1[i] = c[span.cumulant[i]]
@@ -83,7 +83,7 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
 
 @inner_kernel
 def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
-    """Bring the prediction, and what is added up, to `now`, by its overlaps, (T,); the base is there already."""
+    """Update the prediction and the pending sums to `now`, given overlaps, (T,); the base is up to date."""
     _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     store(span.d_sum, lane, d_sum)
     store(span.h_sum, lane, h_sum)
@@ -94,7 +94,7 @@ def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals,
 
 @inner_kernel
 def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
-    """Set what is known of a trace to 0."""
+    """Set the trace's inner products to 0."""
     store(span.e_phi, lane, zero)
     store(span.e_w, lane, zero)
     store(span.e_e, lane, zero)
@@ -114,10 +114,10 @@ def skip_step(span: SpanArrays, lane: int, zero: Any) -> None:
 
 @inner_kernel
 def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
-    """Let lanes learn from the transition from phi_t, t = `now`, to phi_{t+1}, by its overlaps, shape (T,).
+    """Learn from the transition from phi_t, t = `now`, to phi_{t+1}, given the latter's overlaps, shape (T,).
 
-    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. Who is told something that is not finite skips the step: its
-    trace is cleared, its weights stand, and its TD error is 0.
+    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the step: its trace is
+    cleared, its weights do not change, and its TD error is 0.
     """
     g, oldest, norm = span.flush_group[b], span.clock[OLDEST], float(span.n_active)
     kind, common = span.kind[g, now & (span.bits.shape[0] - 1)], overlap[now - oldest]
@@ -142,7 +142,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.td_error, lane, delta)
         delta = choose(is_small, delta, zero)
         e_phi = load(span.e_phi, lane, zero)
-        e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0, though w may be lost
+        e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0 even if w diverged
         e_e = rho * rho * (norm + g_t * (e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
         e_phi_t, e_phi_tp1 = rho * (norm + g_t * e_phi), rho * (common + g_e_phi)
         h = gamma * (1.0 - lam) * e_w
@@ -168,7 +168,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
         estimate = load(span.mspbe, lane, zero)
         store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
-        if kind == RESTS:
+        if kind == IDLE:
             q = zero
         else:
             store_q(span, b, lane, now, q)
@@ -189,7 +189,7 @@ def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
 
 @inner_kernel
 def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
-    """Keep what lanes need of a step as long as it is not written, and c as long as the trace reaches back to it."""
+    """Store d, h and q of a step until they are written, and c as long as a trace includes the step."""
     start, n_lanes = span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
     at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
@@ -201,7 +201,7 @@ def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h:
 
 @inner_kernel
 def store_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
-    """Keep what lanes need of a step in which w alone decayed."""
+    """Store q of a step in which only w decayed."""
     start, places = span.start[b], span.d.shape[0] // span.policy.shape[0]
     width = span.start[b + 1] - start
     store(span.q, places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width, q)
@@ -209,12 +209,12 @@ def store_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
 
 @inner_kernel
 def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Any) -> int:
-    """Return how many steps before `now` still matter to the traces of some lanes; `top`, any shape, is scratch.
+    """Return the number of steps before `now` that still affect the lanes' traces; `top`, any shape, is scratch.
 
-    Beside the 1 of an active feature, what lies before step k weighs at most (product of c from k on) top_{k-1}, with
-    top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: this can only shrink as time
-    goes on, so that what is dropped once is below `drop_below` for good. Under "plain" it may grow again, and only what
-    is exactly 0 is dropped.
+    Compared with an active feature's 1, the steps before k weigh at most (product of c from k on) top_{k-1}, with
+    top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: the weight can only shrink,
+    so that a dropped tail stays below `drop_below`. Under "plain" it may grow again, and only a tail of exactly 0 is
+    dropped.
     """
     g, mask, n = span.flush_group[b], span.bits.shape[0] - 1, lanes_of(zero)
     start, c_places = span.start[b], span.c.shape[0] // span.policy.shape[0]

@@ -1,7 +1,7 @@
-"""A step of all demons, from top to bottom: what is told is noted, the past is prepared, each thread takes its blocks.
+"""A step of all demons: queue the signals, update the shared history, then process blocks on all threads.
 
-Serial are only what all demons share: observing the feature vector, its overlaps with the past, the runs of the groups
-that are flushed. No sum crosses a lane, so that the result is the same, bit for bit, for any number of threads.
+Only shared work is serial: recording the feature vector, its overlaps with the past, and the runs of groups that are
+flushed. No sum crosses a lane, so that results are bit-identical for any number of threads.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.kernels.checks import A_TAIL_IS_TOO_LONG, SOMEBODY_IS_FLAGGED, Signals
+from horde_agent.kernels.checks import DEMON_FLAGGED, TAIL_TOO_LONG, Signals
 from horde_agent.kernels.span.arrays import (
     BATCH,
     CHUNK,
     DECAYS,
     FLUSH,
     FLUSHED,
+    IDLE,
     IS_KNOWN,
     LEARNS,
     NOW,
     OLDEST,
-    RESTS,
     SpanArrays,
     over_block,
 )
@@ -32,15 +32,15 @@ from horde_agent.kernels.span.writing import flush_block, foresee, move_base, su
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
-BEGIN = 1 << 30  # a task of a thread
+BEGIN = 1 << 30  # a thread's task: begin a stream
 
 
-# ---- what is told ---------------------------------------------------------------------------------------------------
+# ---- signals --------------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
-    """Observe the state reached, (n_active,), and keep what is told of the way; where a stream ends, gamma is 0."""
+    """Record the state reached, (n_active,), and queue the transition's signals; gamma is 0 at the end of a stream."""
     observe(span, tiles_tp1)
     time = span.clock[NOW]
     slot = time % span.signal_rho.shape[0]
@@ -54,40 +54,40 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
 
 @inner_kernel
 def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
-    """Keep continuations, trace decays and outcomes, and note whether they are other ones than before, or not 0."""
+    """Queue gamma, lambda and outcomes; record whether gamma or lambda changed and whether an outcome is not 0."""
     gamma, lam, z = span.signal_gamma[slot], span.signal_lam[slot], span.signal_z[slot]
-    latest, n_anew, n_outcomes, goes_on = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
+    latest, n_changed, n_outcomes, continues = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
     gamma_before, lam_before = span.signal_gamma[latest], span.signal_lam[latest]
     for g in range(signals.gamma_tp1.shape[0]):
-        gamma[g], lam[g] = goes_on * signals.gamma_tp1[g], signals.lam_tp1[g]
-        n_anew += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
+        gamma[g], lam[g] = continues * signals.gamma_tp1[g], signals.lam_tp1[g]
+        n_changed += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
         gamma_before[g], lam_before[g] = gamma[g], lam[g]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
-    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_anew > 0, n_outcomes > 0
+    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_changed > 0, n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
 
 
 @inner_kernel
 def copy(numbers: Floats, out: Reals) -> None:
-    """Copy numbers, shape (n,), into a longer row of another type."""
+    """Copy numbers, shape (n,), into a longer row of another dtype."""
     for i in range(numbers.shape[0]):
         out[i] = numbers[i]
 
 
-# ---- what is prepared for all ---------------------------------------------------------------------------------------
+# ---- shared history -------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
-    """Decide what a flush group does in the coming steps, and say whether it is to be flushed before."""
+    """Set the kind of a flush group's next steps; return True if it must be flushed before them."""
     mask, is_idle = span.bits.shape[0] - 1, span.n_pending[g] == 0
     drop_idle_tail(span, g, now)
     for k in range(n_steps):
         policy, kind = span.only_policy[g], LEARNS
         if policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0:
-            kind = DECAYS if span.every_step else RESTS
+            kind = DECAYS if span.every_step else IDLE
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
     return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
@@ -102,7 +102,7 @@ def drop_idle_tail(span: SpanArrays, g: int, now: int) -> None:
 
 @inner_kernel
 def find_oldest(span: SpanArrays, now: int) -> None:
-    """Find the oldest time that anybody still needs."""
+    """Set the oldest time that a flush group still needs."""
     oldest = now
     for g in range(span.tail_from.shape[0]):
         oldest = min(oldest, span.tail_from[g])
@@ -111,10 +111,10 @@ def find_oldest(span: SpanArrays, now: int) -> None:
 
 @inner_kernel
 def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
-    """Write what a flush group has pending from before `now`, and begin anew with as much of a tail as anybody needs.
+    """Write a flush group's pending updates from before `now`, and shorten its tail to the steps still needed.
 
     Returns:
-        The steps of that tail.
+        The length of the tail in steps.
     """
     first, tail = span.tail_from[g], 0
     list_runs(span, FLUSH, number_times(span, g, first, now))
@@ -128,21 +128,21 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
 
 @inner_kernel
 def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
-    """Count the steps that were not rests."""
+    """Count the steps that were not idle."""
     mask = span.bits.shape[0] - 1
     for g in range(span.n_pending.shape[0]):
         for k in range(n_steps):
-            span.n_pending[g] += span.kind[g, (now + k) & mask] != RESTS
+            span.n_pending[g] += span.kind[g, (now + k) & mask] != IDLE
 
 
-# ---- what each thread does ------------------------------------------------------------------------------------------
+# ---- work of each thread --------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
-    """Let lanes of a block take the last steps; `how`: how many, and whose scratch paper.
+    """Process the last steps of some lanes of a block; `how`: the number of steps, and the thread.
 
-    Where nobody asks and nothing is learned, predictions are not made.
+    Idle steps inside a batch compute no predictions.
     """
     n_steps, thread = how
     mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
@@ -154,7 +154,7 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
         foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         load_signals(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
-        if span.kind[g, (now + k) & mask] == RESTS and k + 1 < n_steps:
+        if span.kind[g, (now + k) & mask] == IDLE and k + 1 < n_steps:
             skip_step(span, lane, zero)
             is_behind = True
             continue
@@ -175,7 +175,7 @@ advance_all_lanes = over_block(advance_lanes)
 
 @inner_kernel
 def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
-    """Let a block take the last `n_steps` steps."""
+    """Process the last `n_steps` steps of a block."""
     now = span.clock[NOW] - n_steps
     if n_steps == 1:
         move_bases(span, b, now)
@@ -189,9 +189,9 @@ def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
 
 @inner_kernel
 def move_bases(span: SpanArrays, b: int, now: int) -> None:
-    """Move a block's base to `now` + 1, and that of w, where the step needs it, to `now`."""
+    """Update a block's base to `now` + 1, and base_w, if the step needs it, to `now`."""
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if kind != RESTS and span.w_at[b] != now:
+    if kind != IDLE and span.w_at[b] != now:
         if span.w_at[b] == now - 1:
             move_base(span, b, (span.w, now, span.base_w))
         else:
@@ -202,7 +202,7 @@ def move_bases(span: SpanArrays, b: int, now: int) -> None:
 
 @inner_kernel
 def write_predictions(span: SpanArrays, b: int) -> None:
-    """Give out a block's predictions."""
+    """Copy a block's predictions to `predictions`."""
     for i in range(span.start[b], span.start[b + 1]):
         if span.demon[i] >= 0:
             span.predictions[span.demon[i]] = span.prediction[i]
@@ -210,7 +210,7 @@ def write_predictions(span: SpanArrays, b: int) -> None:
 
 @inner_kernel
 def begin_lanes(span: SpanArrays, b: int, lane: int, now: int, zero: Any) -> None:
-    """Let lanes go on at the present with every trace at zero."""
+    """Predict at the current time and clear the traces of some lanes."""
     predict_lanes(span, b, lane, now, span.overlap[1], zero)
     end_trace(span, lane, zero)
 
@@ -220,7 +220,7 @@ begin_all_lanes = over_block(begin_lanes)
 
 @inner_kernel
 def begin_block(span: SpanArrays, b: int) -> None:
-    """Let a block go on at the present with every trace at zero: its predictions there."""
+    """Predict at the current time and clear the traces of a block."""
     now = span.clock[NOW]
     move_base(span, b, (span.theta, now, span.base))
     begin_all_lanes(span, b, now)
@@ -228,7 +228,7 @@ def begin_block(span: SpanArrays, b: int) -> None:
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Let a thread's blocks begin, or take `task` steps, or flush group -1 - task; they are dealt in turn."""
+    """Begin a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
     if task == BEGIN:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             begin_block(span, b)
@@ -242,21 +242,21 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
     return 0
 
 
-# ---- what is called from Python -------------------------------------------------------------------------------------
+# ---- called from Python ---------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def findings(span: SpanArrays, longest_tail: int) -> int:
-    """Say whether a demon is flagged or a tail too long."""
+    """Return flags: a demon is flagged, a tail is too long."""
     n = 0
     for i in range(span.is_flagged.shape[0]):
         n += span.is_flagged[i] > 0
-    return SOMEBODY_IS_FLAGGED * (n > 0) + A_TAIL_IS_TOO_LONG * (longest_tail > span.largest_tail)
+    return DEMON_FLAGGED * (n > 0) + TAIL_TOO_LONG * (longest_tail > span.largest_tail)
 
 
 @inner_kernel
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
-    """Let all demons take the last `n_steps` steps, which were noted, and return what was found."""
+    """Process the last `n_steps` queued steps for all demons, and return flags."""
     now, longest = span.clock[NOW] - n_steps, 0
     for g in range(span.flushed_at.shape[0]):
         if decide(span, g, now, n_steps):
@@ -269,7 +269,7 @@ def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
 
 @inner_kernel
 def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
-    """Find the overlaps of the coming feature vectors with the past, and of a batch the runs."""
+    """Compute the overlaps of the next feature vectors with the past and, for a batch, the runs."""
     mask = span.bits.shape[0] - 1
     find_oldest(span, now)
     for k in range(1 if n_steps == 1 else 0, n_steps + 1):
@@ -284,20 +284,20 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
 def step(
     span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
 ) -> int:
-    """Note the step to `tiles_tp1`, (n_active,); take the last `n_steps`, if any, and return what was found."""
+    """Queue the step to `tiles_tp1`, (n_active,); process the last `n_steps`, if any, and return flags."""
     enqueue_signals(span, signals, tiles_tp1, m_step, is_last)
     return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
 
 
 @kernel
 def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
-    """Do `take_steps`."""
+    """Call `take_steps` from Python."""
     return int(take_steps(span, entry, n_steps))
 
 
 @kernel
 def flush(span: SpanArrays, entry: Any) -> int:
-    """Write all that is pending, and return what was found."""
+    """Write all pending updates, and return flags."""
     longest = 0
     for g in range(span.flushed_at.shape[0]):
         drop_idle_tail(span, g, span.clock[NOW])
@@ -308,10 +308,9 @@ def flush(span: SpanArrays, entry: Any) -> int:
 
 @kernel
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
-    """Go on at other tiles, shape (n_active,), with every trace at zero, and predict there.
+    """Begin a stream at `tiles`, shape (n_active,): clear every trace and predict.
 
-    What is pending stays so for a while: no more times than the ring has lie between it and the present, however often
-    a stream begins.
+    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T times never overflows.
     """
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] == 0:
@@ -321,7 +320,7 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
     observe(span, tiles)
     now, mask = span.clock[NOW], span.bits.shape[0] - 1
     for g in range(span.kind.shape[0]):
-        span.kind[g, (now - 1) & mask] = RESTS
+        span.kind[g, (now - 1) & mask] = IDLE
     find_oldest(span, now)
     write_overlaps(span, now, span.bits[now & mask], span.overlap[1])
     on_threads(entry, span, span.n_threads, BEGIN)
@@ -329,19 +328,19 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 @kernel
 def sum_bases(span: SpanArrays, active: Integers) -> None:
-    """Write theta.phi and w.phi at the present, rows (n_active,), by the weights as written."""
+    """Write theta.phi and w.phi at the current rows, (n_active,), from the weights as written."""
     for b in range(span.flush_group.shape[0]):
         sum_base(span, b, (span.theta, active, span.base))
         sum_base(span, b, (span.w, active, span.base_w))
         span.w_at[b] = span.clock[NOW]
 
 
-# ---- what is read, without a change ---------------------------------------------------------------------------------
+# ---- reading without a change ---------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
-    """Add what is pending to predictions by the weights as written; `how`: overlaps (T,), predictions (L,)."""
+    """Add pending updates to predictions from the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
     _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
     store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
@@ -356,7 +355,7 @@ def predict(
 ) -> None:
     """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,).
 
-    What else is given are zeros: bits (n / 64,), rows (n_active,), overlap (T,).
+    bits (n / 64,), rows (n_active,) and overlap (T,) are scratch and must be zero.
     """
     n, now = 0, span.clock[NOW]
     for i in range(tiles.shape[0]):
@@ -381,7 +380,7 @@ def list_group(span: SpanArrays, g: int) -> None:
 
 @inner_kernel
 def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
-    """Add what lanes have pending to copies of their block's rows, each of shape (rows in use times lanes,)."""
+    """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
     start, table = span.start[b], span.table[0]
     tabulate(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
@@ -392,5 +391,5 @@ read_all_lanes = over_block(read_lanes)
 
 @kernel
 def read_block(span: SpanArrays, b: int, theta: Reals, w: Reals, m: Reals) -> None:
-    """Add what a block has pending to copies of its rows, of shape (rows in use times lanes,); see `list_group`."""
+    """Add a block's pending updates to copies of its rows, shape (rows in use times lanes,); see `list_group`."""
     read_all_lanes(span, b, (theta, w, m))

@@ -1,14 +1,15 @@
-"""From a demon's few numbers per step to its weights: what is pending is written when a flush group is due.
+"""Write pending updates to the weights when a flush group is due.
 
-A backward pass gives the coefficient of each phi_k: with S_k = d_k + c_k S_{k+1} from the present, S = 0, back,
+A backward pass from the current time, with S = 0, gives the coefficient of each phi_k: S_k = d_k + c_k S_{k+1},
 
     theta += alpha   sum_k (S_k - h_{k-1}) phi_k
     w     += alpha_w sum_k (S_k - q_k) phi_k
     m     += sum_k M_k phi_k,   M_k = m_step_k d_k + c_k M_{k+1}
 
-A row changes by the sum of the coefficients over the runs of times during which its feature was on (`overlaps.py`), by
-differences of a table of prefix sums. In between, theta.phi and w.phi by the weights as written move on with the rows
-of the features that went on and off; in a batch they are found for all its steps at once, each row being read once.
+A row changes by the sum of the coefficients over the runs of times during which its feature was active
+(`overlaps.py`), by differences of a table of prefix sums. Between flushes, theta.phi and w.phi from the weights as
+written are updated by the rows of the features that switched on and off; a batch computes them for all its steps at
+once and reads each row once.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from horde_agent.kernels.span.step import flag, tail_needed
 from horde_agent.kernels.vectors import absolute, choose, lanes_of, load, multiply_add, prefetch, row_zeros, store
 from horde_agent.types import Integers, Reals
 
-_AHEAD = 20  # rows that are asked for before they are written to
+_AHEAD = 20  # rows to prefetch
 
 # ---- sums of rows ---------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def stride_of(span: SpanArrays) -> int:
-    """Return how far chunks of rows lie apart."""
+    """Return the distance between chunks of rows."""
     return int(CHUNK * span.policy.shape[0])
 
 
@@ -56,7 +57,7 @@ def add_rows(
 
 @inner_kernel
 def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals], zero: Any) -> None:
-    """Move sums over lanes' active rows from those at time - 1 to those at time, or sum afresh if shorter.
+    """Update sums over lanes' active rows from time - 1 to time, or sum again if that reads fewer rows.
 
     `how`: the rows, the time, and the sums, shape (L,).
     """
@@ -73,7 +74,7 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
 
 @inner_kernel
 def sum_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, Reals], zero: Any) -> None:
-    """Write sums over some rows of lanes; `how`: all rows, those to be added, and the sums, shape (L,)."""
+    """Write sums over some rows of lanes; `how`: all rows, the indices to add, and the sums, shape (L,)."""
     rows, active, out = how
     store(out, lane, add_rows(span, rows, b, lane, active, active.shape[0], 1.0, zero))
 
@@ -83,10 +84,10 @@ move_base, sum_base = over_block(move_lanes, row_zeros), over_block(sum_lanes, r
 
 @inner_kernel
 def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any) -> None:
-    """Write sums over lanes' active rows at each of the coming steps, shape (n_steps + 1, lanes); the first is there.
+    """Write sums over lanes' active rows at each of the next steps, shape (n_steps + 1, lanes), given the first.
 
-    A row is read once, in the order in which it lies in memory, and added where its feature goes on, taken where it
-    goes off; the sums of these gains, which a core's first cache holds, are what is asked for.
+    Each row is read once, in memory order, added at the steps at which its feature switches on and subtracted at those
+    at which it switches off. A prefix sum over these differences, which fit into a core's L1 cache, gives the result.
     """
     start, n = span.start[b], lanes_of(zero)
     width, first, ends = span.start[b + 1] - start, CHUNK * start + lane - start, span.run_ends[BATCH]
@@ -96,7 +97,7 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
     for j in range(n_listed):
         since, until = span.run_first[BATCH, j], span.run_last[BATCH, j]
         if until - since == 2 and ends[since] == 0 and ends[since + 1] > n_steps:
-            continue  # on throughout
+            continue  # active throughout
         prefetch(rows, row_at(listed[min(j + _AHEAD, n_listed - 1)], first, width, stride), zero)
         row = load(rows, row_at(listed[j], first, width, stride), zero)
         for i in range(since, until, 2):
@@ -111,12 +112,12 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
         store(sums, k * n, total)
 
 
-# ---- what is pending ------------------------------------------------------------------------------------------------
+# ---- pending updates ------------------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: Any) -> None:
-    """Write prefix sums of some lanes, shape (kinds, places, lanes): theta's coefficients, then w's, then m's."""
+    """Write prefix sums of some lanes, shape (kinds, places, lanes): coefficients of theta, then w, then m."""
     g, n, n_kinds = span.flush_group[b], lanes_of(zero), 2 + (span.m.shape[0] > 0)
     first, since, mask = span.tail_from[g], span.flushed_at[g], span.bits.shape[0] - 1
     place, start, n_lanes = span.run_place, span.start[b], span.policy.shape[0]
@@ -160,9 +161,9 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
 def write_runs(
     span: SpanArrays, b: int, lane: int, table: Reals, rows: Reals, first: int, stride: int, zero: Any
 ) -> Any:
-    """Add to lanes' rows what a table, shape (places, lanes), gained over their runs; return 1, or 0: past a bound.
+    """Add differences of a table, shape (places, lanes), over runs to lanes' rows; return 0 in lanes above their bound.
 
-    The lanes' rows begin at `first`, chunks of them `stride` apart.
+    The lanes' rows start at `first`; chunks are `stride` apart. Lanes within their bound return 1.
     """
     listed, begin, end, ends = span.run_row[FLUSH], span.run_first[FLUSH], span.run_last[FLUSH], span.run_ends[FLUSH]
     n, width, n_listed = lanes_of(zero), span.start[b + 1] - span.start[b], span.n_runs[FLUSH]
@@ -190,9 +191,9 @@ def write_lanes(
     stride: int,
     zero: Any,
 ) -> None:
-    """Add a table, shape (kinds, places, lanes), to rows of theta, w and m in turn: one kind fits into a cache.
+    """Add a table, shape (kinds, places, lanes), to rows of theta, w and m in turn, because one kind fits a cache.
 
-    theta past its bound flags a lane. m is of size 0 where it is not kept.
+    theta above its bound flags a lane. m has size 0 without the vector MSPBE estimate.
     """
     (theta, w, m), size = weights, (span.clock[N_PLACES] + 1) * lanes_of(zero)
     flag(span, lane, write_runs(span, b, lane, table, theta, first, stride, zero) > 0.5, zero)
@@ -203,7 +204,7 @@ def write_lanes(
 
 @inner_kernel
 def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
-    """Write what is pending of some lanes, and add up anew from here on; `how`: the time, and whose scratch paper."""
+    """Write pending updates of some lanes and reset their sums; `how`: the time, and the thread."""
     now, thread = how
     table, weights = span.table[thread], (span.theta, span.w, span.m)
     tabulate(span, b, lane, now, table, zero)
@@ -219,7 +220,7 @@ flush_all_lanes = over_block(flush_lanes)
 
 @inner_kernel
 def flush_block(span: SpanArrays, b: int, now: int, thread: int) -> None:
-    """Write what is pending of a block up to `now`, and sum its base there afresh, so that no rounding adds up."""
+    """Write a block's pending updates up to `now`, and recompute its base, so that rounding does not accumulate."""
     span.tail_needed[b] = 0
     flush_all_lanes(span, b, (now, thread))
     active = span.active[now % span.active.shape[0]]
