@@ -82,7 +82,7 @@ def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kill
             said = process.stderr.read()
         took_s.append(time.monotonic() - began)
         # Killed when its tables were written already: there is nothing to resume, and it says so.
-        if process.returncode == 0 or (process.returncode == 2 and "name more by --steps" in said):
+        if process.returncode == 0 or (process.returncode == 2 and "larger --steps" in said):
             return Killed(n_kills, n_of_body, took_s)
         if process.returncode not in (1, -signal.SIGKILL):
             raise AssertionError(f"{' '.join(line)} ended with exit code {process.returncode}: {said}")

@@ -66,7 +66,7 @@ def test_a_full_disk_is_told_of(alarms: Alarms, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e6))
     look(alarms, 1000, [0.0, 0.0])
     assert alarms.raised[0][0] == "disk"
-    assert "5 MB are left" in alarms.raised[0][1]
+    assert "5 MB free" in alarms.raised[0][1]
 
 
 def test_the_command_hears_name_and_sentence_and_the_life_is_the_same(

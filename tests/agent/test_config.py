@@ -45,11 +45,11 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"w_rule": "never"}, "unknown w rule 'never'"),
         ({"questions": "excursion"}, "unknown questions 'excursion'.*did you mean 'excursions'"),
         ({"questions": "mine.toml"}, "there is no question file mine.toml"),
-        ({"ray": "10.0.0.1:6379"}, "--ray belongs to demons that are spread over processes"),
+        ({"ray": "10.0.0.1:6379"}, "--ray requires --shards"),
         ({"shards": "0"}, "--shards 0: write a number of processes, 1 or more, or auto"),
         ({"shards": "four"}, "--shards four: write a number"),
         ({"shards": "-2"}, "--shards -2: write a number"),
-        ({"shards": "2", "backend": "replay", "log": Path(__file__)}, "--shards belongs to a life"),
+        ({"shards": "2", "backend": "replay", "log": Path(__file__)}, "--shards cannot be combined"),
     ],
 )
 def test_what_cannot_be_done_is_refused(settings: dict[str, Any], words: str) -> None:

@@ -252,7 +252,7 @@ def test_ctrl_c_twice_leaves_summary_and_report(
     assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
     assert summary()["steps"] == 301
     assert Path("a/report.html").is_file()
-    assert "press Ctrl-C again to leave it unwritten" in capsys.readouterr().err
+    assert "press Ctrl-C again to skip that" in capsys.readouterr().err
 
 
 def test_the_emergency_stop_is_set_by_a_second_ctrl_c_though_the_body_stands_already(
@@ -471,7 +471,7 @@ def test_a_disk_that_fills_up_in_mid_life(
         words = ["learn", "--steps", "5000", "--excursion-probability", "0", "--out", str(disk / "a")]
         assert live(monkeypatch, ToyBody(on_step=fill), words) == 1
         err = capsys.readouterr().err.splitlines()[-1]
-        assert err.startswith(f"horde: {disk}/a/log/life.rec cannot be written (No space left on device). What was ")
+        assert err.startswith(f"horde: {disk}/a/log/life.rec cannot be written (No space left on device). The tables ")
         assert err.endswith(f"`horde report {disk}/a` learns from it again.")
 
         (disk / "other").unlink()

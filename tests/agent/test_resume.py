@@ -163,7 +163,7 @@ def test_the_snapshot_before_a_damaged_one_is_taken_by_name(
     assert horde(f"resume {run} --steps 900") == 0
     said = " ".join(capsys.readouterr().err.split())
     assert f"{name}/small.bin is damaged: it does not have the SHA-256 that was written with it" in said
-    assert "resumed from step 230" in said
+    assert "resumed at step 230" in said
     assert differences(run, whole) == []
 
 
@@ -185,7 +185,7 @@ def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pyte
 
     path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
     assert horde(f"resume {run} --steps 900") == 0
-    assert f"what was sensed at step {rows['step'][400]} differs from what was recorded" in caplog.text
+    assert f"the observation at step {rows['step'][400]} differs from the one recorded" in caplog.text
     assert read(path).rows["step"][-1] == 900
 
 
@@ -241,7 +241,7 @@ def test_settings_that_were_changed_since_are_refused(run: Path, capsys: pytest.
     config = run / "config.toml"
     config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.2"))
     assert horde(f"resume {run} --steps 900") == 2
-    assert "config.toml is not what it was" in capsys.readouterr().err
+    assert "config.toml has changed since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("recorded", "said"), [({"light_0": [0, 1]}, "light_0"), (None, "before channel ranges")])

@@ -130,7 +130,7 @@ def with_a_foreign_letter() -> str:
     return os.fsdecode(b"\xe9t\xe9")
 
 
-BAD = {below_a_file: "Not a directory", too_long: "File name too long", with_a_foreign_letter: "is no UTF-8"}
+BAD = {below_a_file: "Not a directory", too_long: "File name too long", with_a_foreign_letter: "is not UTF-8"}
 
 
 @pytest.mark.parametrize("out", BAD)
@@ -321,7 +321,7 @@ def test_questions_that_a_log_cannot_answer_leave_no_folder(
 ) -> None:
     words = replay(50, monkeypatch)
     Path("mine.toml").write_text('[[family]]\npolicies = ["left"]\ngammas = [0.5]\n')
-    assert "'left/g0.5/age' in mine.toml is not one" in refused([*words, "--questions", "mine.toml"], capsys)
+    assert "'left/g0.5/age' in mine.toml has another policy" in refused([*words, "--questions", "mine.toml"], capsys)
 
 
 def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:

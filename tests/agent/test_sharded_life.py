@@ -127,7 +127,7 @@ def test_a_damaged_snapshot_of_a_shard_is_put_aside_and_the_one_before_it_is_tak
     wrong = [finding for finding in examine(run) if finding.what.startswith("shards/") and not finding.is_sound]
     assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [True]
     assert horde(f"resume {run} --steps {STEPS + 200}") == 0
-    assert f"resumed from step {STEPS:,}" in capsys.readouterr().err
+    assert f"resumed at step {STEPS:,}" in capsys.readouterr().err
     other = Path(shutil.copytree(whole, tmp_path / "other"))
     assert horde(f"resume {other} --steps {STEPS + 200}") == 0
     assert differences(run, other) == []

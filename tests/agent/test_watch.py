@@ -340,7 +340,7 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     )
     header = json.loads((folder / "log" / "life.rec").read_bytes().split(b"\n", 1)[0])
     assert header["channels"] == []
-    with pytest.raises(BadInput, match="neither a live feed nor a record"):
+    with pytest.raises(BadInput, match="neither a live feed nor a recording"):
         RunReader(folder)
     body = (folder / "log" / "life.rec").read_bytes()[header["offset"] :]
     header["channels"] = [{"name": n, "unit": "1"} for n in "abc"]
