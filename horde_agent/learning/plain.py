@@ -185,7 +185,7 @@ class PlainEngine:
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
         if not self.config.vector_mspbe:
-            raise ValueError("vector_mspbe is False, so there is no vector MSPBE estimate: set it in LearnerConfig")
+            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig")
         return self._demons.m.copy()
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:

@@ -462,7 +462,7 @@ class SpanEngine:
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without vector_mspbe."""
         if not self.config.vector_mspbe:
-            raise ValueError("vector_mspbe is False, so there is no vector MSPBE estimate: set it in LearnerConfig")
+            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig")
         estimate = np.zeros(self.layout.n_lanes)
         for b, (_, w, m) in self._read():
             lanes = slice(self.layout.start[b], self.layout.start[b + 1])
