@@ -10,8 +10,8 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import EXPERIMENTS, study
-from horde_agent.reproduce.feedback import experiment as loop
-from horde_agent.reproduce.feedback import small_worlds
+from horde_agent.reproduce.feedback import claims as loop
+from horde_agent.reproduce.feedback import problem as small_worlds
 from horde_agent.reproduce.parallel import OnProgress, run_here
 from horde_agent.reproduce.result import Result
 from horde_agent.types import Floats

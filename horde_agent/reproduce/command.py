@@ -15,7 +15,7 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS
-from horde_agent.reproduce.lives import Wanted, live_all
+from horde_agent.reproduce.lives import LifeSpec, simulate_lives
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.settings import ReproduceConfig, resolve
@@ -28,12 +28,12 @@ NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[v
 
 
 def run(config: ReproduceConfig) -> Path:
-    """Do what was asked and return the path of the page.
+    """Run the experiments and return the path of the page.
 
-    An experiment whose result is in the folder is not done again.
+    Skips experiments with a result in the folder.
 
     Raises:
-        BadInput: If something cannot be done, before anything is written.
+        BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
     config = resolve(config, tuple(EXPERIMENTS))
     names = list(EXPERIMENTS) if config.experiment == "all" else [config.experiment]
@@ -41,10 +41,10 @@ def run(config: ReproduceConfig) -> Path:
     _check_matplotlib()
     study = _study(config)
     _claim_folder(study)
-    _live_ahead(study, names)
+    _simulate_lives_first(study, names)
     for name, experiment in experiments.items():
-        if _kept_result(study.out, name) is not None:
-            say(f"{name}: done before; remove {study.out / name} to do it again")
+        if _finished_result(study.out, name) is not None:
+            say(f"{name}: done before; remove {study.out / name} to run it again")
             continue
         say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
@@ -64,18 +64,18 @@ def load(name: str) -> Experiment:
     return experiment
 
 
-def _live_ahead(study: Study, names: Sequence[str]) -> None:
-    """Live all lives that the experiments ask for, together: so the cores are never idle for long."""
-    wanted: dict[Wanted, None] = {}
+def _simulate_lives_first(study: Study, names: Sequence[str]) -> None:
+    """Simulate the lives of all experiments together, which keeps the cores busy."""
+    wanted: dict[LifeSpec, None] = {}
     for name in names:
-        if _kept_result(study.out, name) is None:
+        if _finished_result(study.out, name) is None:
             module = importlib.import_module(EXPERIMENTS[name].partition(":")[0])
             wanted.update(dict.fromkeys(getattr(module, "lives", _none)(study)))
     if not wanted:
         return
-    say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} lived first, where they are not kept")
+    say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} simulated first unless cached")
     began = time.perf_counter()
-    live_all(study, list(wanted))
+    simulate_lives(study, list(wanted))
     spent = _seconds_of_lives(study.out) + time.perf_counter() - began
     (study.out / _LIVES_TOOK).write_text(json.dumps(spent) + "\n", encoding="utf-8")
 
@@ -83,16 +83,16 @@ def _live_ahead(study: Study, names: Sequence[str]) -> None:
 def _seconds_of_lives(out: Path) -> float:
     try:
         return float(json.loads((out / _LIVES_TOOK).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):  # it is for people alone
+    except (OSError, ValueError, TypeError):  # for display only
         return 0.0
 
 
-def _none(_study: Study) -> list[Wanted]:
+def _none(_study: Study) -> list[LifeSpec]:
     return []
 
 
 def say(words: str) -> None:
-    """OnProgress the user on stderr. A function of the module, so that a Study can be given to another process."""
+    """Print a line on stderr. A module-level function, so that a Study can be pickled."""
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -111,7 +111,7 @@ def _check_matplotlib() -> None:
 
 
 def _claim_folder(study: Study) -> None:
-    """Make the folder this reproduction's own, or see that it is.
+    """Create the folder, or check that it belongs to this reproduction.
 
     Raises:
         BadInput: If it holds a reproduction with other settings, or something else.
@@ -136,8 +136,8 @@ def _claim_folder(study: Study) -> None:
     write_json(writable(study.out) / note.name, asked)
 
 
-def _kept_result(out: Path, name: str) -> Result | None:
-    """Return the result of an experiment that was done before, None where it was not.
+def _finished_result(out: Path, name: str) -> Result | None:
+    """Return an experiment's stored result, or None.
 
     Raises:
         BadInput: If it cannot be read.
@@ -147,12 +147,12 @@ def _kept_result(out: Path, name: str) -> Result | None:
         return Result.read(path) if path.is_file() else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         said = " ".join(str(error).split())
-        raise BadInput(f"{path} is damaged ({said}); remove it, and the experiment is done again") from None
+        raise BadInput(f"{path} is damaged ({said}); remove it to run the experiment again") from None
 
 
 def _draw(study: Study, config: ReproduceConfig) -> Path:
     """Write the page of every result that the folder holds."""
-    results = [result for name in EXPERIMENTS if (result := _kept_result(study.out, name)) is not None]
+    results = [result for name in EXPERIMENTS if (result := _finished_result(study.out, name)) is not None]
     lives_s = _seconds_of_lives(study.out)
     facts: dict[str, Cell] = {
         "command": _command(config),

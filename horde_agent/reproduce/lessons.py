@@ -1,4 +1,4 @@
-"""Learning from a recorded life, for experiments: what to learn, where to test, and the returns, sorted out once.
+"""Learning from a recorded life, for experiments: learning steps, tests and returns are determined once.
 
 `student.relearn` gives the same weights and the same scores but for rounding. It walks every row, as in a life. Here
 the returns are known before anything is learned (the least-squares solutions need them and the sorted rows alone), the
@@ -45,8 +45,8 @@ class Trials(NamedTuple):
     action: Integers
 
 
-class Lessons:
-    """A recorded life, sorted into what is learned and what is tested.
+class TrainingData:
+    """A recorded life, split into learning steps and test excursions.
 
     Args:
         stream: The life.
@@ -54,7 +54,7 @@ class Lessons:
     Attributes:
         stream: The same.
         does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
-        before: Row of the state from which the transition to each row was made, -1 where there is none, (n_rows,).
+        before: Row of the previous state of each row's transition, -1 without one, shape (n_rows,).
         tests: Its complete test excursions.
         n_learned: Updates up to and including each row, shape (n_rows,).
     """
@@ -94,7 +94,7 @@ class Lessons:
 
 
 def _complete_tests(phase: Integers, came_by: Integers, is_broken: Bools, action: NDArray[Any]) -> Trials:
-    """Return the excursions whose every step was taken and arrived whole."""
+    """Return the excursions without a missing or broken step."""
     starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
     starts = starts[starts + HORIZON < len(phase)]
     steps = starts[:, None] + np.arange(HORIZON)
@@ -104,7 +104,7 @@ def _complete_tests(phase: Integers, came_by: Integers, is_broken: Bools, action
 
 
 class Learned(NamedTuple):
-    """What came of learning from a life.
+    """Result of learning from a life.
 
     Attributes:
         outcomes: Each policy's excursions, with the predictions made before them.
@@ -118,7 +118,7 @@ class Learned(NamedTuple):
 
 
 def learn(
-    lessons: Lessons,
+    lessons: TrainingData,
     horde: Horde,
     interface: Interface,
     *,
@@ -158,19 +158,19 @@ def learn(
     return Learned(outcomes(lessons, horde.questions, predictions), seconds, n_updates)
 
 
-def predict_at_tests(lessons: Lessons, horde: Horde, interface: Interface) -> Floats:
+def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) -> Floats:
     """Return what the weights as they are now predict before each test excursion, shape (n_tests, n_demons)."""
     encode, observation = encoder(interface), lessons.stream.rows["observation"]
     rows = lessons.tests.row.tolist()
     return np.array([horde.predict(encode(observation[i])) for i in rows]).reshape(len(rows), horde.n_demons)
 
 
-def outcomes(lessons: Lessons, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
+def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
     """Return each policy's excursions with their predictions and returns; a policy without one is left out.
 
     Args:
         lessons: The life.
-        questions: The questions that were asked.
+        questions: The questions learned.
         predictions: Of all of them, before each test excursion, shape (n_tests, n_questions).
     """
     tests, made = lessons.tests, []
@@ -184,6 +184,6 @@ def outcomes(lessons: Lessons, questions: Sequence[GVF], predictions: Floats) ->
     return made
 
 
-def _of(lessons: Lessons, policy: PolicyUnderTest) -> Floats:
+def _of(lessons: TrainingData, policy: PolicyUnderTest) -> Floats:
     """Return the returns of one policy's excursions, shape (n_excursions, n)."""
     return lessons.returns(policy.channel, policy.gamma, lessons.tests.row[lessons.tests.action == policy.action])

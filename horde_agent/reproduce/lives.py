@@ -1,9 +1,9 @@
 """The lives that every experiment learns from: simulated once for each seed, then learned from under any settings.
 
-Behaviour does not depend on what is learned, so a life that is lived with a handful of questions is, bit for bit, the
-life that `horde learn` lives with the same seed and all of its questions.
+Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the life that
+`horde learn` simulates with the same seed and all of its questions.
 
-    path = stream(study, seed=0, steps=261_681)
+    path = record_life(study, seed=0, steps=261_681)
     for row in horde_agent.record.read(path).rows: ...
 """
 
@@ -34,7 +34,7 @@ Kind = Literal["excursions", "behaviour"]
 
 
 def interface_of(study: Study) -> Interface:
-    """Return what the agent knows of the study's body; the body itself is not opened."""
+    """Return the interface of the study's robot; the robot is not connected."""
     env = make_body(study.backend, study.port)
     try:
         return Interface.of(env)
@@ -42,42 +42,44 @@ def interface_of(study: Study) -> Interface:
         env.close()
 
 
-def stream(study: Study, seed: int, steps: int, kind: Kind = "excursions", lamp_moves: Sequence[LampMove] = ()) -> Path:
-    """Return the record of a life (`horde_agent.record`), lived now where it was not kept.
+def record_life(
+    study: Study, seed: int, steps: int, kind: Kind = "excursions", lamp_moves: Sequence[LampMove] = ()
+) -> Path:
+    """Return the path of a life's recording (`horde_agent.record`); simulate it unless cached.
 
     Args:
-        study: Whose body lives, and where the record is kept.
+        study: Selects the robot and the cache folder.
         seed: Of the life.
         steps: Periods of 100 ms, excursions and drives included.
         kind: With test excursions or without.
         lamp_moves: Changes of the pen during the life.
     """
-    return streams(study, [seed], steps, kind, {seed: lamp_moves})[seed]
+    return record_lives(study, [seed], steps, kind, {seed: lamp_moves})[seed]
 
 
-def streams(
+def record_lives(
     study: Study,
     seeds: Sequence[int],
     steps: int,
     kind: Kind = "excursions",
     lamp_moves: Mapping[int, Sequence[LampMove]] | None = None,
 ) -> dict[int, Path]:
-    """Return the records of several lives by seed, lived at the same time where the body allows it.
+    """Return the paths of several lives' recordings by seed; simulated in parallel if the backend allows it.
 
     Args:
-        study: Whose body lives, and where the records are kept.
+        study: Selects the robot and the cache folder.
         seeds: One for each life.
         steps: Periods of 100 ms, excursions and drives included.
         kind: With test excursions or without.
         lamp_moves: Changes of the pen, by seed; none when None.
     """
     moves = lamp_moves or {}
-    wanted = [Wanted(seed, steps, kind, tuple(moves.get(seed, ()))) for seed in seeds]
-    return dict(zip(seeds, live_all(study, wanted), strict=True))
+    wanted = [LifeSpec(seed, steps, kind, tuple(moves.get(seed, ()))) for seed in seeds]
+    return dict(zip(seeds, simulate_lives(study, wanted), strict=True))
 
 
-class Wanted(NamedTuple):
-    """A life that somebody wants to learn from: as the arguments of `stream`."""
+class LifeSpec(NamedTuple):
+    """Settings of one life: the arguments of `record_life`."""
 
     seed: int
     steps: int
@@ -85,9 +87,9 @@ class Wanted(NamedTuple):
     lamp_moves: tuple[LampMove, ...] = ()
 
 
-def live_all(study: Study, wanted: Sequence[Wanted]) -> list[Path]:
-    """Return the records of lives, lived at the same time where the body allows it."""
-    jobs = [Job(f"life {w.seed}, {w.kind}", live, (quiet(study), w), w.steps) for w in wanted]
+def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> list[Path]:
+    """Return the paths of the lives' recordings; simulated in parallel if the backend allows it."""
+    jobs = [Job(f"life {w.seed}, {w.kind}", simulate_life, (quiet(study), w), w.steps) for w in wanted]
     batches = [[job] for job in jobs] if study.backend in ONE_AT_A_TIME else [jobs]
     return [Path(path) for batch in batches for path in study.in_parallel(batch)]
 
@@ -96,7 +98,7 @@ _NO_SEGMENTS_S = 1e9
 
 
 def quiet(study: Study) -> Study:
-    """Return the study as it can be sent to another process: progress goes another way there."""
+    """Return a copy for a worker process, which reports progress through `on_progress`."""
     return replace(study, say=_say_nothing)
 
 
@@ -104,8 +106,8 @@ def _say_nothing(line: str) -> None:
     """Take a line and drop it."""
 
 
-def live(on_progress: OnProgress, study: Study, wanted: Wanted) -> str:
-    """Live a life into the kept file and return its path; a job for a process of its own."""
+def simulate_life(on_progress: OnProgress, study: Study, wanted: LifeSpec) -> str:
+    """Simulate a life and return its recording's path; a job for a worker process."""
     seed, steps, kind, moves = wanted
 
     def make(path: Path) -> None:
@@ -116,16 +118,16 @@ def live(on_progress: OnProgress, study: Study, wanted: Wanted) -> str:
             env.close()
 
     name = f"life-{kind}{'-lamp' if moves else ''}-{seed}.rec"
-    return str(study.kept(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves)))
+    return str(study.cached(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves)))
 
 
 def _record(
     env: gymnasium.Env[Any, Any], path: Path, seed: int, steps: int, kind: Kind, on_progress: OnProgress
 ) -> None:
-    """Live in a body and record it."""
+    """Run the robot and record it."""
     interface = Interface.of(env)
     coder = interface.coder
-    horde = Onlooker(few_questions(interface, kind), n_features=coder.n_features, n_active=coder.n_active)
+    horde = QuestionHolder(few_questions(interface, kind), n_features=coder.n_features, n_active=coder.n_active)
     facts = {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
@@ -137,7 +139,7 @@ def _record(
         on_progress(event.life.steps / steps)
 
     behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
-    # One file: `Study.kept` renames that one alone, and further segments would be left behind.
+    # One file: `Study.cached` renames that one alone, and further segments would be left behind.
     recorder = Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
     with Life(
         env,
@@ -152,22 +154,22 @@ def _record(
         life.run(steps)
 
 
-class Onlooker(Horde):
-    """Has questions, for which excursions are drawn, and learns nothing: the record is learned from later."""
+class QuestionHolder(Horde):
+    """Holds questions, for which excursions are drawn, and learns nothing; learning uses the recording."""
 
     def begin(self, observation: Any, tiles: Any) -> Any:  # noqa: ARG002
-        """Look away."""
+        """Return the predictions without learning."""
         return self.predictions
 
     def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:  # noqa: ARG002
-        """Look away."""
+        """Return the predictions without learning."""
         return self.predictions
 
 
 def few_questions(interface: Interface, kind: Kind) -> list[GVF]:
-    """Return what a life must ask for its excursions to be those of all questions: one about each policy.
+    """Return the questions that give the same excursions as all questions: one about each policy.
 
-    Where there are no excursions, one question about the behaviour itself.
+    Without excursions, one question about the behaviour itself.
     """
     if kind == "behaviour":
         return nexting(interface, gammas=(0.0,))[:1]

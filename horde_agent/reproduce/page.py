@@ -1,4 +1,4 @@
-"""The page of a reproduction: each claim beside what was measured. Drawn from the results' JSON and nothing else."""
+"""The page of a reproduction: claims and measurements, drawn from the results' JSON alone."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _overview(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
     ]
     rows_of_facts = [[name, value] for name, value in facts.items()]
     return (
-        f"<section><p>{escape(PAPER)}: every claim of its experiments beside what was measured here. "
-        "A verdict is computed from the numbers by the rule that stands beside it.</p>"
+        f"<section><p>{escape(PAPER)}: every claim of its experiments with the measurement made here. "
+        "A verdict is computed from the numbers by the rule shown with it.</p>"
         f"{_warning(facts)}"
         f"<table><tr><th>experiment</th><th>claim</th><th>verdict</th></tr>{''.join(rows)}</table></section>\n"
         f"<section><h2>How it was made</h2>{_table(('', ''), rows_of_facts)}</section>"
@@ -95,7 +95,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     looks = looks if any(header) else [""] * len(header)
     top = "".join(f"<th{look}>{escape(name)}</th>" for look, name in zip(looks, header, strict=False))
     lines = [
-        "".join(f"<td{look}>{escape(_said(cell))}</td>" for look, cell in zip(looks, row, strict=True)) for row in rows
+        "".join(f"<td{look}>{escape(_text(cell))}</td>" for look, cell in zip(looks, row, strict=True)) for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="scroll"><table>{f"<tr>{top}</tr>" if any(header) else ""}{body}</table></div>'
@@ -106,8 +106,8 @@ def _is_number(cell: Cell) -> bool:
     return not isinstance(cell, str) or re.fullmatch(r"-|-?[\d.][\d.,e+-]*( ?%| [±/] [\d.e+-]+)?", cell) is not None
 
 
-def _said(cell: Cell) -> str:
-    """Return a cell as text: four digits of a float, a dash where nothing was measured."""
+def _text(cell: Cell) -> str:
+    """Return a cell as text: four digits of a float, a dash for a missing value."""
     if cell is None:
         return "-"
     if isinstance(cell, float):
@@ -121,7 +121,7 @@ def _said(cell: Cell) -> str:
 def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
     """Return the claims, figures and tables as Markdown."""
     lines = [f"# {PAPER}: claims and measurements", ""]
-    lines += [f"* {name}: {_said(value)}" for name, value in facts.items()]
+    lines += [f"* {name}: {_text(value)}" for name, value in facts.items()]
     lines += ["", SHORT_LIVES] if facts.get("scale") == "quick" else []
     for result in results:
         lines += ["", f"## {result.title}", ""]
@@ -133,7 +133,7 @@ def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
             lines += ["", f"![{figure.caption}]({result.name}/{figure.file})"]
         for table in result.tables:
             lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *table_lines(table)]
-        settings = "; ".join(f"{name} {_said(value)}" for name, value in result.settings.items())
+        settings = "; ".join(f"{name} {_text(value)}" for name, value in result.settings.items())
         lines += ["", f"Settings: {settings}; wall time {duration(result.seconds)}."]
     return "\n".join(lines) + "\n"
 
@@ -145,7 +145,7 @@ def _claim_row(claim: Claim) -> list[Cell]:
 
 def table_lines(table: Table) -> list[str]:
     """Return a table as lines of Markdown."""
-    rows = [table.header, ["---"] * len(table.header), *([_said(cell) for cell in row] for row in table.rows)]
+    rows = [table.header, ["---"] * len(table.header), *([_text(cell) for cell in row] for row in table.rows)]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 

@@ -1,7 +1,7 @@
-"""Jobs in other processes, one per core: spawned, with progress, and all ended when the caller is.
+"""Run jobs in spawned processes, one per core, with progress.
 
-A job is a function of a module and its arguments. It is called with an `on_progress` before its arguments, by which it
-may say how far it is; what it returns goes through a pipe: large things are written to files, their paths returned.
+A job is a module-level function and its arguments. It is called as function(on_progress, *args) and its result is
+pickled: write large results to a file and return the path.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numba
@@ -23,20 +24,20 @@ import numba
 from horde_agent.life.timing import duration
 
 OnProgress = Callable[[float], None]
-"""Says which share of a job is done, in [0, 1]; cheap, may be called on every step."""
+"""Takes the finished share of a job, in [0, 1]; cheap enough for every step."""
 
-_PROGRESS_EVERY_S, _SAY_EVERY_S = 1.0, 10.0
-_SURE_FROM = 0.01  # share of the work from which on the time left can be told
+_SEND_EVERY_S, _PRINT_EVERY_S = 1.0, 10.0
+_PRINT_FROM = 0.01  # finished share of the work before which the remaining time is not estimated
 
 
 class Job(NamedTuple):
     """One piece of work.
 
     Attributes:
-        name: What it is called in progress and errors.
-        function: A module-level function (a spawned process imports it), called as function(on_progress, *args).
-        args: Its arguments, which go through a pipe.
-        cost: About how long it takes, in any unit: progress is counted by it, and the dearest begin first.
+        name: Shown in progress and errors.
+        function: A module-level function, called as function(on_progress, *args).
+        args: Its arguments; must be picklable.
+        cost: Expected duration in any unit: weights the progress, and the most expensive jobs start first.
     """
 
     name: str
@@ -46,188 +47,147 @@ class Job(NamedTuple):
 
 
 class JobFailed(RuntimeError):
-    """A job raised, or its process died; the message holds the job's name and its own traceback."""
+    """A job raised, or its process died; the message holds the job's name and traceback."""
 
 
 def n_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
-    """Do the jobs, as many at once as there are cores, and return what they return, in their order.
-
-    A single job is done in this process, with all of its threads.
+    """Run jobs in worker processes and return their results in order; a single job runs in this process.
 
     Args:
         jobs: The work.
-        say: Takes a line about progress, every ten seconds.
-        n_workers: Processes at once; one per core when None.
+        say: Takes a line of progress every ten seconds.
+        n_workers: Number of processes; one per core when None.
 
     Raises:
-        JobFailed: If a job fails; the others are ended.
-        KeyboardInterrupt: If the user breaks off; all are ended.
+        JobFailed: If a job fails; the workers are terminated.
+        KeyboardInterrupt: On Ctrl-C; the workers are terminated.
     """
-    crew = _Crew(jobs, say, n_workers or n_cores())
-    return [crew.do_here(0)] if len(jobs) == 1 else crew.work()
+    if len(jobs) == 1:
+        return run_here(jobs, say)
+    n_workers = min(n_workers or n_cores(), max(len(jobs), 1))
+    progress, results = _Progress(jobs, say), [None] * len(jobs)
+    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    with _worker_environment():
+        shares = context.SimpleQueue()
+        pool = ProcessPoolExecutor(n_workers, context, _start_worker, (shares, max(1, n_cores() // n_workers)))
+        order = sorted(range(len(jobs)), key=lambda k: -jobs[k].cost)
+        running = {pool.submit(_run, k, jobs[k]): k for k in order}
+    try:
+        while running:
+            finished, _ = wait(running, timeout=_SEND_EVERY_S, return_when=FIRST_COMPLETED)
+            while not shares.empty():
+                progress.update(*shares.get())
+            for future in finished:
+                k, error = running.pop(future), future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    raise JobFailed(f"{progress.running} failed: a process died; killed, or out of memory?")
+                if error is not None:
+                    raise JobFailed(f"{jobs[k].name} failed: {''.join(traceback.format_exception(error))}")
+                results[k] = future.result()
+                progress.update(k, 1.0)
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results
 
 
 def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
-    """Do the jobs in this process, one after another, and return what they return, in their order.
+    """Run jobs one after another in this process and return their results in order.
 
-    A single job has all threads; several have one, as in processes of their own, and so compile no other kernels.
+    A single job uses all threads; several use one each, as in worker processes, and so compile the same kernels.
 
     Args:
         jobs: The work.
-        say: Takes a line about progress, every ten seconds.
+        say: Takes a line of progress every ten seconds.
     """
-    crew, n_threads = _Crew(jobs, say, 1), numba.get_num_threads()
+    progress, results, n_threads = _Progress(jobs, say), [], numba.get_num_threads()
     numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
     try:
-        return [crew.do_here(k) for k in range(len(jobs))]
+        for k, job in enumerate(jobs):
+            results.append(job.function(lambda share, k=k: progress.update(k, share), *job.args))
+            progress.update(k, 1.0)
     finally:
         numba.set_num_threads(n_threads)
+    return results
 
 
-class _Crew:
-    """The processes of one call of `run_jobs`."""
+class _Progress:
+    """Prints the finished share of the work and the time left, at most every ten seconds."""
 
-    def __init__(self, jobs: Sequence[Job], say: Callable[[str], None], n_workers: int) -> None:
-        self.jobs, self.say, self.n_workers = jobs, say, min(n_workers, max(len(jobs), 1))
-        self.shares = [0.0] * len(jobs)
-        self._whole = sum(job.cost for job in jobs)
-        self.results: list[Any] = [None] * len(jobs)
-        self._began = self._said = time.perf_counter()
-        self._running: dict[Connection, tuple[int, Any]] = {}
+    def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]) -> None:
+        self._jobs, self._say = jobs, say
+        self._shares: dict[int, float] = {}
+        self._began = self._printed = time.perf_counter()
 
-    def work(self) -> list[Any]:
-        """Do all jobs."""
-        waiting = sorted(range(len(self.jobs)), key=lambda k: -self.jobs[k].cost)
-        try:
-            for _ in range(self.n_workers):
-                self._hand(*self._start(), waiting.pop(0))
-            while self._running:
-                for pipe in wait(list(self._running), timeout=_SAY_EVERY_S):
-                    self._hear(pipe, waiting)  # type: ignore[arg-type]
-        finally:
-            for _, process in self._running.values():
-                process.terminate()
-                process.join()
-        return self.results
+    @property
+    def running(self) -> str:
+        """Names of the started and unfinished jobs."""
+        return ", ".join(self._jobs[k].name for k, share in self._shares.items() if share < 1.0)
 
-    def do_here(self, k: int) -> Any:
-        """Do one job in this process."""
-        result = self.jobs[k].function(lambda share: self.note(k, share), *self.jobs[k].args)
-        self.note(k, 1.0)
-        return result
-
-    def note(self, k: int, share: float) -> None:
-        """Take in how far a job is, and say it if it is time."""
-        self.shares[k] = share
-        now = time.perf_counter()
-        done = sum(share * job.cost for share, job in zip(self.shares, self.jobs, strict=True)) / self._whole
-        if now - self._said < _SAY_EVERY_S or done < _SURE_FROM:
-            return
-        self._said = now
-        left = duration((now - self._began) * (1 - done) / done)
-        names = ", ".join(self.jobs[i].name for i, _ in self._running.values()) or self.jobs[k].name
-        self.say(f"{names} · {done:.0%} of {len(self.jobs)} job{'s' * (len(self.jobs) > 1)} · {left} left")
-
-    def _start(self) -> tuple[Connection, Any]:
-        """Start a process, and return the pipe to it and itself."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        threads = max(1, n_cores() // self.n_workers)
-        process = context.Process(target=_work, args=(theirs, threads))
-        with _deaf_to_interrupts(), _safe_path():
-            process.start()
-        theirs.close()
-        return ours, process
-
-    def _hand(self, pipe: Connection, process: Any, k: int) -> None:
-        """Give a process a job."""
-        self._running[pipe] = (k, process)
-        pipe.send(self.jobs[k])
-
-    def _hear(self, pipe: Connection, waiting: list[int]) -> None:
-        """Take in one message of a process: a share, a result, a failure, or its silence."""
-        k, process = self._running[pipe]
-        try:
-            kind, content = pipe.recv()
-        except EOFError:
-            process.join()
-            kind, content = "failed", f"its process ended with exit code {process.exitcode}"
-        if kind == "share":
-            self.note(k, content)
-            return
-        if kind == "failed":
-            raise JobFailed(f"{self.jobs[k].name} failed: {content}")
-        self.results[k] = content
-        del self._running[pipe]
-        if waiting:
-            self._hand(pipe, process, waiting.pop(0))
-        else:
-            pipe.close()  # nothing more comes: the process ends
-            process.join()
-        self.note(k, 1.0)
+    def update(self, k: int, share: float) -> None:
+        """Set the finished share of job k."""
+        self._shares[k], now = share, time.perf_counter()
+        whole = sum(job.cost for job in self._jobs)
+        done = sum(self._jobs[i].cost * s for i, s in self._shares.items()) / whole
+        if now - self._printed >= _PRINT_EVERY_S and done >= _PRINT_FROM:
+            self._printed, n = now, len(self._jobs)
+            left = duration((now - self._began) * (1 - done) / done)
+            self._say(f"{self.running} · {done:.0%} of {n} job{'s' * (n > 1)} · {left} left")
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Let a process be started that ignores Ctrl-C for good: the one that started it hears it and ends the others."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Let a process be started that does not look into the current folder first for what it imports."""
-    before = os.environ.get("PYTHONSAFEPATH")
+def _worker_environment() -> Iterator[None]:
+    """Start workers with SIGINT ignored (the parent handles Ctrl-C), and without the current folder in sys.path."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    safe_path = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:
         del os.environ["PYTHONSAFEPATH"]
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
+        if safe_path is not None:
+            os.environ["PYTHONSAFEPATH"] = safe_path
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
 
 
-def _work(pipe: Connection, n_threads: int) -> None:
-    """Do jobs in this process until no more come, and end with the process that started it."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+_shares: Any = None  # of a worker: the queue to its parent
+
+
+def _start_worker(shares: Any, n_threads: int) -> None:
+    global _shares
+    _shares = shares
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     numba.set_num_threads(min(n_threads, numba.get_num_threads()))
-    with suppress(EOFError):
-        while True:
-            _do(pipe.recv(), pipe)
-            gc.collect()  # what the last job held in circles, before the next one needs the room
 
 
-def _do(job: Job, pipe: Connection) -> None:
-    """Do one job."""
-    last = time.perf_counter()
-
-    def on_progress(share: float) -> None:
-        nonlocal last
-        if time.perf_counter() - last >= _PROGRESS_EVERY_S:
-            last = time.perf_counter()
-            pipe.send(("share", share))
-
-    try:
-        pipe.send(("done", job.function(on_progress, *job.args)))
-    except BaseException:
-        with suppress(OSError):  # nobody hears it any more
-            pipe.send(("failed", traceback.format_exc()))
-
-
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    assert parent is not None, "a job's process was started by another"
+    assert parent is not None, "workers have a parent"
     parent.join()
     os._exit(1)
+
+
+def _run(k: int, job: Job) -> Any:
+    """Run job k in a worker."""
+    gc.collect()  # frees the last job's reference cycles
+    sent = -_SEND_EVERY_S
+
+    def send(share: float) -> None:
+        nonlocal sent
+        if time.perf_counter() - sent >= _SEND_EVERY_S:
+            sent = time.perf_counter()
+            _shares.put((k, share))
+
+    send(0.0)
+    return job.function(send, *job.args)

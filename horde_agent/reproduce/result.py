@@ -1,4 +1,4 @@
-"""What an experiment comes to: claims with verdicts, figures, tables. All of it is kept as JSON."""
+"""The result of an experiment: claims with verdicts, figures, tables; stored as JSON."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def verdict(holds: Sequence[bool]) -> Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper beside what was measured.
+    """One claim of the paper with its measurement.
 
     Attributes:
         text: The claim in a sentence.
         source: Where the paper makes it: section or figure.
         paper: What the paper says, or shows.
-        measured: What was measured, with its numbers.
+        measured: The measurement, with its numbers.
         verdict: Computed from the numbers, see `verdict`.
         rule: What the verdict was computed by, in words: the parts and their limits.
         cause: The measured cause, where the result differs.
@@ -58,7 +58,7 @@ class Figure:
 
     Attributes:
         file: Name of the PNG in `Study.folder(experiment)`.
-        caption: What is to be seen in it.
+        caption: Its caption.
     """
 
     file: str
@@ -73,7 +73,7 @@ class Table:
         title: Its heading.
         header: Names of the columns.
         rows: A cell per column.
-        note: What to know when reading it.
+        note: How to read it.
     """
 
     title: str
@@ -84,14 +84,14 @@ class Table:
 
 @dataclass
 class Result:
-    """What an experiment comes to.
+    """Result of an experiment.
 
     Attributes:
         name: Of the experiment, as in the command.
         title: A heading for people.
         claims, figures, tables: In the order in which they are read.
-        seconds: Wall-clock time, set by the command; what was kept from a run broken off is not counted.
-        settings: What somebody who does it again must know: sizes, step sizes, seeds.
+        seconds: Wall-clock time, set by the command; cached work is not counted.
+        settings: Everything needed to repeat it: sizes, step sizes, seeds.
         remarks: Sentences about how to read the result.
         versions: Of the program and its libraries, set by the command.
     """
@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 class Mean(NamedTuple):
-    """A mean over independent runs with the half-width of its confidence interval; NaN where there is one run."""
+    """A mean over independent runs with the half-width of its confidence interval; NaN for a single run."""
 
     mean: float
     half_width: float
@@ -175,7 +175,7 @@ def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:
 
 @cache
 def student_t(degrees: int, level: float = 0.95) -> float:
-    """Return t with P(|T| < t) = level for Student's t of so many degrees of freedom.
+    """Return t with P(|T| < t) = level for Student's t with `degrees` degrees of freedom.
 
     By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
     """

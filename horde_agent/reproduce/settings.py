@@ -1,4 +1,4 @@
-"""What `horde reproduce` is asked to do, and every way in which that can be wrong."""
+"""Settings of `horde reproduce` and their validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_SEEDS = {"quick": 1, "paper": 3}
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    """Do the paper's experiments, and write a page that puts each of its claims beside what was measured.
+    """Run the paper's experiments and write a page with each claim and its measurement.
 
     Attributes:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
@@ -29,7 +29,7 @@ class ReproduceConfig:
         seeds: Number of lives, seeded 0, 1, ...
         backend: The body, as in `horde learn`: `simulator`, `serial`, `drops` or `emulated`.
         port: Port of a real robot.
-        out: Folder for the page. The same command goes on there where it was broken off.
+        out: Folder for the page. The same command continues an interrupted run there.
     """
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
@@ -48,7 +48,7 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
     """Check the settings and fill in the defaults that depend on others.
 
     Args:
-        config: What was asked.
+        config: The settings.
         experiments: The names that there are, without "all".
 
     Raises:

@@ -1,9 +1,9 @@
-"""Study: what an experiment is given: where to write, how large to be, which seeds, what is kept of a run broken off.
+"""Study: the input of an experiment: output folder, scale, seeds, robot, cache and worker processes.
 
-An experiment makes what is costly once, and does independent work in processes:
+An experiment caches what is expensive and runs independent work in processes:
 
     def run(study: Study) -> Result:
-        life = study.kept("life-0", lambda path: live(path, seed=0), seed=0)
+        life = study.cached("life-0", lambda path: live(path, seed=0), seed=0)
         answers = study.in_parallel([Job("seed 0", learn, (str(life), 0))])
         ...
 
@@ -32,13 +32,13 @@ Experiment = Callable[["Study"], Result]
 
 @dataclass(frozen=True)
 class Study:
-    """What an experiment is given.
+    """Input of an experiment.
 
     Attributes:
         out: Folder of the whole reproduction.
         scale: "quick" or "paper".
         seeds: One life each.
-        backend: The body, a name that `horde learn --backend` knows.
+        backend: The robot, a name of `horde learn --backend`.
         port: Of a real robot, or None.
         say: Takes a line for the user.
     """
@@ -52,7 +52,7 @@ class Study:
 
     @property
     def is_quick(self) -> bool:
-        """Whether short lives are wanted."""
+        """True at the quick scale: short lives."""
         return self.scale == "quick"
 
     @property
@@ -66,16 +66,16 @@ class Study:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def kept(self, name: str, make: Callable[[Path], None], **settings: Cell) -> Path:
-        """Return a file or folder that is made once: a reproduction that was killed finds it when it goes on.
+    def cached(self, name: str, make: Callable[[Path], None], **settings: Cell) -> Path:
+        """Return a cached file or folder; make it first if it is missing or was made with other settings.
 
-        It appears whole or not at all. What was made with other settings, at another scale, on another body or by
-        another version is made anew. Different processes may call this at once, for different names.
+        It is moved into place when complete. The key is the settings, scale, backend and version. Different processes
+        may call this at once, for different names.
 
         Args:
             name: Of the file or folder, under `out`/kept; the seed belongs to it.
             make: Writes the file or folder at the path it is given, which does not exist yet.
-            settings: What it depends on beside the study's scale and body.
+            settings: Further inputs that it depends on.
         """
         path = self.out / "kept" / name
         note = path.with_name(path.name + ".made-with.json")
@@ -88,16 +88,16 @@ class Study:
             _remove(stale)
         path.parent.mkdir(parents=True, exist_ok=True)
         make(part)
-        # In this order: a note without its file is not believed, a file without its note is made anew.
+        # In this order: a note without its file is ignored, a file without its note is replaced.
         os.replace(part, path)
         note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
         return path
 
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
-        """Do jobs in spawned processes, one per core, and return what they return, in their order.
+        """Run jobs in spawned processes, one per core, and return their results in order.
 
         Each is called as function(on_progress, *args); see `parallel.Job`. Ctrl-C ends all. At the quick scale they are
-        done one after another in this process: starting others, in which all kernels are loaded anew, takes longer.
+        done one after another in this process: starting worker processes, which load all kernels again, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
         return do(jobs, self.say) if jobs else []

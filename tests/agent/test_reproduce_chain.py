@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from horde_agent.reproduce.chain import kernel as dense
-from horde_agent.reproduce.chain import learning as world
+from horde_agent.reproduce.chain import problem as world
 from horde_agent.reproduce.chain.claims import claims
-from horde_agent.reproduce.chain.fit import ONLINE, Curves, fit, mean_curves
-from horde_agent.reproduce.chain.learning import TAU, TAUS
+from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, fit, mean_curves
 from tests.agent.shared import reference
 from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 from tests.oracles.gtd import DenseGTD

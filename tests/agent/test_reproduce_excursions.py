@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.excursions import experiment as excursions
+from horde_agent.reproduce.excursions import claims as excursion_claims
+from horde_agent.reproduce.excursions import problem as excursions
 from horde_agent.reproduce.excursions.claims import claims
-from horde_agent.reproduce.excursions.data import fifths
+from horde_agent.reproduce.excursions.problem import fifth_medians
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 
@@ -19,7 +20,7 @@ def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.M
     """Two lives, every variant, tables, pictures and claims; and what is kept of it is not done again."""
     monkeypatch.setitem(excursions.STEPS, "quick", 2_400)
     study = toy_study(tmp_path, monkeypatch, (0, 1))
-    result = excursions.run(study)
+    result = excursion_claims.run(study)
 
     assert len(result.claims) == 11
     assert {claim.verdict for claim in result.claims} <= {"reproduced", "partly reproduced", "not reproduced"}
@@ -42,4 +43,4 @@ def test_a_rare_state_does_not_lift_a_fifth() -> None:
     """100 tests falling from 5 to 1; one wild value in the fourth fifth leaves its median alone."""
     curve = np.repeat([5.0, 4.0, 3.0, 2.0, 1.0], 20)
     curve[65] = 1e6
-    np.testing.assert_array_equal(fifths(curve), [5.0, 4.0, 3.0, 2.0, 1.0])
+    np.testing.assert_array_equal(fifth_medians(curve), [5.0, 4.0, 3.0, 2.0, 1.0])

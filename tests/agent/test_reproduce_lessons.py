@@ -13,7 +13,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream
-from horde_agent.reproduce.lessons import Lessons, learn, predict_at_tests
+from horde_agent.reproduce.lessons import TrainingData, learn, predict_at_tests
 from tests.agent.doubles import ToyBody
 
 FAULTS = {40: {"gap": 1}, 77: {"applied": 0}, 120: {"stale": 1}, 333: {"gap": 1}, 700: {"applied": 0}, 1500: {"gap": 1}}
@@ -40,7 +40,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
     """The same updates in the same order: the same weights to the bit, and the same tests with the same returns."""
     stream, face = life
     student = relearn(stream, horde_of(face), face)
-    horde, lessons = horde_of(face), Lessons(stream)
+    horde, lessons = horde_of(face), TrainingData(stream)
     learned = learn(lessons, horde, face)
 
     assert student.errors.n_discarded > 0  # some excursions were broken by the faults
@@ -54,7 +54,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
 
 def test_the_last_weights_are_asked_at_every_test(life: tuple[Stream, Interface]) -> None:
     stream, face = life
-    horde, lessons = horde_of(face), Lessons(stream)
+    horde, lessons = horde_of(face), TrainingData(stream)
     learned = learn(lessons, horde, face)
     at_end = predict_at_tests(lessons, horde, face)
     assert at_end.shape == (sum(len(test.step) for test in learned.outcomes), horde.n_demons)
@@ -65,5 +65,5 @@ def test_the_last_weights_are_asked_at_every_test(life: tuple[Stream, Interface]
 def test_updates_are_counted_as_they_are_made(life: tuple[Stream, Interface]) -> None:
     stream, face = life
     counts: list[int] = []
-    learned = learn(Lessons(stream), horde_of(face), face, after=counts.append)
+    learned = learn(TrainingData(stream), horde_of(face), face, after=counts.append)
     assert counts == list(range(1, learned.n_updates + 1))

@@ -6,26 +6,27 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.feedback.experiment import Ring, composed_claim, memory_claim, memory_table, ring_claim
-from horde_agent.reproduce.feedback.memory import (
+from horde_agent.reproduce.feedback.claims import Ring, composed_claim, memory_claim, memory_table, ring_claim
+from horde_agent.reproduce.feedback.problem import (
     ALONE,
+    CLOSED,
     GAMMAS,
-    LOOPED,
     MINUTE,
-    OPENED,
-    TOLD,
+    OPEN,
+    TRUTH,
     VARIANTS,
     Outcome,
+    composed_values,
     is_held_out,
     learn_and_score,
     pieces,
     remembering,
+    ring_values,
     since_touch,
     variant_of,
     with_copy,
     with_memory,
 )
-from horde_agent.reproduce.feedback.small_worlds import composed_values, ring_values
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -60,7 +61,7 @@ def test_the_memory_is_there_to_be_asked_about_and_no_tile_reads_it() -> None:
     np.testing.assert_array_equal(face.encode(before), ROBOT.encode(before[:-1]))
 
 
-@pytest.mark.parametrize(("variant", "n_more"), [(ALONE, 0), (LOOPED, 64), (TOLD, 64)])
+@pytest.mark.parametrize(("variant", "n_more"), [(ALONE, 0), (CLOSED, 64), (TRUTH, 64)])
 def test_every_variant_but_the_first_has_as_many_tiles_more(variant: str, n_more: int) -> None:
     """Two predictions in 32 tilings of 8; the truth, one number, in 64."""
     face, asked = variant_of(remembering(ROBOT), variant)
@@ -99,9 +100,9 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     rng = np.random.default_rng(0)
     n_steps = 8 * MINUTE
     stream = with_memory(life(n_steps, np.flatnonzero(rng.random(n_steps) < 1 / 60).tolist()), ROBOT)
-    errors = {v: learn_and_score(stream, remembering(ROBOT), v, lambda share: None).nmse for v in (ALONE, TOLD)}
+    errors = {v: learn_and_score(stream, remembering(ROBOT), v, lambda share: None).nmse for v in (ALONE, TRUTH)}
     assert (errors[ALONE] > 0.95).all()
-    assert errors[TOLD][0] < 0.5
+    assert errors[TRUTH][0] < 0.5
 
 
 def outcomes(alone: list[float], looped: list[float], others: list[float]) -> dict[str, dict[int, Outcome]]:
@@ -110,7 +111,7 @@ def outcomes(alone: list[float], looped: list[float], others: list[float]) -> di
     told = [0.1] * len(alone)
     return {
         variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(errors)}
-        for variant, errors in ((ALONE, alone), (LOOPED, looped), (OPENED, others), (TOLD, told))
+        for variant, errors in ((ALONE, alone), (CLOSED, looped), (OPEN, others), (TRUTH, told))
     }
 
 

@@ -13,11 +13,9 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row
-from horde_agent.reproduce.excursions import offline_rows
-from horde_agent.reproduce.excursions.least_squares import LeastSquares
-from horde_agent.reproduce.excursions.offline import HELD_OUT, offline, split
-from horde_agent.reproduce.excursions.offline_rows import LifeRows, terms_needed
-from horde_agent.reproduce.lessons import Lessons
+from horde_agent.reproduce.excursions import offline as offline_rows
+from horde_agent.reproduce.excursions.offline import HELD_OUT, LeastSquares, LifeRows, offline, split, terms_needed
+from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody
 
@@ -45,7 +43,7 @@ def test_a_return_lacks_less_than_a_thousandth() -> None:
 
 
 @pytest.fixture(scope="module")
-def life() -> tuple[Lessons, Interface]:
+def life() -> tuple[TrainingData, Interface]:
     """A toy life with a gap, whose every third step or so begins an excursion."""
     env = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
     face = Interface.of(env)
@@ -56,7 +54,7 @@ def life() -> tuple[Lessons, Interface]:
     config = ExcursionConfig(probability=1 / 12)
     with Life(env, horde, behaviour, rng, interface=face, excursions=config, recorder=recorder) as lived:
         lived.run(2_500)
-    return Lessons(recorder.stream()), face
+    return TrainingData(recorder.stream()), face
 
 
 def phi(face: Interface, observation: np.ndarray) -> np.ndarray:
@@ -66,7 +64,7 @@ def phi(face: Interface, observation: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.8])
-def test_lstd_solves_the_demons_own_equations(life: tuple[Lessons, Interface], gamma: float) -> None:
+def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interface], gamma: float) -> None:
     """A and b as GTD(lambda) sums them, with a clipped trace: e = rho (phi + gamma lambda_t e), cleared at gaps."""
     lessons, face = life
     rows, action, channel = lessons.stream.rows, 1, np.array([0, 1, 2])
@@ -98,7 +96,7 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[Lessons, Interface], g
     np.testing.assert_allclose(problem.predict(tiles, RIDGE), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[Lessons, Interface]) -> None:
+def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[TrainingData, Interface]) -> None:
     """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
     lessons, face = life
     observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.tests.row
@@ -116,7 +114,7 @@ def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[Le
     np.testing.assert_allclose(got, X[[0, 20, 40, 60]] @ theta + y.mean(axis=0), rtol=1e-4, atol=1e-5)
 
 
-def test_blocks_make_no_difference(life: tuple[Lessons, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_make_no_difference(life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace goes on from block to block."""
     lessons, face = life
     tiles = np.array([face.encode(lessons.stream.rows["observation"][9])])
@@ -131,7 +129,7 @@ def test_held_out_excursions_are_for_nothing_else() -> None:
     assert part.is_held_out.sum() == round(HELD_OUT * 101)
 
 
-def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[Lessons, Interface]:
+def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingData, Interface]:
     """A life in two states, of which each lasts for ever: a prediction is a number per state, plus noise.
 
     Channel 0 is the state (0 or 1); channel 1 pays .2 + .6 state plus noise uniform in [-.2, .2].
@@ -149,7 +147,7 @@ def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[Lessons, In
                 action = -1 if phase is Phase.CENTRE else 0
                 recorder.write(Row(step, step * 0.1, seen, action, 1.0, phase, flags, (0.0, 0.0, 0.0)))
                 step += 1
-    return Lessons(recorder.stream()), face
+    return TrainingData(recorder.stream()), face
 
 
 def test_both_solutions_explain_what_can_be_explained() -> None:

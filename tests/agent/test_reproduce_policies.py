@@ -10,8 +10,8 @@ import pytest
 
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import Recorder, Stream
-from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.policies.experiment import (
+from horde_agent.reproduce.lessons import TrainingData
+from horde_agent.reproduce.policies.claims import (
     FEW,
     MANY,
     SIZES,
@@ -24,10 +24,10 @@ from horde_agent.reproduce.policies.experiment import (
     seeds_table,
     traces_table,
 )
-from horde_agent.reproduce.policies.learning import (
+from horde_agent.reproduce.policies.problem import (
     GAMMAS,
-    Course,
     Part,
+    PolicyScores,
     asked,
     follow,
     gammas_of,
@@ -55,11 +55,13 @@ def robot_life(n_steps: int, path: Path | None = None) -> Stream:
     return stream
 
 
-def course(curves: list[list[float]], gamma: list[float] | None = None, aside: int = 0, trace: float = 9.0) -> Course:
+def course(
+    curves: list[list[float]], gamma: list[float] | None = None, aside: int = 0, trace: float = 9.0
+) -> PolicyScores:
     """Return a course of given curves, each a list over time; the first ones were set aside, at gamma .95."""
     mspbe = np.array(curves, dtype=np.float32).T
     steps, n = mspbe.shape
-    return Course(
+    return PolicyScores(
         np.arange(1, steps + 1) * 100,
         mspbe,
         np.full((steps, len(GAMMAS)), trace),
@@ -111,7 +113,7 @@ def test_no_part_is_larger_than_the_machine_likes() -> None:
 @pytest.mark.parametrize("rule", ["clipped", "capped"])
 def test_the_questions_learn_alike_in_one_horde_and_in_two(rule: str) -> None:
     """Estimates and the largest trace of each gamma; of the second half, none has gamma 0."""
-    lessons = Lessons(robot_life(60))
+    lessons = TrainingData(robot_life(60))
     gvfs = asked(ROBOT, 3, 24)
     whole = follow(lessons, horde_of(ROBOT, gvfs, rule), ROBOT, lambda share: None)
     parts = [Part(k, 2).chosen(gvfs) for k in (0, 1)]
@@ -159,11 +161,11 @@ def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: i
     return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8))
 
 
-def lost_one(found: Course) -> Course:
+def lost_one(found: PolicyScores) -> PolicyScores:
     """Return a course one question of which was set aside in the end, at gamma .95."""
-    n_aside = found.n_aside.copy()
-    n_aside[-1, -1] = 1
-    return found._replace(n_aside=n_aside)
+    n_diverged = found.n_diverged.copy()
+    n_diverged[-1, -1] = 1
+    return found._replace(n_diverged=n_diverged)
 
 
 @pytest.mark.parametrize(

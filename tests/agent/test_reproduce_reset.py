@@ -11,12 +11,12 @@ import pytest
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.record import read
-from horde_agent.reproduce.excursions import experiment as excursions
-from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.lives import interface_of, stream
-from horde_agent.reproduce.reset import experiment as reset
-from horde_agent.reproduce.reset.data import Data, Run, agreement
-from horde_agent.reproduce.reset.gap import LaterPart
+from horde_agent.reproduce.excursions import problem as excursions
+from horde_agent.reproduce.lessons import TrainingData
+from horde_agent.reproduce.lives import interface_of, record_life
+from horde_agent.reproduce.reset import claims as reset_claims
+from horde_agent.reproduce.reset import problem as reset
+from horde_agent.reproduce.reset.problem import Data, LaterPart, Run, agreement
 from horde_agent.reproduce.result import Result
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.reproducing import toy_study
@@ -33,7 +33,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short")
 def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = reset.run(toy_study(tmp_path, monkeypatch))
+    result = reset_claims.run(toy_study(tmp_path, monkeypatch))
     assert len(result.claims) == 7
     by_text = {claim.text.split(",")[0]: claim.verdict for claim in result.claims}
     assert by_text["Both estimates are initially at zero"] == "reproduced"
@@ -65,9 +65,9 @@ def test_theta_is_lost_after_its_step_and_w_is_not(tmp_path: Path, monkeypatch: 
 @pytest.mark.usefixtures("short")
 def test_the_lamp_moves_between_the_changes_step_and_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = toy_study(tmp_path, monkeypatch)
-    life = read(stream(study, 0, 2_500))
+    life = read(record_life(study, 0, 2_500))
     at_s, lamp, _ = reset.lamp_move(life, 600)
-    lessons = Lessons(life)
+    lessons = TrainingData(life)
     last = int(np.flatnonzero(lessons.n_learned == 600)[0])
     assert lamp == "lamp"
     assert life.rows["t"][last] < at_s < life.rows["t"][last + 1]
@@ -153,7 +153,7 @@ def test_a_horde_without_the_vector_estimate_says_so() -> None:
 
 
 def test_a_long_life_is_cut_where_the_second_experiment_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    life = read(stream(toy_study(tmp_path, monkeypatch), 0, 500))
+    life = read(record_life(toy_study(tmp_path, monkeypatch), 0, 500))
     part = reset.first_steps(life, 300)
     assert part.rows["step"][-1] <= 300 < life.rows["step"][len(part)]
     assert interface_of(toy_study(tmp_path, monkeypatch)).channels[2].group == "light"

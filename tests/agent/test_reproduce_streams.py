@@ -39,7 +39,7 @@ def full_life(seed: int, steps: int) -> np.ndarray[Any, Any]:
 
 def test_a_stream_is_the_life_that_all_questions_would_have_led(study: Study) -> None:
     """One question about each policy is enough to draw the same excursions."""
-    rows = read(streams.stream(study, 3, 900)).rows
+    rows = read(streams.record_life(study, 3, 900)).rows
     full = full_life(3, 900)
     assert (rows["phase"] == Phase.EXCURSION).any()
     assert rows.tobytes() == full.tobytes()
@@ -47,7 +47,7 @@ def test_a_stream_is_the_life_that_all_questions_would_have_led(study: Study) ->
 
 def test_a_stream_of_behaviour_has_no_excursions(study: Study) -> None:
     """1 - (1 - 1/50)^900 = 1 - 1e-8: with excursions there would be some."""
-    stream = read(streams.stream(study, 3, 900, "behaviour"))
+    stream = read(streams.record_life(study, 3, 900, "behaviour"))
     assert set(stream.rows["phase"][:-1].tolist()) == {Phase.BEHAVE}
     assert stream.n_steps == 900
 
@@ -61,20 +61,20 @@ def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, mo
             self.metadata = {**self.metadata, "period_s": 10.0}
 
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: Slow())
-    path = streams.stream(study, 3, 900)
+    path = streams.record_life(study, 3, 900)
     assert read(path).n_steps == 900
 
 
 def test_a_life_is_lived_once(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = streams.stream(study, 0, 300)
+    path = streams.record_life(study, 0, 300)
 
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("lived again")
 
     monkeypatch.setattr(streams, "make_body", fail)
-    assert streams.stream(study, 0, 300) == path
+    assert streams.record_life(study, 0, 300) == path
     with pytest.raises(AssertionError, match="lived again"):
-        streams.stream(study, 0, 301)
+        streams.record_life(study, 0, 301)
 
 
 def test_no_program_moves_a_real_lamp() -> None:

@@ -43,17 +43,17 @@ class Maker:
 
 def test_what_is_kept_is_made_once(tmp_path: Path) -> None:
     make = Maker()
-    assert study(tmp_path).kept("life-0", make, steps=10).read_text() == "1"
-    assert study(tmp_path).kept("life-0", make, steps=10).read_text() == "1"
+    assert study(tmp_path).cached("life-0", make, steps=10).read_text() == "1"
+    assert study(tmp_path).cached("life-0", make, steps=10).read_text() == "1"
     assert make.n == 1
 
 
 @pytest.mark.parametrize("other", [{"scale": "paper"}, {"backend": "emulated"}])
 def test_other_settings_make_it_anew(tmp_path: Path, other: dict[str, object]) -> None:
     make = Maker()
-    study(tmp_path).kept("life-0", make, steps=10)
-    assert study(tmp_path).kept("life-0", make, steps=20).read_text() == "2"
-    assert study(tmp_path, **other).kept("life-0", make, steps=20).read_text() == "3"
+    study(tmp_path).cached("life-0", make, steps=10)
+    assert study(tmp_path).cached("life-0", make, steps=20).read_text() == "2"
+    assert study(tmp_path, **other).cached("life-0", make, steps=20).read_text() == "3"
 
 
 def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path).kept("life-0", breaks)
+        study(tmp_path).cached("life-0", breaks)
     assert not (tmp_path / "kept" / "life-0").exists()
-    assert study(tmp_path).kept("life-0", lambda path: path.mkdir()).is_dir()
+    assert study(tmp_path).cached("life-0", lambda path: path.mkdir()).is_dir()
     assert not list((tmp_path / "kept" / "life-0").iterdir())
     (tmp_path / "kept" / "life-0.made-with.json").unlink()
-    assert study(tmp_path).kept("life-0", Maker()).is_file()
+    assert study(tmp_path).cached("life-0", Maker()).is_file()
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ def sleeps(on_progress: OnProgress, mark: str) -> None:
         on_progress(k / 600)
 
 
-def test_jobs_return_in_their_order_from_processes_of_their_own() -> None:
+def test_jobs_return_in_order_from_other_processes() -> None:
     answers = run_jobs([Job(f"{x}", double, (x,)) for x in range(2)], say, n_workers=2)
     assert [answer for answer, _ in answers] == [0, 2]
-    assert len({os.getpid(), *(pid for _, pid in answers)}) == 3
+    assert os.getpid() not in {pid for _, pid in answers}
 
 
 def test_a_process_does_one_job_after_another_the_dearest_first() -> None:
@@ -137,11 +137,11 @@ def test_a_single_job_stays_in_this_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said"), [(fails, "an odd number of wheels"), pytest.param(dies, "exit code 7", marks=pytest.mark.slow)]
+    ("job", "said"), [(fails, "an odd number of wheels"), pytest.param(dies, "process died", marks=pytest.mark.slow)]
 )
 def test_a_job_that_fails_is_named_and_ends_the_others(job: object, said: str, tmp_path: Path) -> None:
     jobs = [Job("sleeper", sleeps, (str(tmp_path / "mark"),)), Job("the bad one", job)]  # type: ignore[arg-type]
-    with pytest.raises(JobFailed, match=f"(?s)the bad one failed.*{said}"):
+    with pytest.raises(JobFailed, match=f"(?s)the bad one.*failed.*{said}"):
         run_jobs(jobs, say, n_workers=2)
     assert not is_alive(tmp_path / "mark")
 

@@ -1,4 +1,4 @@
-"""Lessons as they are kept: what was learned under a variant is read back as it was."""
+"""TrainingData as they are kept: what was learned under a variant is read back as it was."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from horde_agent.horde import Horde
 from horde_agent.life.student import relearn
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import Lessons
-from horde_agent.reproduce.lives import interface_of, stream
+from horde_agent.reproduce.excursions.problem import Variant, learn_variant, read_variant_result
+from horde_agent.reproduce.lessons import TrainingData
+from horde_agent.reproduce.lives import interface_of, record_life
 from horde_agent.reproduce.study import Study
-from horde_agent.reproduce.variants import Variant, learn_variant, read_lesson
 from tests.agent.reproducing import toy_study
 
 
@@ -25,9 +25,9 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 @pytest.mark.parametrize("variant", [Variant(), Variant("capped", "importance-weighted", 0.05, 0.01)])
 def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) -> None:
-    path, face = stream(study, 1, 1_500), interface_of(study)
+    path, face = record_life(study, 1, 1_500), interface_of(study)
     asked = excursions(face)
-    lesson = read_lesson(learn_variant(lambda share: None, study, 1, path, variant), asked)
+    lesson = read_variant_result(learn_variant(lambda share: None, study, 1, path, variant), asked)
     horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=variant.config())
     student = relearn(read(path), horde, face)
 
@@ -41,13 +41,13 @@ def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) 
 
 def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> None:
     """By hand: squared errors of the last weights on the first policy's odd tests, over the variance of all of them."""
-    path, face = stream(study, 1, 1_500), interface_of(study)
+    path, face = record_life(study, 1, 1_500), interface_of(study)
     asked = excursions(face)
-    lesson = read_lesson(learn_variant(lambda share: None, study, 1, path, Variant()), asked)
+    lesson = read_variant_result(learn_variant(lambda share: None, study, 1, path, Variant()), asked)
     horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=Variant().config())
     stream_ = read(path)
     relearn(stream_, horde, face)
-    lessons = Lessons(stream_)
+    lessons = TrainingData(stream_)
     odd = np.arange(len(lessons.tests.row)) % 2 == 1
 
     test = lesson.outcomes[0]
@@ -60,9 +60,9 @@ def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> Non
 
 def test_a_question_that_was_set_aside_has_no_score(study: Study) -> None:
     """A step size of 200 for all active features together multiplies the error by about -200 at each update."""
-    path = stream(study, 1, 1_500)
+    path = record_life(study, 1, 1_500)
     asked = excursions(interface_of(study))
-    lesson = read_lesson(learn_variant(lambda share: None, study, 1, path, Variant(step_size=200.0)), asked)
+    lesson = read_variant_result(learn_variant(lambda share: None, study, 1, path, Variant(step_size=200.0)), asked)
     aside = ~lesson.sound
     assert aside.any()
     assert np.isnan(lesson.nmsre[aside]).all()
@@ -71,7 +71,7 @@ def test_a_question_that_was_set_aside_has_no_score(study: Study) -> None:
 
 
 def test_a_variant_is_learned_once(study: Study) -> None:
-    path = stream(study, 1, 600)
+    path = record_life(study, 1, 600)
     kept = Path(learn_variant(lambda share: None, study, 1, path, Variant()))
     written = kept.stat().st_mtime_ns
     learn_variant(lambda share: None, study, 1, path, Variant())

@@ -15,16 +15,23 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
-from horde_agent.reproduce.excursions import experiment as excursions
+from horde_agent.reproduce.excursions import problem as excursions
 from horde_agent.reproduce.excursions.claims import claims
-from horde_agent.reproduce.excursions.data import Data, Time, carried, not_monotonic, over_lives, summary
 from horde_agent.reproduce.excursions.offline import Offline
-from horde_agent.reproduce.reset import experiment as reset
+from horde_agent.reproduce.excursions.problem import (
+    Data,
+    Time,
+    Variant,
+    largest_contributor,
+    not_monotonic,
+    over_lives,
+    summary,
+)
+from horde_agent.reproduce.reset import problem as reset
 from horde_agent.reproduce.reset.claims import claims as reset_claims
-from horde_agent.reproduce.reset.data import Data as ResetData
-from horde_agent.reproduce.reset.data import Run
+from horde_agent.reproduce.reset.problem import Data as ResetData
+from horde_agent.reproduce.reset.problem import Run
 from horde_agent.reproduce.result import Claim
-from horde_agent.reproduce.variants import Variant
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import LitToy
 
@@ -187,13 +194,13 @@ def test_a_summary_is_of_the_questions_that_were_scored() -> None:
     assert found.mean == pytest.approx((5.25 + 0.5 * (N - 4)) / (N - 1))
     assert found.median == 0.5
     assert found.below_1 == pytest.approx((N - 3) / (N - 1))  # 1 itself is not below 1
-    assert found.n_aside == 1
+    assert found.n_diverged == 1
     assert found.worst[:2] == (QUESTIONS[0].name, QUESTIONS[1].name)
 
 
 def test_who_carries_most_of_a_mean() -> None:
     nmsre = np.tile([1.0, 2.0, 7.0], 6)
-    found = carried(Told(nmsre=nmsre), ["age", "saw", "last"] * 6)  # type: ignore[arg-type]
+    found = largest_contributor(Told(nmsre=nmsre), ["age", "saw", "last"] * 6)  # type: ignore[arg-type]
     assert (found.sensor, found.share, found.mean_without) == ("last", pytest.approx(0.7), 1.5)
     assert found.variance == np.median([3, 6, 9, 12, 15, 18])
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.feedback import experiment as loop
-from horde_agent.reproduce.feedback import memory, small_worlds
-from horde_agent.reproduce.policies import experiment as policies
-from horde_agent.reproduce.policies import learning as policies_learning
+from horde_agent.reproduce.feedback import claims as loop
+from horde_agent.reproduce.feedback import problem as memory
+from horde_agent.reproduce.feedback import problem as small_worlds
+from horde_agent.reproduce.policies import claims as policies
+from horde_agent.reproduce.policies import problem as policies_learning
 from horde_agent.reproduce.result import Result
 from tests.agent.reproducing import toy_study
 

@@ -1,1 +1,1 @@
-"""Experiment `chain`: a Markov chain whose answers are known in closed form."""
+"""Experiment `chain`: a Markov chain with closed-form answers."""

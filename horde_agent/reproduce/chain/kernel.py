@@ -1,6 +1,6 @@
 """GTD(lambda) with features that are real numbers, one demon, for MDPs of a few states: a whole run in one call.
 
-The robot's engines (`gtd`, `span`) know only tiles. Here a state is a row of Phi, and the last row, all zero, is the
+The robot's engines (`gtd`, `span`) support only tiles. Here a state is a row of Phi, and the last row, all zero, is the
 state past the end of an episode. Step t leads from phi_t to phi_{t+1} with gamma_{t+1} and pays c_{t+1}.
 """
 
@@ -33,7 +33,7 @@ class Rates(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What is learned and estimated, over n features."""
+    """Weights and estimates over n features."""
 
     theta: Floats  # (n,)
     w: Floats  # (n,)
@@ -44,7 +44,7 @@ class Memory(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What is kept after each of E episodes."""
+    """Weights and estimates after each of E episodes."""
 
     theta: Floats  # (E, n)
     w: Floats  # (E, n)

@@ -14,7 +14,9 @@ Sutton (2014) compare their predictions with the best off-line solution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +24,229 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
+from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import nmsre_at_rest
-from horde_agent.measures.returns import PolicyUnderTest, policies_under_test
-from horde_agent.reproduce.excursions.offline_rows import LifeRows, Problem
-from horde_agent.reproduce.lessons import Lessons
+from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
+from horde_agent.record import Flag, Phase
+from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, TrainingData
 from horde_agent.types import Bools, Floats, Integers
+
+Singles = NDArray[np.float32]
+
+
+class LeastSquares:
+    """One matrix A with many right-hand sides.
+
+    If there are fewer rows than features, a system of the rows' size gives the same theta: with E and X the rows
+    stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
+
+    Args:
+        n_features: Length of theta.
+        n_rows: Number of rows that will be added, which settles the size of the system.
+        n_targets: Number of right-hand sides.
+    """
+
+    def __init__(self, n_features: int, n_rows: int, n_targets: int) -> None:
+        self.n_features, self.n_rows = n_features, n_rows
+        self._is_tall = n_rows > n_features
+        self._A, self._b = np.zeros((0, 0)), np.zeros((n_features, n_targets))
+        if self._is_tall:
+            self._A = np.zeros((n_features, n_features))
+        self._rows: list[tuple[Singles, Singles, Floats]] = []
+        self._trace = 0.0
+
+    def add(self, left: Singles, right: Singles, targets: Floats) -> None:
+        """Add rows: e_t and x_t, float32 of shape (k, n_features), and y_t, shape (k, n_targets).
+
+        Products of a block are summed in float32, blocks in float64.
+        """
+        self._trace += float(np.einsum("ij,ij->", left, right, dtype=np.float64))
+        if self._is_tall:
+            self._A += left.T @ right
+            self._b += left.T @ targets
+        else:
+            self._rows.append((left, right, targets))
+
+    def solve(self, ridge: float) -> Floats:
+        """Return theta, shape (n_features, n_targets). No rows may be added after the first call.
+
+        Args:
+            ridge: eta over the mean of A's diagonal.
+
+        Raises:
+            numpy.linalg.LinAlgError: If the system is singular.
+        """
+        eta = ridge * self._trace / self.n_features
+        if self._is_tall:
+            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.n_features), self._b), dtype=np.float64)
+        left, overlap, y = self._small_system
+        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y))
+
+    @cached_property
+    def _small_system(self) -> tuple[Floats, Floats, Floats]:
+        """E, X E' and y; asked for once all rows are there."""
+        left = np.concatenate([rows[0] for rows in self._rows]).astype(np.float64)
+        right = np.concatenate([rows[1] for rows in self._rows]).astype(np.float64)
+        return left, right @ left.T, np.concatenate([rows[2] for rows in self._rows])
+
+
+class LiveFeatures:
+    """The features that are ever active in some rows, renumbered: the others' weights are 0 under any ridge.
+
+    Args:
+        tiles: Active features of the rows, shape (n_rows, n_active).
+        n_features: Number of all features.
+
+    Attributes:
+        n: How many are live.
+    """
+
+    def __init__(self, tiles: NDArray[np.integer], n_features: int) -> None:
+        is_live = np.zeros(n_features, dtype=np.bool_)
+        is_live[tiles.ravel()] = True
+        self.n = int(is_live.sum())
+        # The others share a place after the live ones, which is cut off.
+        self._place = np.where(is_live, np.cumsum(is_live) - 1, self.n)
+
+    def dense(self, tiles: NDArray[np.integer]) -> Singles:
+        """Return feature vectors, float32 of shape (n_rows, n); features that are not live are left out."""
+        phi = np.zeros((len(tiles), self.n + 1), dtype=np.float32)
+        np.put_along_axis(phi, self._place[tiles], np.float32(1.0), axis=1)
+        return phi[:, :-1]
+
+
+ENOUGH_LEFT = 1e-3
+"""A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
+_BLOCK = 2_000
+
+
+class Problem:
+    """A least-squares problem in the live features, about what exceeds a constant prediction.
+
+    Without that constant a ridge would pull predictions towards 0, which is no sensor's usual reading.
+
+    Args:
+        live: The features.
+        constant: Added to every prediction, shape (n_questions,).
+        n_rows: Number of rows that will be added to `system`.
+    """
+
+    def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:
+        self.live, self.constant = live, constant
+        self.system = LeastSquares(live.n, n_rows, len(constant))
+
+    def predict(self, tiles: NDArray[np.integer], ridge: float) -> Floats:
+        """Return the solution's predictions at states with these active features, shape (n_states, n_questions)."""
+        return np.asarray(self.live.dense(tiles) @ self.system.solve(ridge) + self.constant)
+
+
+class LifeRows:
+    """A life's states as active features, and the problems made from them.
+
+    Args:
+        lessons: The life.
+        interface: The body's, for its tile coder.
+    """
+
+    def __init__(self, lessons: TrainingData, interface: Interface) -> None:
+        self.lessons = lessons
+        self.n_features = interface.coder.n_features
+        rows = lessons.stream.rows
+        self._observation = rows["observation"]
+        needed = np.flatnonzero((lessons.does != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
+        self._place = np.full(len(rows), -1, dtype=np.int64)
+        self._place[needed] = np.arange(len(needed))
+        encode = encoder(interface)
+        self._tiles = np.empty((len(needed), interface.coder.n_active), dtype=np.uint16)
+        for k, row in enumerate(needed.tolist()):
+            self._tiles[k] = encode(self._observation[row])
+
+    def tiles(self, rows: Integers) -> NDArray[np.uint16]:
+        """Return the active features at some rows of the life, shape (n_rows, n_active)."""
+        return self._tiles[self._place[rows]]
+
+    def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
+        """Return the problem of predicting the returns measured in excursions.
+
+        Args:
+            starts: Row of the first observation of each excursion.
+            channel: Cumulant of each question, shape (n_questions,).
+            gamma: Their continuation.
+        """
+        n_used = HORIZON - terms_needed(gamma) + 1
+        rows = (starts[:, None] + np.arange(n_used)).ravel()
+        returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
+        tiles, mean = self.tiles(rows), returns.mean(axis=0)
+        problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
+        for block in _blocks(len(rows)):
+            phi = problem.live.dense(tiles[block])
+            problem.system.add(phi, phi, returns[block] - mean)
+        return problem
+
+    def _remaining_returns(self, starts: Integers, channel: Integers, gamma: float) -> Floats:
+        """Return the return from each step to its excursion's end, shape (n_excursions, HORIZON, n_questions)."""
+        steps = starts + np.arange(HORIZON + 1)[:, None]
+        seen = self._observation[steps][:, :, channel].astype(np.float64)
+        return np.ascontiguousarray(returns_along(seen, gamma)[:-1].swapaxes(0, 1))
+
+    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
+        """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
+
+        Only transitions by that action count: elsewhere rho = 0, and the trace with it.
+
+        Args:
+            action: The policy's.
+            channel: Cumulant of each question, shape (n_questions,).
+            gamma: Their continuation.
+            lam: Trace decay, under the rule "clipped".
+        """
+        rows, lessons = self.lessons.stream.rows, self.lessons
+        arrived = np.flatnonzero(lessons.does == LEARN)
+        arrived = arrived[rows["action"][lessons.before[arrived]] == action]
+        left = lessons.before[arrived]
+        rho = 1.0 / rows["b"][left]
+        goes_on = np.where(rows["flags"][arrived] & Flag.TERMINATED, 0.0, gamma)
+        follows = np.concatenate([[False], left[1:] == arrived[:-1]])
+        clipped = lam * np.minimum(1.0, 1.0 / np.concatenate([[1.0], rho[:-1]]))
+        decay = np.where(follows, gamma * clipped, 0.0)
+        reward = self._observation[arrived][:, channel].astype(np.float64)
+        mean = (rho[:, None] * reward).sum(axis=0) / rho.sum()
+        at, to = self.tiles(left), self.tiles(arrived)
+        live = LiveFeatures(np.concatenate([at, to]), self.n_features)
+        problem, trace = Problem(live, mean / (1.0 - gamma), len(left)), np.zeros(live.n, dtype=np.float32)
+        for block in _blocks(len(left)):
+            phi = live.dense(at[block])
+            change = phi - goes_on[block, None].astype(np.float32) * live.dense(to[block])
+            traces, trace = _traces(phi, rho[block], decay[block], trace)
+            problem.system.add(traces, change, reward[block] - mean)
+        return problem
+
+
+def terms_needed(gamma: float) -> int:
+    """Return how many terms a return must have for gamma^n to be below 1e-3.
+
+    Example:
+        >>> terms_needed(0.0), terms_needed(0.5), terms_needed(0.8)
+        (1, 10, 31)
+    """
+    return 1 if gamma == 0.0 else math.floor(math.log(ENOUGH_LEFT) / math.log(gamma)) + 1
+
+
+def _traces(phi: Singles, rho: Floats, decay: Floats, trace: Singles) -> tuple[Singles, Singles]:
+    """Return e_t = rho_t (phi_t + decay_t e_{t-1}) of a block of steps, shape (k, n), and the last of them."""
+    traces = phi * rho[:, None].astype(np.float32)
+    for k in range(len(traces)):
+        if decay[k]:
+            traces[k] += np.float32(rho[k] * decay[k]) * trace
+        trace = traces[k]
+    return traces, trace
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    """Cut n rows into runs."""
+    for first in range(0, n, _BLOCK):
+        yield slice(first, min(first + _BLOCK, n))
+
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 HELD_OUT, CHOOSING = 0.3, 0.25
@@ -88,7 +308,7 @@ class Tests(NamedTuple):
 
 
 def offline(
-    lessons: Lessons,
+    lessons: TrainingData,
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,

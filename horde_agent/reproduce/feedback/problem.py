@@ -1,54 +1,55 @@
 """A question that needs memory, on the robot: how long is it since the wall was touched?
 
-A channel is added to the observation that tells the time since the last touch. The tile coder does not read it, as it
-does not read the battery's voltage: it is there to be asked about. What the robot senses is the same whether it turned
-away from a wall a moment ago or has never been there.
+A channel with the time since the last touch is added to the observation. The tile coder does not read it; it is only a
+cumulant. The sensor readings are the same whether the robot turned from a wall a moment ago or was never there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.flags import are_broken
 from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
-from horde_agent.policies import Behaviour
+from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.lessons import OnProgress
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.holdout import returns_of
+from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 
 NEAR, CAP_S = 0.8, 5.0
 """An infrared distance sensor that reads at least NEAR touches the wall; time is counted up to CAP_S seconds."""
 GAMMAS = (0.0, 0.8)
 MINUTE, HELD_OUT = 600, 3
-"""A life is cut into pieces of so many steps; every third one is not learned from."""
+"""Steps of a piece of a life; every third piece is held out."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 
-ALONE, LOOPED, OPENED, TOLD = "observation alone", "loop closed", "loop open", "the truth itself"
-VARIANTS = (ALONE, LOOPED, OPENED, TOLD)
-"""What the tiles code beside the observation, one step late.
+ALONE, CLOSED, OPEN, TRUTH = "observation alone", "loop closed", "loop open", "the truth itself"
+VARIANTS = (ALONE, CLOSED, OPEN, TRUTH)
+"""What the tiles code in addition to the observation, one step late.
 
 A prediction fed back is also a new feature of the observation of one step before. With the loop open it is that alone:
-demons that see the observation alone make it. The truth is what a perfect memory would know.
+demons that see the observation alone make it. The truth is what a perfect memory would hold.
 """
 
 
 class Outcome(NamedTuple):
-    """What one variant came to on one life.
+    """Result of one variant on one life.
 
     Attributes:
         nmse: Mean squared error of the final weights over the variance of the returns, held out, one per gamma.
-        actual, predicted: The held-out returns at the longest gamma and what was predicted, shape (n_rows,).
+        actual, predicted: The held-out returns at the longest gamma and their predictions, shape (n_rows,).
     """
 
     nmse: Floats
@@ -66,7 +67,7 @@ def remembering(interface: Interface) -> Interface:
 def with_memory(stream: Stream, interface: Interface) -> Stream:
     """Return a life with the further channel: steps since the last touch over those in CAP_S, at most 1.
 
-    Where nothing was touched yet, or since a gap, it is 1.
+    Before the first touch, and after a gap, it is 1.
     """
     near = [i for i, channel in enumerate(interface.channels) if channel.group == "ir_distance"]
     touches = np.asarray((stream.rows["observation"][:, near] >= NEAR).any(axis=1))
@@ -102,11 +103,11 @@ def questions_of(interface: Interface) -> list[GVF]:
 
 
 def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]]:
-    """Return what a variant's tiles code, and what it asks; with the loop open, `with_copy` adds the rest."""
+    """Return a variant's interface and questions; with the loop open, `with_copy` adds the rest."""
     asked = questions_of(interface)
-    if variant == LOOPED:
+    if variant == CLOSED:
         return interface.feeding_back(asked, [{"questions": ["*"], **TILINGS}]), asked
-    if variant == TOLD:
+    if variant == TRUTH:
         tables = [{"group": "memory", **TILINGS, "tilings": len(GAMMAS) * TILINGS["tilings"]}]
         return replace(interface, coder=interface.coder.extended(tables, [])), asked
     return interface, asked
@@ -162,23 +163,23 @@ def learn_memory(on_progress: OnProgress, study: Study, seed: int, life: Path, v
             np.savez(file, **outcome._asdict())
 
     name = f"loop-{variant.replace(' ', '-')}-{seed}.npz"
-    return str(study.kept(name, make, seed=seed, life=life.name, steps=steps, variant=variant))
+    return str(study.cached(name, make, seed=seed, life=life.name, steps=steps, variant=variant))
 
 
 def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progress: OnProgress) -> Outcome:
-    """Learn in two minutes of every three; in the third ones learning rests, and the loop goes on by itself.
+    """Learn in two minutes of every three; in the third, weights are fixed and the loop keeps running.
 
-    What is predicted there, in the second half of the life, is scored.
+    Predictions made there, in the second half of the life, are scored.
     """
     before = 0.0
-    if variant == OPENED:
+    if variant == OPEN:
         before = 0.5
         stream, interface = with_copy(stream, interface, lambda share: on_progress(before * share))
     looped, asked = variant_of(interface, variant)
     horde = _horde(looped, asked)
     student = Student(horde, looped)
     actual = returns_of(stream, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
-    # The loop begins anew in each piece, so nobody can know there when the wall was last touched; scored is the rest.
+    # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
     late = round(CAP_S / interface.period_s)
     cuts, y, g = pieces(len(stream)), [], []
     for k, piece in enumerate(cuts):
@@ -210,3 +211,121 @@ def read_outcome(path: str | Path) -> Outcome:
     """Read what `learn_memory` wrote."""
     with np.load(path) as file:
         return Outcome(*(file[name] for name in Outcome._fields))
+
+
+Tables = Sequence[Mapping[str, Any]]
+
+# ---- the cycle world ------------------------------------------------------------------------------------------------
+
+RING, RING_GAMMA = 6, 0.8
+FED_BACK: Tables = ({"questions": ["*"], "intervals": [8], "tilings": 8},)
+
+
+class Ring(NamedTuple):
+    """The final predictions in the cycle world, each of shape (6,)."""
+
+    looped: Floats
+    without: Floats
+    without_trace: Floats
+
+
+def ring_values() -> Floats:
+    """Return gamma^(5 - s) / (1 - gamma^6) for each state s of the ring: the bit is seen 6 - s steps ahead."""
+    return np.asarray(RING_GAMMA ** (RING - 1 - np.arange(RING)) / (1 - RING_GAMMA**RING))
+
+
+def best_without_memory() -> float:
+    """Return the least root mean squared error in the ring of a predictor that sees only the bit.
+
+    It gives one value to the five states in which the bit is 0; their own values spread about it.
+    """
+    return float(np.sqrt(ring_values()[1:].var() * (RING - 1) / RING))
+
+
+def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Floats:
+    """Learn in the cycle world and return the final prediction in each state, shape (6,).
+
+    A ring of six states is walked in order; the one bit that is seen is 1 in the first and 0 in the five others.
+
+    Args:
+        tables: `[[feedback]]` tables; empty without feedback.
+        lam: Trace decay.
+        n_steps: How long to learn.
+
+    Source: Tanner & Sutton (2005), TD(lambda) networks, the cycle world.
+    """
+    coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
+    channels = (ChannelInfo("bit", "bit", "1", is_sensor=True),)
+    face = Interface(channels, ("go",), 1.0, coder, Scaler(np.zeros(1), np.ones(1)))
+    asked = [GVF("bit", Behaviour(), Channel(0), RING_GAMMA, lam=lam)]
+    if tables:
+        face = face.feeding_back(asked, tables)
+    config = LearnerConfig(secondary_ratio=0.01, dtype="float64")
+    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    horde.begin(np.ones(1), face.encode(np.ones(1)))
+    y = np.zeros(1)
+    for t in range(1, n_steps):
+        bit = np.array([float(t % RING == 0)])
+        tiles = face.encode(bit, y if tables else None)
+        horde.learn(0, 1.0, bit, tiles)
+        if tables:
+            y = horde.predict(tiles)
+    found = np.zeros(RING)
+    for t in range(3 * RING):  # the loop runs with fixed weights
+        y = horde.predict(face.encode(np.array([float(t % RING == 0)]), y if tables else None))
+        found[t % RING] = y[0]
+    return found
+
+
+# ---- the corridor ---------------------------------------------------------------------------------------------------
+
+N_STATES = 5
+_LEFT_WALL = np.eye(N_STATES)[0]
+THEN_GAMMA, THEN_RIGHT = 0.5, 0.2
+FIRST_GAMMA, FIRST_RIGHT = 0.8, 0.8
+
+
+def corridor_value(p_right: float, gamma: float, cumulant: Floats = _LEFT_WALL) -> Floats:
+    """Return (I - gamma P)^-1 P c of going right with a probability, between walls at both ends, shape (5,)."""
+    stay = np.eye(N_STATES)
+    right, left = np.vstack([stay[1:], stay[-1:]]), np.vstack([stay[:1], stay[:-1]])
+    P = p_right * right + (1.0 - p_right) * left
+    return np.asarray(np.linalg.solve(stay - gamma * P, P @ cumulant), dtype=np.float64)
+
+
+def composed_values() -> Floats:
+    """Return the answers of the two questions of `learn_corridor` in each state, shape (5, 2)."""
+    then = corridor_value(THEN_RIGHT, THEN_GAMMA)
+    return np.stack([then, corridor_value(FIRST_RIGHT, FIRST_GAMMA, then)], axis=1)
+
+
+def learn_corridor(
+    rng: np.random.Generator, engine: Literal["span", "plain"] = "span", n_steps: int = 15_000
+) -> Floats:
+    """Learn two questions off-policy, the second about the prediction of the first, and return the answers, (5, 2).
+
+    "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes mostly right. The
+    behaviour draws both actions equally often. The answers are means over the last two thirds of the learning, to
+    reduce noise.
+
+    Source: Sutton & Tanner (2005), TD networks.
+    """
+
+    def policy(p_right: float) -> PolicyFunction:
+        return PolicyFunction(lambda _observation, _tiles: np.array([1.0 - p_right, p_right]), 2)
+
+    asked = [
+        GVF("then", policy(THEN_RIGHT), Channel(0), THEN_GAMMA, lam=0.5),
+        GVF("first", policy(FIRST_RIGHT), Prediction("then"), FIRST_GAMMA, lam=0.5),
+    ]
+    config = LearnerConfig(step_size=0.02, dtype="float64", engine=engine)
+    horde = Horde(asked, n_features=N_STATES, n_active=1, config=config)
+    state, found = 0, []
+    horde.begin(np.ones(1), np.array([state]))
+    for t in range(n_steps):
+        action = int(rng.integers(2))
+        state = min(max(state + (1 if action else -1), 0), N_STATES - 1)
+        horde.learn(action, 0.5, np.array([float(state == 0)]), np.array([state]))
+        if t >= n_steps // 3 and t % 20 == 0:
+            found.append([horde.predict(np.array([s])) for s in range(N_STATES)])
+    return np.asarray(np.mean(found, axis=0))

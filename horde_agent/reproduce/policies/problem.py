@@ -1,7 +1,6 @@
 """Learning about many Gibbs policies from one recorded life: the work of the experiment `policies`.
 
-Parts of them learn in Hordes of their own, so that they can share the cores. Demons do not know of each other: what is
-learned is the same.
+Parts of them learn in separate Hordes, which can share the cores. Demons are independent, so the results are the same.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from horde_agent.life.student import encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import Lessons, OnProgress, learn
+from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.warm import warm_up
@@ -38,14 +37,14 @@ to 3.0 ms in four, which can share the cores; smaller ones gain nothing."""
 _STATES_LOOKED_AT = 60
 
 
-class Course(NamedTuple):
-    """How the learning of some questions went; S samples of n questions, of which there are four gammas.
+class PolicyScores(NamedTuple):
+    """Learning progress of n questions at four gammas, in S samples.
 
     Attributes:
         step: Learning steps at each sample, shape (S,).
-        mspbe: Scalar estimates of each question then, float32, shape (S, n); 0 from where it was set aside.
+        mspbe: Scalar estimates of each question then, float32, shape (S, n); 0 after it diverged.
         max_trace: Largest |e| so far of each gamma's questions, shape (S, 4).
-        n_aside: Questions of each gamma set aside so far, shape (S, 4).
+        n_diverged: Questions of each gamma set aside so far, shape (S, 4).
         gamma: Of each question, shape (n,).
         is_sound: Whether a question was never set aside, shape (n,).
         seconds: What learning took.
@@ -54,7 +53,7 @@ class Course(NamedTuple):
     step: Integers
     mspbe: NDArray[np.float32]
     max_trace: Floats
-    n_aside: Integers
+    n_diverged: Integers
     gamma: Floats
     is_sound: Bools
     seconds: float
@@ -107,7 +106,7 @@ def gammas_of(gvfs: Sequence[GVF]) -> Floats:
 def learn_part(
     on_progress: OnProgress, study: Study, seed: int, life: Path, n: int, trace_rule: str, steps: int, part: Part
 ) -> str:
-    """Learn some of the questions along a life's first steps, in a process of its own; return the file.
+    """Learn some of the questions from a life's first steps in a worker process; return the file.
 
     Args:
         on_progress: Takes the share that is done.
@@ -123,16 +122,18 @@ def learn_part(
     def make(path: Path) -> None:
         interface = interface_of(study)
         gvfs = part.chosen(asked(interface, seed, n))
-        course = follow(Lessons(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, on_progress)
+        course = follow(
+            TrainingData(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, on_progress
+        )
         with path.open("wb") as file:
             np.savez(file, **course._asdict())
 
     name = f"policies-{n}-{trace_rule}-{seed}-{part.k + 1}-of-{part.of}-by-gamma.npz"
-    return str(study.kept(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, steps=steps, part=repr(part)))
+    return str(study.cached(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, steps=steps, part=repr(part)))
 
 
-def follow(lessons: Lessons, horde: Horde, interface: Interface, on_progress: OnProgress) -> Course:
-    """Learn from a life and sample what is known of the questions on the way."""
+def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progress: OnProgress) -> PolicyScores:
+    """Learn from a life and sample the questions' scores on the way."""
     n_updates = int(lessons.n_learned[-1])
     every = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
     gamma = gammas_of(horde.questions)
@@ -148,34 +149,34 @@ def follow(lessons: Lessons, horde: Horde, interface: Interface, on_progress: On
             on_progress(n / n_updates)
 
     seconds = learn(lessons, horde, interface, after=after).seconds
-    step, mspbe, max_trace, n_aside = zip(*samples, strict=True)
-    return Course(
+    step, mspbe, max_trace, n_diverged = zip(*samples, strict=True)
+    return PolicyScores(
         np.array(step),
         np.stack(mspbe),
         np.array(max_trace),
-        np.array(n_aside),
+        np.array(n_diverged),
         gamma,
         sound_demons(horde),
         seconds,
     )
 
 
-def read_course(paths: Sequence[str | Path]) -> Course:
+def read_scores(paths: Sequence[str | Path]) -> PolicyScores:
     """Read what `learn_part` wrote of the parts of a course, and return the whole of it."""
     parts = []
     for path in paths:
         with np.load(path) as file:
-            parts.append(Course(**{name: file[name] for name in Course._fields}))
+            parts.append(PolicyScores(**{name: file[name] for name in PolicyScores._fields}))
     return together(parts)
 
 
-def together(parts: Sequence[Course]) -> Course:
+def together(parts: Sequence[PolicyScores]) -> PolicyScores:
     """Return the questions of several parts as one course; the seconds are added."""
-    return Course(
+    return PolicyScores(
         parts[0].step,
         np.concatenate([c.mspbe for c in parts], axis=1),
         np.max([c.max_trace for c in parts], axis=0),
-        np.sum([c.n_aside for c in parts], axis=0),
+        np.sum([c.n_diverged for c in parts], axis=0),
         np.concatenate([c.gamma for c in parts]),
         np.concatenate([c.is_sound for c in parts]),
         float(sum(c.seconds for c in parts)),

@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from horde_agent.measures.passes import Curve
-from horde_agent.reproduce.excursions.data import Data, summary
+from horde_agent.reproduce.excursions.problem import Data, Variant, VariantResult, summary
 from horde_agent.reproduce.result import Figure
-from horde_agent.reproduce.variants import Lesson, Variant
 from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
 from horde_agent.types import Floats
 
-_CEILING = 1e3  # of a logarithmic axis: what is above it has left every useful scale
+_CEILING = 1e3  # upper limit of logarithmic axes
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
@@ -50,8 +49,8 @@ def _rules(data: Data, path: Path) -> Figure:
         for colour, variant in zip(COLOURS, [v for v in data.rules if v.w_rule == w_rule], strict=False):
             lesson = next(iter(data.lessons[variant].values()))
             curves = lesson.curves(share=list(lesson.gamma == gamma))
-            n_aside = int((~lesson.sound & (lesson.gamma == gamma)).sum())
-            label = f"{variant.trace_rule}, {n_aside} set aside" if n_aside else variant.trace_rule
+            n_diverged = int((~lesson.sound & (lesson.gamma == gamma)).sum())
+            label = f"{variant.trace_rule}, {n_diverged} set aside" if n_diverged else variant.trace_rule
             _draw(axes, curves, colour, label)
         axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":")
         axes.set_yscale("log")
@@ -101,7 +100,9 @@ def _sweep(axes: Axes, data: Data, variants: Sequence[Variant], names: Sequence[
     axes.plot(x, [s.mean for s in found], color=COLOURS[0], marker="o", label="mean")
     axes.plot(x, [s.median for s in found], color=COLOURS[1], marker="o", linestyle="--", label="median")
     for k, s in enumerate(found):
-        axes.annotate(f"{s.n_aside}", (k, s.mean), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8)
+        axes.annotate(
+            f"{s.n_diverged}", (k, s.mean), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8
+        )
     axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":")
     axes.set_yscale("log")
     axes.set_xticks(x, names)
@@ -132,7 +133,7 @@ def _offline(data: Data, path: Path) -> Figure:
     )
 
 
-def _scatter(axes: Axes, lesson: Lesson, x: Floats, y: Floats) -> None:
+def _scatter(axes: Axes, lesson: VariantResult, x: Floats, y: Floats) -> None:
     shown = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
     low, high = float(min(x[shown].min(), y[shown].min())), float(max(x[shown].max(), y[shown].max()))
     for colour, gamma in zip(COLOURS, np.unique(lesson.gamma), strict=False):

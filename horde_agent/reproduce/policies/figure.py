@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.policies.learning import GAMMAS, Course
+from horde_agent.reproduce.policies.problem import GAMMAS, PolicyScores
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
 _MOST_CURVES = 1_000
 
 
-def course_picture(course: Course, path: Path) -> Figure:
-    """Draw the paper's last figure: every question's estimate and the bold mean; beside it the mean of each gamma."""
+def scores_picture(course: PolicyScores, path: Path) -> Figure:
+    """Draw the paper's last figure: every estimate and the bold mean (left), the mean of each gamma (right)."""
     canvas = Canvas(figsize=(12.0, 4.2), dpi=130, layout="constrained")
     left, right = canvas.subplots(1, 2, sharex=True)
     n_shown = _draw_questions(left, course)
@@ -43,7 +43,7 @@ def course_picture(course: Course, path: Path) -> Figure:
     )
 
 
-def _draw_questions(axes: Axes, course: Course) -> int:
+def _draw_questions(axes: Axes, course: PolicyScores) -> int:
     """Draw curves in the colour of their gamma and the mean; return how many."""
     sound = np.flatnonzero(course.is_sound)
     shown = sound[:: max(-(-sound.size // _MOST_CURVES), 1)]
@@ -57,7 +57,7 @@ def _draw_questions(axes: Axes, course: Course) -> int:
     return int(shown.size)
 
 
-def _draw_means(axes: Axes, course: Course) -> None:
+def _draw_means(axes: Axes, course: PolicyScores) -> None:
     """Draw the mean of each gamma, and of all, over its peak."""
     shown = [(course.gamma == g, c, 1.3, f"gamma {g:g}") for g, c in zip(GAMMAS, COLOURS, strict=False)]
     for mine, colour, width, label in [*shown, (course.gamma >= 0, "black", 2.6, "all")]:
@@ -67,7 +67,7 @@ def _draw_means(axes: Axes, course: Course) -> None:
             axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
 
 
-def traces_picture(rules: Mapping[str, Course], path: Path) -> Figure:
+def traces_picture(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
     """Draw the largest trace so far, by gamma and trace rule."""
     canvas = Canvas(figsize=(12.0, 3.2), dpi=130, layout="constrained")
     panels = canvas.subplots(1, len(GAMMAS), sharey=True)

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from horde_agent.reproduce.feedback import memory, small_worlds
-from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, OPENED, TOLD, VARIANTS, Outcome
-from horde_agent.reproduce.feedback.small_worlds import Ring
-from horde_agent.reproduce.lives import Wanted, quiet, streams
+from horde_agent.reproduce.feedback import problem
+from horde_agent.reproduce.feedback.problem import ALONE, CLOSED, GAMMAS, OPEN, TRUTH, VARIANTS, Outcome, Ring
+from horde_agent.reproduce.lives import LifeSpec, quiet, record_lives
 from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Job, Study
@@ -31,7 +30,7 @@ LARGEST_RING_ERROR, LARGEST_ANSWER_ERROR = 0.01, 0.12
 
 def run(study: Study) -> Result:
     """Do the experiment."""
-    from horde_agent.reproduce.feedback.pictures import memory_picture, ring_picture
+    from horde_agent.reproduce.feedback.figure import memory_picture, ring_picture
 
     outcomes, seeds = on_the_robot(study), seeds_of(study)
     ring, composed = study.in_parallel([Job("cycle world", in_the_ring), Job("corridor", in_the_corridor, (0,))])
@@ -47,10 +46,10 @@ def run(study: Study) -> Result:
         [memory_table(outcomes), composed_table(composed)],
         settings={
             "steps of each life": STEPS[study.scale],
-            "of these not learned from": f"every third piece of {memory.MINUTE} steps",
-            "a prediction fed back": f"{memory.TILINGS['tilings']} tilings of {memory.TILINGS['intervals'][0]}",
-            "touch": f"an infrared distance of at least {memory.NEAR:g}",
-            "time is counted up to, in seconds": memory.CAP_S,
+            "of these not learned from": f"every third piece of {problem.MINUTE} steps",
+            "a prediction fed back": f"{problem.TILINGS['tilings']} tilings of {problem.TILINGS['intervals'][0]}",
+            "touch": f"an infrared distance of at least {problem.NEAR:g}",
+            "time is counted up to, in seconds": problem.CAP_S,
             "alpha": "0.1 / active features",
             "alpha_w": "0.001 alpha (cycle world: 0.01)",
             "lambda": 0.9,
@@ -58,8 +57,8 @@ def run(study: Study) -> Result:
         },
         remarks=[
             "Learning rests in every third minute, as in the paper's test excursions, and the loop runs on its own "
-            "predictions: nothing there tells it when the wall was last touched. These minutes are scored in the "
-            f"second half of each life, but for their first {memory.CAP_S:g} s, since the loop begins anew there.",
+            "predictions: no signal shows when the wall was last touched. These minutes are scored in the "
+            f"second half of each life, but for their first {problem.CAP_S:g} s, since the loop restarts there.",
             "The 32 tilings of a fed-back prediction were chosen among 8 tilings of 8, 32 of 8, 64 of 8 and 32 of 32 "
             "after a look at the life of seed 0; the scoring and the control after a look at those of seeds 0, 1 and "
             "2. " + _freshness(seeds),
@@ -74,38 +73,38 @@ def seeds_of(study: Study) -> tuple[int, ...]:
 
 def _freshness(seeds: Sequence[int]) -> str:
     if min(seeds) > max(LOOKED_AT):
-        return f"Judged here are the lives of seeds {', '.join(map(str, seeds))}, at which nobody had looked before."
-    return "Judged here are such lives again: these verdicts are no test."
+        return f"Judged here are the lives of seeds {', '.join(map(str, seeds))}, not inspected before."
+    return "These lives were inspected before: these verdicts are no test."
 
 
-def lives(study: Study) -> list[Wanted]:
-    """Return which lives the experiment learns from."""
-    return [Wanted(seed, STEPS[study.scale], "behaviour") for seed in seeds_of(study)]
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives that the experiment learns from."""
+    return [LifeSpec(seed, STEPS[study.scale], "behaviour") for seed in seeds_of(study)]
 
 
 def on_the_robot(study: Study) -> dict[str, dict[int, Outcome]]:
-    """Return what each variant came to on each seed's life."""
+    """Return each variant's result on each seed's life."""
     seeds, steps = seeds_of(study), STEPS[study.scale]
-    lived = streams(study, seeds, steps, "behaviour")
+    lived = record_lives(study, seeds, steps, "behaviour")
     keys = [(variant, seed) for seed in seeds for variant in VARIANTS]
-    jobs = [Job(f"{v}, life {s}", memory.learn_memory, (quiet(study), s, lived[s], v, steps)) for v, s in keys]
+    jobs = [Job(f"{v}, life {s}", problem.learn_memory, (quiet(study), s, lived[s], v, steps)) for v, s in keys]
     found: dict[str, dict[int, Outcome]] = {variant: {} for variant in VARIANTS}
     for (variant, seed), path in zip(keys, study.in_parallel(jobs), strict=True):
-        found[variant][seed] = memory.read_outcome(path)
+        found[variant][seed] = problem.read_outcome(path)
     return found
 
 
 def in_the_ring(on_progress: OnProgress) -> Ring:
     """Learn in the cycle world with the loop, without it, and with the loop but without a trace."""
     del on_progress  # it takes seconds
-    looped, without = small_worlds.learn_ring(small_worlds.FED_BACK), small_worlds.learn_ring(())
-    return Ring(looped, without, small_worlds.learn_ring(small_worlds.FED_BACK, lam=0.0))
+    looped, without = problem.learn_ring(problem.FED_BACK), problem.learn_ring(())
+    return Ring(looped, without, problem.learn_ring(problem.FED_BACK, lam=0.0))
 
 
 def in_the_corridor(on_progress: OnProgress, seed: int) -> Floats:
     """Return the answers found in the corridor, shape (5, 2)."""
     del on_progress
-    return small_worlds.learn_corridor(np.random.default_rng(seed))
+    return problem.learn_corridor(np.random.default_rng(seed))
 
 
 # ---- verdicts -------------------------------------------------------------------------------------------------------
@@ -122,13 +121,13 @@ def memory_claim(outcomes: Mapping[str, Mapping[int, Outcome]]) -> Claim:
     said: list[str] = []
     for k, gamma in enumerate(GAMMAS):
         errors = {variant: nmse_by_seed(outcomes[variant], k) for variant in VARIANTS}
-        gains += [errors[ALONE] - errors[LOOPED], errors[OPENED] - errors[LOOPED]]
+        gains += [errors[ALONE] - errors[CLOSED], errors[OPEN] - errors[CLOSED]]
         gain, of_loop = (mean_ci(found) for found in gains[-2:])
-        of_truth = float((errors[ALONE] - errors[TOLD]).mean())
+        of_truth = float((errors[ALONE] - errors[TRUTH]).mean())
         closed = f" ({100 * gain.mean / of_truth:.0f} % of what the truth itself gains)" if of_truth > 0 else ""
         said.append(
-            f"gamma {gamma:g}: {errors[ALONE].mean():.3f} from the observation alone, {errors[LOOPED].mean():.3f} with "
-            f"the loop, a gain of {gain}{closed}; {errors[OPENED].mean():.3f} with the loop open, over which the loop "
+            f"gamma {gamma:g}: {errors[ALONE].mean():.3f} from the observation alone, {errors[CLOSED].mean():.3f} with "
+            f"the loop, a gain of {gain}{closed}; {errors[OPEN].mean():.3f} with the loop open, over which the loop "
             f"gains {of_loop}"
         )
     n_wide = sum(not _is_gain(found) and bool((found > 0).all()) for found in gains)
@@ -147,21 +146,21 @@ def memory_claim(outcomes: Mapping[str, Mapping[int, Outcome]]) -> Claim:
 
 
 def _is_gain(gains: Floats) -> bool:
-    """Say whether gains, one per seed, are all above 0, and their interval too where there is one."""
+    """Return whether all gains, one per seed, are above 0, and their interval too if there is one."""
     mean = mean_ci(gains)
     return bool((gains > 0).all()) and not mean.mean - mean.half_width <= 0
 
 
 def ring_claim(ring: Ring) -> Claim:
     """Judge the cycle world."""
-    true, least = small_worlds.ring_values(), small_worlds.best_without_memory()
+    true, least = problem.ring_values(), problem.best_without_memory()
     worst = {name: float(np.abs(found - true).max()) for name, found in ring._asdict().items()}
     without = float(np.sqrt(((ring.without - true) ** 2).mean()))
     return Claim(
         text="Where only the loop can tell the states apart, it learns the exact answers.",
         source="section 3 (after Littman et al., 2002; Sutton & Tanner, 2005)",
         paper="predictive state information; no experiment",
-        measured=f"Cycle world of {small_worlds.RING} states: largest error {worst['looped']:.2g} with the loop; "
+        measured=f"Cycle world of {problem.RING} states: largest error {worst['looped']:.2g} with the loop; "
         f"without it a root mean squared error of {without:.2f}, at least {least:.2f} for whatever sees only the bit. "
         f"With the loop and lambda 0: largest error {worst['without_trace']:.2f}, as TD(0) networks fail there.",
         verdict=verdict([worst["looped"] < LARGEST_RING_ERROR, without >= least]),
@@ -172,13 +171,13 @@ def ring_claim(ring: Ring) -> Claim:
 
 def composed_claim(found: Floats) -> Claim:
     """Judge the answers found to the compositional questions, shape (5, 2)."""
-    true = small_worlds.composed_values()
+    true = problem.composed_values()
     errors = np.abs(found - true).max(axis=0)
     return Claim(
         text="A question may be about the prediction of another demon, under another policy.",
         source="section 3",
         paper="learning of compositional predictions, similar to a TD network; no experiment",
-        measured=f"Corridor of {small_worlds.N_STATES} states, both learned off-policy: largest error {errors[0]:.3f} "
+        measured=f"Corridor of {problem.N_STATES} states, both learned off-policy: largest error {errors[0]:.3f} "
         f"of the prediction, {errors[1]:.3f} of the one about it, whose answers lie between {true[:, 1].min():.2f} and "
         f"{true[:, 1].max():.2f}.",
         verdict=verdict([bool(error < LARGEST_ANSWER_ERROR) for error in errors]),
@@ -209,8 +208,8 @@ def memory_table(outcomes: Mapping[str, Mapping[int, Outcome]]) -> Table:
 
 
 def composed_table(found: Floats) -> Table:
-    """Return the corridor's answers, shape (5, 2), beside the known ones."""
-    true = small_worlds.composed_values()
+    """Return a table of the corridor's learned and known answers, shape (5, 2)."""
+    true = problem.composed_values()
     rows = [[s, *(float(x) for pair in zip(true[s], found[s], strict=True) for x in pair)] for s in range(len(true))]
     return Table(
         "Compositional questions in a corridor of five states",

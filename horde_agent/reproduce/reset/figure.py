@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from horde_agent.reproduce.reset.data import Data, Run
+from horde_agent.reproduce.reset.problem import Data, Run
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 from horde_agent.types import Bools
@@ -53,7 +53,7 @@ def _lamp(data: Data, path: Path) -> Figure:
     return Figure(
         path.name,
         "The change that the paper speaks of and did not make: the lamp moves to the opposite corner after learning "
-        f"step {data.change_at:,} (dotted); theta, w and traces go on. Means over {_lives(data.moved)}.",
+        f"step {data.change_at:,} (dotted); theta, w and traces are kept. Means over {_lives(data.moved)}.",
     )
 
 

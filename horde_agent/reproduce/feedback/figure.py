@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.feedback import small_worlds
-from horde_agent.reproduce.feedback.memory import ALONE, GAMMAS, LOOPED, Outcome
-from horde_agent.reproduce.feedback.small_worlds import Ring
+from horde_agent.reproduce.feedback import problem
+from horde_agent.reproduce.feedback.problem import ALONE, CLOSED, GAMMAS, Outcome, Ring
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
@@ -27,7 +26,7 @@ def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
     span = slice(first, first + _SHOWN)
     t = np.arange(len(actual[span])) * 0.1
     left.plot(t, actual[span], color="black", linewidth=1.8, label="what happened")
-    for colour, variant in zip(COLOURS, (ALONE, LOOPED), strict=False):
+    for colour, variant in zip(COLOURS, (ALONE, CLOSED), strict=False):
         left.plot(t, outcomes[variant].predicted[span], color=colour, linewidth=1.1, label=variant)
     left.set(xlabel="time (s)", ylabel=f"return at gamma {GAMMAS[-1]:g}")
     left.set_title("time since the wall was touched", fontsize=10)
@@ -65,15 +64,15 @@ def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
 
 
 def ring_picture(ring: Ring, path: Path) -> Figure:
-    """Draw the predictions in the cycle world beside the known values."""
+    """Draw predictions and known values in the cycle world."""
     canvas = Canvas(figsize=(5.6, 3.4), dpi=130, layout="constrained")
     axes = canvas.subplots()
-    states = np.arange(small_worlds.RING)
-    axes.plot(states, small_worlds.ring_values(), "o", color="black", markersize=9, fillstyle="none", label="known")
+    states = np.arange(problem.RING)
+    axes.plot(states, problem.ring_values(), "o", color="black", markersize=9, fillstyle="none", label="known")
     axes.plot(states, ring.looped, "o", color=COLOURS[1], markersize=4, label="with the loop")
     axes.plot(states, ring.without, "s", color=COLOURS[0], markersize=4, label="without")
     axes.plot(states, ring.without_trace, "^", color=COLOURS[2], markersize=4, label="with the loop, lambda 0")
-    axes.set(xlabel="state (the bit is 1 in state 0 alone)", ylabel=f"prediction at gamma {small_worlds.RING_GAMMA:g}")
+    axes.set(xlabel="state (the bit is 1 in state 0 alone)", ylabel=f"prediction at gamma {problem.RING_GAMMA:g}")
     axes.legend(frameon=False, fontsize=8)
     _plain(axes)
     canvas.savefig(path, metadata={"Software": None})

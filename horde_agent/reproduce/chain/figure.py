@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from horde_agent.reproduce import result
-from horde_agent.reproduce.chain.fit import CHANGED, Curves, fit
-from horde_agent.reproduce.chain.learning import CHANGE_AFTER, N_EPISODES, N_RUNS, TAU, TAUS
+from horde_agent.reproduce.chain.problem import CHANGE_AFTER, CHANGED, N_EPISODES, N_RUNS, TAU, TAUS, Curves, fit
 from horde_agent.runs.showing.pictures import COLOURS
 
 _LOOKS = {

@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.learning.rules import TRACE_RULES
-from horde_agent.reproduce.lives import Wanted, interface_of, quiet, streams
+from horde_agent.reproduce.lives import LifeSpec, interface_of, quiet, record_lives
 from horde_agent.reproduce.parallel import n_cores
-from horde_agent.reproduce.policies.learning import (
+from horde_agent.reproduce.policies.problem import (
     GAMMAS,
-    Course,
     Part,
+    PolicyScores,
     asked,
     cycle_times,
     growth_factors,
     learn_part,
     parts_of,
-    read_course,
+    read_scores,
 )
 from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Job, Study
@@ -53,7 +53,7 @@ W_SETTLES = 10_000
 
 
 class Data(NamedTuple):
-    """What was measured.
+    """The measurements.
 
     Attributes:
         few: The course of a thousand questions, by seed.
@@ -63,9 +63,9 @@ class Data(NamedTuple):
         growth: Factor by which the second moment of each policy's plain trace grows per step, over (gamma lambda)^2.
     """
 
-    few: dict[int, Course]
-    many: Course
-    rules: dict[str, Course]
+    few: dict[int, PolicyScores]
+    many: PolicyScores
+    rules: dict[str, PolicyScores]
     cycles: dict[int, dict[str, float]]
     growth: Floats
 
@@ -73,7 +73,7 @@ class Data(NamedTuple):
 def run(study: Study) -> Result:
     """Do the experiment."""
     data, size = gather(study), SIZES[study.scale]
-    from horde_agent.reproduce.policies.pictures import course_picture, traces_picture
+    from horde_agent.reproduce.policies.figure import scores_picture, traces_picture
 
     folder, first = study.folder(NAME), study.seeds[0]
     return Result(
@@ -81,8 +81,8 @@ def run(study: Study) -> Result:
         "A thousand policies, and ten thousand, learned from one behaviour",
         [fall_claim(data, size), cycle_claim(data), many_claim(data, size), plain_claim(data, size)],
         [
-            course_picture(data.few[first], folder / "mspbe-1000.png"),
-            course_picture(data.many, folder / "mspbe-10000.png"),
+            scores_picture(data.few[first], folder / "mspbe-1000.png"),
+            scores_picture(data.many, folder / "mspbe-10000.png"),
             traces_picture(data.rules, folder / "traces.png"),
         ],
         [seeds_table(data), cycle_table(data), traces_table(data)],
@@ -108,15 +108,15 @@ def run(study: Study) -> Result:
     )
 
 
-def lives(study: Study) -> list[Wanted]:
-    """Return which lives the experiment learns from."""
-    return [Wanted(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds]
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives that the experiment learns from."""
+    return [LifeSpec(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds]
 
 
 def gather(study: Study) -> Data:
-    """Live and learn; what is kept from a reproduction broken off is not done again."""
+    """Simulate the lives and learn from them; cached results are reused."""
     size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
-    lived = streams(study, seeds, size.life, "behaviour")
+    lived = record_lives(study, seeds, size.life, "behaviour")
     others = [rule for rule in TRACE_RULES if rule != "clipped"]
     courses = [(first, MANY, "clipped", size.many)]
     courses += [(first, FEW, rule, size.rules) for rule in others]
@@ -124,9 +124,9 @@ def gather(study: Study) -> Data:
     plan = [Plan(*c, part) for c in courses for part in parts_of(c[1], c[2])]
     paths = study.in_parallel([_job(quiet(study), lived[p.seed], p) for p in plan])
 
-    def course(seed: int, n: int, rule: str) -> Course:
+    def course(seed: int, n: int, rule: str) -> PolicyScores:
         wanted = (seed, n, rule)
-        return read_course([path for p, path in zip(plan, paths, strict=True) if (p.seed, p.n, p.rule) == wanted])
+        return read_scores([path for p, path in zip(plan, paths, strict=True) if (p.seed, p.n, p.rule) == wanted])
 
     few = {seed: course(seed, FEW, "clipped") for seed in seeds}
     rules = {rule: course(first, FEW, rule) for rule in others}
@@ -166,11 +166,11 @@ def _cycles(study: Study, life: Path, n: int, cycles: int) -> dict[str, float]:
     return times
 
 
-def _cut(course: Course, steps: int) -> Course:
+def _cut(course: PolicyScores, steps: int) -> PolicyScores:
     """Return the first part of a course, at least one sample."""
     n = max(int(np.searchsorted(course.step, steps, side="right")), 1)
     return course._replace(
-        step=course.step[:n], mspbe=course.mspbe[:n], max_trace=course.max_trace[:n], n_aside=course.n_aside[:n]
+        step=course.step[:n], mspbe=course.mspbe[:n], max_trace=course.max_trace[:n], n_diverged=course.n_diverged[:n]
     )
 
 
@@ -182,9 +182,9 @@ class Fall(NamedTuple):
 
     Attributes:
         of_mean: The mean over the questions in the last tenth of the course, over that mean's peak.
-        share: Share of the questions whose own estimate, in the mean of the last tenth, is nearer to 0 than half of
-            its peak.
-        negative: Share of the questions whose estimate is then below 0, which no MSPBE is.
+        share: Share of the questions with an estimate that, in the mean of the last tenth, is nearer to 0 than half
+            of its peak.
+        negative: Share of the questions with an estimate below 0 then, which no MSPBE is.
         peak_at: Learning step of the mean's peak.
     """
 
@@ -194,8 +194,8 @@ class Fall(NamedTuple):
     peak_at: int
 
 
-def fall(course: Course) -> Fall:
-    """Measure the fall over the questions that were not set aside; where there is none, nothing fell."""
+def fall(course: PolicyScores) -> Fall:
+    """Measure the fall over the questions that did not diverge; 0 if there are none."""
     curves = course.mspbe[:, course.is_sound].astype(np.float64)
     if not curves.shape[1]:
         return Fall(np.nan, 0.0, 0.0, 0)
@@ -235,7 +235,7 @@ def _cause(falls: Sequence[Fall], n_steps: int) -> str:
 def fall_claim(data: Data, size: Size) -> Claim:
     """Judge the learning of a thousand questions."""
     falls = [fall(course) for course in data.few.values()]
-    n_aside = sum(int(course.n_aside[-1].sum()) for course in data.few.values())
+    n_diverged = sum(int(course.n_diverged[-1].sum()) for course in data.few.values())
     parts = [all(part) for part in zip(*(_has_fallen(f) for f in falls), strict=True)]
     peaks = ", ".join(f"{f.peak_at:,}" for f in falls)
     return Claim(
@@ -244,8 +244,8 @@ def fall_claim(data: Data, size: Size) -> Claim:
         paper="the curves provide a clear indication of learning progress for each prediction",
         measured=f"The mean ends at {mean_ci([f.of_mean for f in falls])} of its peak (at step {peaks}); "
         f"{mean_ci([100 * f.share for f in falls])} % of the questions end nearer to 0 than half of their own; "
-        f"{n_aside} set aside.",
-        verdict=verdict([*parts, n_aside == 0]),
+        f"{n_diverged} set aside.",
+        verdict=verdict([*parts, n_diverged == 0]),
         rule=f"For every seed {_FALL_RULE}.",
         cause=_cause(falls, size.life),
     )
@@ -267,15 +267,15 @@ def cycle_claim(data: Data) -> Claim:
 
 def many_claim(data: Data, size: Size) -> Claim:
     """Judge ten thousand policies: what the paper leaves to more computing power."""
-    found, times, n_aside = fall(data.many), data.cycles[MANY], int(data.many.n_aside[-1].sum())
+    found, times, n_diverged = fall(data.many), data.cycles[MANY], int(data.many.n_diverged[-1].sum())
     return Claim(
         text=f"The same with {MANY:,} policies.",
         source="section 8",
         paper="significantly increased scaling can be obtained with more computational resources",
         measured=f"The mean ends at {found.of_mean:.2f} of its peak (at step {found.peak_at:,}); {found.share:.1%} of "
-        f"the questions end nearer to 0 than half of their own; {n_aside} set aside. A cycle takes p50 "
+        f"the questions end nearer to 0 than half of their own; {n_diverged} set aside. A cycle takes p50 "
         f"{times['p50']:.1f} ms, p99 {times['p99']:.1f} ms.",
-        verdict=verdict([*_has_fallen(found), n_aside == 0, times["p99"] <= PERIOD_MS]),
+        verdict=verdict([*_has_fallen(found), n_diverged == 0, times["p99"] <= PERIOD_MS]),
         rule=f"On the first life {_FALL_RULE}; p99 of a cycle at most {PERIOD_MS:g} ms.",
         cause=_cause([found], size.many),
     )
@@ -285,7 +285,7 @@ def plain_claim(data: Data, size: Size) -> Claim:
     """Judge the pseudo-code's own trace."""
     growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
     plain = data.rules["plain"]
-    aside, largest = plain.n_aside[-1].tolist(), plain.max_trace[-1].tolist()
+    aside, largest = plain.n_diverged[-1].tolist(), plain.max_trace[-1].tolist()
     return Claim(
         text="The pseudo-code's own trace learns them without divergence.",
         source="sections 2 and 6",
@@ -345,7 +345,7 @@ def traces_table(data: Data) -> Table:
         for k, gamma in enumerate(GAMMAS):
             mine = c.gamma == gamma
             found = fall(c._replace(mspbe=c.mspbe[:, mine], is_sound=c.is_sound[mine]))
-            counts = int(c.n_aside[-1, k]), int(mine.sum())
+            counts = int(c.n_diverged[-1, k]), int(mine.sum())
             rows.append([rule, f"{gamma:g}", float(c.max_trace[-1, k]), *counts, found.of_mean, 100 * found.share])
     low, middle, high = np.quantile(data.growth, [0.05, 0.5, 0.95])
     said = "; ".join(
@@ -358,5 +358,5 @@ def traces_table(data: Data) -> Table:
         rows,
         "Factor by which the second moment of a policy's plain trace grows per step (5 %, median, 95 % of the "
         f"policies): {said}. The last two columns as in the table of estimates; a capped trace belongs to no Bellman "
-        "operator, so that what they are about is no MSPBE.",
+        "operator, so they do not estimate an MSPBE.",
     )

@@ -1,4 +1,4 @@
-"""Small Markov decision processes whose expectations are known: what the exact MSPBE of `evaluation` is made from."""
+"""Small Markov decision processes with exact expectations, from which the exact MSPBE follows."""
 
 from __future__ import annotations
 
