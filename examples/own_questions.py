@@ -1,4 +1,4 @@
-"""Pose questions of your own: about policies that nobody follows, with time scales that depend on the state.
+"""Write your own questions: off-policy, with time scales that depend on the state.
 
 Run it: python examples/own_questions.py [steps]
 """
@@ -29,7 +29,7 @@ class Cautious:
 
 
 def until_contact(observation, tiles):
-    """Go on with probability .9 a step, until something is touched (a pseudo-termination: the life goes on)."""
+    """Return the continuation: .9, and 0 on contact (a pseudo-termination: the run continues)."""
     return 0.0 if observation[ahead] > 0.6 else 0.9
 
 
@@ -52,7 +52,7 @@ questions = [
 horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
 life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=face)
 life.run(STEPS)
-tests = life.student.errors  # a test excursion follows each policy now and then, and measures what it predicted
+tests = life.student.errors  # test excursions follow each policy and measure its prediction errors
 scores = zip(horde.names, horde.predictions, tests.n_tests, tests.nmsre(), strict=True)
 for name, prediction, n_tests, score in scores:
     print(f"{name:45s} {prediction:7.3f}   {n_tests:3d} tests, NMSRE {score:.2f}")

@@ -1,4 +1,4 @@
-"""Bring your own robot: a body is one verb. This one is a point between two walls; docs/robot.md tells of real ones.
+"""Add your own robot. This one is a point between two walls; see docs/robot.md for real ones.
 
 Run it: python examples/own_robot.py [steps]
 """
@@ -26,7 +26,7 @@ SPEC = RobotSpec(TABLE, '[[tiling]]\ngroup = "distance"\nintervals = [8]\ntiling
 
 
 class OwnBody:
-    """A point that does what it is asked between 0 and 2 m."""
+    """A point that moves at the requested velocity between 0 and 2 m."""
 
     period_s = SPEC.period_s
 

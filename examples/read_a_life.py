@@ -1,4 +1,4 @@
-"""Live for a while, and read the record as one table: with numpy, and with what is installed of three other libraries.
+"""Simulate a short run and read its recording as one table, with numpy, DuckDB, polars and pandas.
 
 DuckDB, polars and pandas read the Parquet files that `pip install -e '.[log]'` lets the record become.
 

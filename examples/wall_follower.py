@@ -26,7 +26,7 @@ ahead, ahead_left, left, behind_left = (face.index(f"ir_distance_{i}") for i in 
 
 
 class WallFollower:
-    """Turn away from a wall ahead, drive on beside a wall, turn towards a wall that falls behind."""
+    """Turn from a wall ahead, drive along a wall, turn towards a wall that falls behind."""
 
     n_actions = 5
 

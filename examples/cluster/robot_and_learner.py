@@ -2,7 +2,7 @@
 
 The behaviour takes the action that promises the most room, by the predictions of five local demons. All others, the
 paper's 795 here, are spread over shards, which follow the same stream as late as they like: the body waits for none of
-them. Run it: python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards live on that
+them. Run it: python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards run on that
 Ray cluster (examples/cluster/node.sh), without one in processes of this machine.
 """
 
@@ -43,7 +43,7 @@ with ShardedHorde(questions.excursions(face), shards=2, address=ADDRESS, mode="d
     follower = Follower(Student(far, face))
     with Life(env, local, behaviour, np.random.default_rng(0), interface=face, observers=[follower]) as life:
         life.run(STEPS)
-        print(f"{life.steps:,} steps lived, of which {follower.n_waiting:,} are yet to be handed to the shards")
+        print(f"{life.steps:,} steps, of which {follower.n_waiting:,} are not yet sent to the shards")
     follower.close()
     errors = follower.student.errors
     print(f"{far.n_demons} demons in {len(far.shards)} shards followed it, through {errors.n_excursions} excursions")

@@ -8,7 +8,7 @@ without power are covered, as no program on the computer can cover them. Feed it
 
 SILENCE_MS, AGAIN_MS, TIMES = 500, 20, 5
 STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])  # four zeros complete whatever command was cut short
-START = bytes([128])  # Passive: the wheels are let go of, and the robot may charge and sleep
+START = bytes([128])  # Passive: the wheels coast, and the robot may charge and sleep
 
 
 class Watchdog:

@@ -1,4 +1,4 @@
-"""`horde bench`: what learning costs on this machine, beside what others would write, measured in one run."""
+"""`horde bench`: time learning on this machine against NumPy and dense baselines, in one run."""
 
 from __future__ import annotations
 

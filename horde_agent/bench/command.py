@@ -23,11 +23,11 @@ def run(config: BenchConfig) -> dict[str, Any]:
     """Measure the chosen sections and print the figures; with `out`, write bench.json and details.json too.
 
     Returns:
-        The object with exactly the keys of `KEYS`, in their order; null where nothing was measured.
+        The object with exactly the keys of `KEYS`, in order; null for a value that was not measured.
 
     Raises:
-        BadInput: If a section is unknown, the folder cannot be written, or the simulator's stream is asked for where
-            there is no simulator.
+        BadInput: If a section is unknown, the folder cannot be written, or `stream` is "simulator" and the simulator
+            is not installed.
     """
     sections = config.sections()
     if config.out is not None:

@@ -1,4 +1,4 @@
-"""Who is timed: Hordes that live through a stream, and the yardsticks for the same questions."""
+"""The timed programs: Hordes learning from a stream, and baselines for the same questions."""
 
 from __future__ import annotations
 

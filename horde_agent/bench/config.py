@@ -1,4 +1,4 @@
-"""What `horde bench` is asked to do, and the keys of its answer."""
+"""Settings of `horde bench` and the keys of its result."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class DenseRates(NamedTuple):
 def dense_one(
     i: int, state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals
 ) -> None:
-    """Let demon `i` learn from one transition; the active features' own part is added after the pass.
+    """Update demon `i` from one transition; the active features' own part is added after the pass.
 
     Args:
         i: The demon.
@@ -85,7 +85,7 @@ def dense_one(
 
 @parallel_kernel  # type: ignore[untyped-decorator]
 def dense_step(state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
-    """Let every demon learn from one transition; the shapes are those of `dense_one`."""
+    """Update every demon from one transition; the shapes are those of `dense_one`."""
     for i in prange(rho.shape[0]):
         dense_one(i, state, rates, tiles_t, tiles_tp1, rho, c)
 

@@ -37,7 +37,7 @@ class Effort(NamedTuple):
 
 
 # The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
-# What it touches from one writing to the next is in the caches, as in a life, 64 steps after another had them.
+# 64 steps later the data between two writes is in the caches again, as in a life.
 THOROUGH = Effort(first=256, chunk=200, n_chunks=4, warm_up=72)  # 512 steps that count
 MODERATE = Effort(first=128, chunk=200, n_chunks=3, warm_up=72)
 QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
@@ -54,7 +54,7 @@ def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effo
     """Return how long each competitor's steps take: a chunk of them at a time, in turn.
 
     Means, not medians: an engine that writes in bursts would be flattered. All threads get time to go to sleep before
-    each chunk, so that nobody is charged for another's idling threads.
+    each chunk, so that idle threads of one program do not slow down the next.
 
     Args:
         steps: Each competitor's step t; they are taken in the order of t, from 0.
@@ -76,13 +76,13 @@ def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effo
 
 
 class Neighbours:
-    """How much of the processors other programs took since this was made: they slow down whoever needs all threads."""
+    """CPU share taken by other programs since construction; it slows down programs that use all threads."""
 
     def __init__(self) -> None:
         self._before = _busy_and_all(), sum(os.times()[:4]), time.perf_counter()
 
     def share(self) -> float | None:
-        """Return the share of all processors' time that others took, or None where the system does not say."""
+        """Return the share of all processors' time that others took, or None if the system does not report it."""
         (before, own_before, began), now = self._before, _busy_and_all()
         if before is None or now is None or now[1] <= before[1]:
             return None

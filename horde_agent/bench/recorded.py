@@ -18,7 +18,7 @@ SIMULATOR = "horde_env:CritterbotPen-v0"
 
 
 def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
-    """Let the simulated robot live under the sticky random behaviour, and return the stream and its coder.
+    """Run the simulated robot under the sticky random behaviour; return the stream and its tile coder.
 
     Args:
         n_states: Length T of the stream.

@@ -43,13 +43,13 @@ class Bench:
 
     Attributes:
         effort: How long to measure.
-        say: Told of the progress.
+        say: Takes a line of progress.
         source: Where the stream comes from: "synthetic", or "simulator".
-        details: What is behind the answer, by section; filled by the sections.
-        stream, coder: What is lived through, and what codes it.
+        details: Raw measurements by section; filled by the sections.
+        stream, coder: The states, and the tile coder of the same size.
 
     Raises:
-        BadInput: If the simulator is asked for and not installed.
+        BadInput: If the source is "simulator" and it is not installed.
     """
 
     effort: Effort
@@ -94,7 +94,7 @@ class Bench:
         }
 
     def w2(self) -> Answer:
-        """Time 1,000 questions, each about a Gibbs policy of its own."""
+        """Time 1,000 questions, each with its own Gibbs policy."""
         questions = self._gibbs(1_000)
         rho = ratios(questions, self.stream, self.effort.n_steps)
         hordes = {
@@ -135,7 +135,7 @@ class Bench:
         return {"w50k_ms": times.mean, "w50k_max_ms": times.worst}
 
     def max(self) -> Answer:
-        """Find the most demons whose every step takes less than 100 ms: as 24 GB, or the memory that is free, allow."""
+        """Find the largest number of demons with no step over 100 ms, within 24 GB or the free memory."""
         most = self._most_by_memory()
         if most < _PROBE:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
@@ -204,7 +204,7 @@ class Bench:
         return {"tile_us": 1e6 * float(np.mean(spent))}
 
     def cluster(self) -> Answer:
-        """Time four shards of 10,000 demons beside one Horde of all, one asked prediction, and a step merely noted."""
+        """Time four shards of 10,000 demons against one Horde, one requested prediction, and one step of the driver."""
         if importlib.util.find_spec("ray") is None:
             self.say("cluster: not measured: it needs the extra `ray`, pip install -e '.[ray]'")
             return {}
@@ -231,7 +231,7 @@ class Bench:
             "cluster_driver_ms": float(np.mean(noted)),
         }
 
-    # ---- what they share --------------------------------------------------------------------------------------------
+    # ---- shared --------------------------------------------------------------------------------------------------
 
     def _gibbs(self, n: int) -> list[GVF]:
         """Return n questions about Gibbs policies over this stream's features."""
@@ -250,14 +250,14 @@ class Bench:
         self.say(f"{name}: {'; '.join(steps)}")
         efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
         efforts |= dict.fromkeys(slow, self.effort.of_yardstick(is_slow=True))
-        gc.collect()  # what was made before must not be gone through in somebody's step
+        gc.collect()  # no garbage collection of earlier objects within a timed step
         times = measure(steps, self.effort, efforts)
         self.details[name] = {who: spent._asdict() for who, spent in times.items()}
         return times
 
     def _many(self, name: str, n: int) -> Times:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""
-        Learning(self._gibbs(_FEW), self.stream)(0)  # what is compiled belongs to no demon
+        Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
         gc.collect()
         before, began = _resident(), time.perf_counter()
         hordes = {"float32": Learning(self._gibbs(n), self.stream)}
@@ -269,7 +269,7 @@ class Bench:
         return times["float32"]
 
     def _note_ratio(self, name: str, ratio: float) -> None:
-        """Note a ratio that has no key of its own in the answer."""
+        """Record a ratio that has no key in the result."""
         self.details.setdefault("ratios", {})[name] = ratio
         self.say(f"{name} {ratio:.4g}")
 
@@ -283,7 +283,7 @@ class Bench:
         return 0 if free is None else int(min(0.9 * free, BUDGET) / _BYTES_PER_DEMON) // 1_000 * 1_000
 
     def _lacks_memory(self, n_demons: int) -> bool:
-        """Whether so many demons do not fit; says so."""
+        """Return whether `n_demons` exceed the free memory, and print it."""
         free = available_memory()
         is_short = free is not None and free < n_demons * _BYTES_PER_DEMON
         if is_short:
@@ -302,7 +302,7 @@ def _as_many(n: int, worst_ms: float) -> int:
 
 
 def _resident() -> int | None:
-    """Return the bytes of memory that this process has in use, or None where the system does not say."""
+    """Return the bytes of memory that this process has in use, or None if the system does not report it."""
     try:
         pages = Path("/proc/self/statm").read_text().split()[1]
     except OSError:
@@ -311,7 +311,7 @@ def _resident() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that are free for use, or None where the system does not say."""
+    """Return the bytes of memory that are free for use, or None if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a Horde in shards costs: beside one Horde of the same demons, by turns, over the same stream."""
+"""Time a sharded Horde against one Horde of the same demons, in turns, over the same stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Questions = Callable[[int], Sequence[GVF]]
 
 
 class Turns(NamedTuple):
-    """How long to measure: rounds of so many steps, the first of which does not count."""
+    """How long to measure: rounds of `n_steps` steps; the first round does not count."""
 
     n_rounds: int
     n_steps: int
@@ -32,9 +32,9 @@ class Sharded(Learning):
 
     Args:
         questions: All of them.
-        stream: What is lived through.
+        stream: The transitions.
         mode: As in `Horde`.
-        ask: Names of the demons whose predictions every step returns.
+        ask: Names of the demons to return predictions of, on every step.
     """
 
     def __init__(self, questions: Sequence[GVF], stream: Stream, mode: Mode = "eager", ask: Sequence[str] = ()) -> None:
@@ -72,7 +72,7 @@ def _timed(step: Callable[[int], None], steps: range, finish: Callable[[], None]
 
 
 def asked_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
-    """Return the ms that each step takes in which one demon of the last of four small shards is asked."""
+    """Return the ms of each step that requests a prediction from the last of four small shards."""
     few = questions(N_SHARDS * N_FEW)
     many = Sharded(few, stream, ask=[few[-1].name])
     with many.sharded:
@@ -80,7 +80,7 @@ def asked_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
 
 
 def noted_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
-    """Return the ms that each step takes the driver of four small shards, where nothing is asked."""
+    """Return the driver's ms of each step with four small shards and no requested prediction."""
     many = Sharded(questions(N_SHARDS * N_FEW), stream, "deferred")
     with many.sharded:
         spent = _each_ms(many, turns)

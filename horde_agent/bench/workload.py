@@ -36,7 +36,7 @@ class Stream(NamedTuple):
 
     @property
     def share_switched(self) -> float:
-        """Mean share of the tilings whose tile is another one step later."""
+        """Mean share of the tilings that switch tiles in one step."""
         return float(np.mean(self.tiles[1:] != self.tiles[:-1]))
 
 
@@ -96,7 +96,7 @@ def gibbs_questions(
     n_features: int = N_FEATURES,
     gammas: Sequence[float] = (0.0, 0.5, 0.8, 0.95),
 ) -> list[GVF]:
-    """Return W2: n questions, each about a random Gibbs policy of its own."""
+    """Return W2: n questions, each with its own random Gibbs policy."""
     rng = np.random.default_rng(seed)
     return [
         GVF(

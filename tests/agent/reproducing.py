@@ -20,6 +20,6 @@ class LitToy(ToyBody):
 
 
 def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)) -> Study:
-    """Return a study whose body is a toy; at the quick scale jobs stay here, where what a test replaced is replaced."""
+    """Return a study with a toy robot; at the quick scale jobs run in this process, so monkeypatches apply."""
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
     return Study(folder, "quick", seeds, "simulator", lambda line: None)

@@ -1,4 +1,4 @@
-"""`horde bench`: its keys, its yardsticks against the Horde, and what it says when something cannot be measured."""
+"""`horde bench`: its keys, its yardsticks against the Horde, and messages about missing measurements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_dense_pass_learns_what_the_horde_learns() -> None:
 
 
 def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> None:
-    """Under the w rule "importance-weighted": a demon whose action is not taken has nothing to do."""
+    """Under the w rule "importance-weighted": a demon is not updated unless its action is taken."""
     stream, questions = workload.stream(31), workload.constant_action_questions()
     yardsticks: dict[tuple[str, float], Any] = {}
     for dtype, within in (("float32", 1e-4), ("float64", 1e-6)):
@@ -61,7 +61,7 @@ def check_against(learning: Learning, yardsticks: dict[tuple[str, float], Any], 
 
 
 def test_the_object_has_exactly_the_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Null where nothing was measured; the same object in the folder; progress stays on stderr."""
+    """Null for missing values; the same object in the folder; progress stays on stderr."""
     assert cli.main(["bench", "--json", "--quick", "--only", "tile", "--out", str(tmp_path / "b")]) == 0
     out, err = capsys.readouterr()
     answer = json.loads(out)
@@ -164,7 +164,7 @@ def test_a_missing_simulator_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("ms_per_demon", "memory", "tried"),
     [
-        (0.0010, 20e9, [63_000, 95_000]),  # 63,000 are sure to do; then as many as their slowest step allows
+        (0.0010, 20e9, [63_000, 95_000]),  # 63,000 fit; then the number that their slowest step allows
         (0.0016, 20e9, [63_000, 59_000]),  # too slow, and fewer do
         (0.0010, 4e9, [63_000]),  # memory allows no more than 65,000: not worth another try
     ],

@@ -1,4 +1,4 @@
-"""The chain: what is known of it exactly, its kernel, and what a right implementation must show."""
+"""The chain: exact values, its kernel, and properties of a correct implementation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_walk_is_the_chain_s() -> None:
 @pytest.mark.kernels
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 def test_the_dense_kernel_is_its_slow_twin(lam: float) -> None:
-    """Random features and ratios, some of them 0, in episodes of five steps; the trace begins anew in each."""
+    """Random features and ratios, some of them 0, in episodes of five steps; the trace restarts in each."""
     rng = np.random.default_rng(3)
     n_states, n, n_episodes, length, tau = 6, 4, 12, 5, 7.0
     phi = np.vstack([rng.normal(size=(n_states, n)), np.zeros(n)])
@@ -135,7 +135,7 @@ def test_the_estimates_are_right_and_the_likely_mistakes_are_not() -> None:
     """At theta = 0 the scalar estimate averages to the exact MSPBE, .0143; the vector's bias of O(alpha_w) is a fifth.
 
     On the same stream: rho once more, 4.7 times as much; no rho, a fifth; the w after the step, 1.39 times. That the
-    vector's bias is made of the samples which m and w share is seen where m knows none: E[delta e].w has no such bias.
+    vector's bias comes from the samples shared by m and w is shown by E[delta e].w, which has no such bias.
     """
     stream = world.walk(np.random.default_rng(5), 60_000, 0.9)
     every_step = stream._replace(end=np.arange(1, len(stream.state_t) + 1))  # lambda is 0: no trace to cut

@@ -17,7 +17,7 @@ from tests.agent.reproducing import toy_study
 
 @pytest.mark.slow
 def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lives, every variant, tables, pictures and claims; and what is kept of it is not done again."""
+    """Two lives, every variant, tables, pictures and claims; cached results are reused."""
     monkeypatch.setitem(excursions.STEPS, "quick", 2_400)
     study = toy_study(tmp_path, monkeypatch, (0, 1))
     result = excursion_claims.run(study)

@@ -1,4 +1,4 @@
-"""Experiment `loop`: the channel that needs memory, what each variant is told, and the verdicts."""
+"""Experiment `loop`: the channel that needs memory, the inputs of each variant, and the verdicts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_variant_but_the_first_has_as_many_tiles_more(variant: str, n_more
 
 
 def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before() -> None:
-    """As many tiles as with the loop; what is said at a row does not depend on what was said before it."""
+    """As many tiles as with the loop; a prediction does not depend on the one before it."""
     stream, face = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT), remembering(ROBOT)
     widened, opened = with_copy(stream, face, lambda share: None)
     assert (opened.coder.n_active, opened.coder.n_features) == (457 + 64, 6065 + 8 * 64)
@@ -85,7 +85,7 @@ def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before()
 
 
 def test_every_third_minute_is_held_out_and_the_minutes_join() -> None:
-    """Ten minutes: the tenth, whose returns are cut off, and the row after it are left out."""
+    """Ten minutes: the tenth, with truncated returns, and the row after it are left out."""
     cuts = pieces(10 * MINUTE)
     assert [k for k in range(len(cuts)) if is_held_out(k)] == [2, 5]
     assert [(cut.start, cut.stop) for cut in cuts] == [(k * MINUTE, (k + 1) * MINUTE + 1) for k in range(8)]
@@ -94,8 +94,8 @@ def test_every_third_minute_is_held_out_and_the_minutes_join() -> None:
 def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     """Touches come at random, once in about 60 steps, and all else stands still.
 
-    A guess that is the same everywhere has an error of at least the variance: 1. Told the truth, the next value (gamma
-    0) is known but for the touches, which are one step in 60.
+    A constant prediction has an error of at least the variance, 1. Given the true time, the next value (gamma 0)
+    is known except at touches, which are one step in 60.
     """
     rng = np.random.default_rng(0)
     n_steps = 8 * MINUTE
@@ -108,10 +108,10 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
 def outcomes(alone: list[float], looped: list[float], others: list[float]) -> dict[str, dict[int, Outcome]]:
     """Return made-up errors, one per seed, the same at both gammas."""
     nothing = np.zeros(1)
-    told = [0.1] * len(alone)
+    truth = [0.1] * len(alone)
     return {
         variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(errors)}
-        for variant, errors in ((ALONE, alone), (CLOSED, looped), (OPEN, others), (TRUTH, told))
+        for variant, errors in ((ALONE, alone), (CLOSED, looped), (OPEN, others), (TRUTH, truth))
     }
 
 

@@ -44,7 +44,7 @@ def test_a_return_lacks_less_than_a_thousandth() -> None:
 
 @pytest.fixture(scope="module")
 def life() -> tuple[TrainingData, Interface]:
-    """A toy life with a gap, whose every third step or so begins an excursion."""
+    """A toy life with a gap and frequent excursions."""
     env = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
     face = Interface.of(env)
     asked = questions.excursions(face)
@@ -115,7 +115,7 @@ def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[Tr
 
 
 def test_blocks_make_no_difference(life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace goes on from block to block."""
+    """A trace continues from block to block."""
     lessons, face = life
     tiles = np.array([face.encode(lessons.stream.rows["observation"][9])])
     whole = LifeRows(lessons, face).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)

@@ -1,4 +1,4 @@
-"""The command and its page: what is asked, what is refused, what goes on, what is drawn."""
+"""The command and its page: settings, errors, continued runs, contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def first(study: Study) -> Result:
     CALLS.append("first")
     (study.folder("first") / "a.png").touch()
     claims = [
-        Claim("2 < 3 & true", "section 1", "says so", "seen | heard", "reproduced", "by <counting>"),
+        Claim("2 < 3 & true", "section 1", "says so", "seen | measured", "reproduced", "by <counting>"),
         Claim("It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"),
     ]
     tables = [Table("numbers", ("a", "b"), [[1234, 0.123456], ["x", None]])]
@@ -89,7 +89,7 @@ def test_without_matplotlib_it_says_what_to_install(
 
 
 def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first experiment is done once; the page of the broken run holds it, that of the next one both."""
+    """The first experiment is done once; the page of the interrupted run holds it, the next page both."""
     assert cli.main(["reproduce", "all", "--out", "run"]) == 130
     page = Path("run/index.html").read_text()
     assert "The first" in page
@@ -193,5 +193,5 @@ def test_the_page_puts_each_claim_beside_what_was_measured(tmp_path: Path) -> No
         assert words in page
     summary = (tmp_path / "summary.md").read_text()
     assert "| It flies. | says so (section 2) | it fell Cause: gravity | **not reproduced** |" in summary
-    assert "seen \\| heard" in summary
+    assert "seen \\| measured" in summary
     assert "| x | - |" in summary

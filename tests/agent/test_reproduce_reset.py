@@ -47,7 +47,7 @@ def test_the_experiment_goes_its_whole_way(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("short")
 def test_theta_is_lost_after_its_step_and_w_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The estimates of the two runs agree until the change and go on from the same values after it.
+    """The estimates of the two runs agree until the change and continue from the same values.
 
     The toy's lamp does not move, so that the runs differ by theta := 0 alone.
     """

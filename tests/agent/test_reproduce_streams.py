@@ -1,4 +1,4 @@
-"""Lives for the reproduction: lived once, whatever is then asked about them."""
+"""Lives for the reproduction: simulated once, for any questions."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_a_life_is_lived_once(study: Study, monkeypatch: pytest.MonkeyPatch) -> 
     path = streams.record_life(study, 0, 300)
 
     def fail(*_: object, **__: object) -> None:
-        raise AssertionError("lived again")
+        raise AssertionError("simulated again")
 
     monkeypatch.setattr(streams, "make_body", fail)
     assert streams.record_life(study, 0, 300) == path
-    with pytest.raises(AssertionError, match="lived again"):
+    with pytest.raises(AssertionError, match="simulated again"):
         streams.record_life(study, 0, 301)
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is given: what is kept, jobs in processes, results, means with their intervals."""
+"""Study: cache, jobs in processes, results, means with their intervals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def study(out: Path, **other: object) -> Study:
     return Study(**{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other})  # type: ignore[arg-type]
 
 
-# ---- what is kept ---------------------------------------------------------------------------------------------------
+# ---- cache ---------------------------------------------------------------------------------------------------------
 
 
 class Maker:
@@ -169,7 +169,7 @@ def test_the_jobs_end_with_the_one_who_started_them(how: signal.Signals, tmp_pat
 
 
 def is_alive(mark: Path) -> bool:
-    """Whether the process that left this mark is still there."""
+    """Return whether the process that wrote this mark is still running."""
     if not mark.exists() or not mark.read_text():
         return False
     try:
@@ -225,7 +225,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) -> None:
-    """Multiprocessing itself needs `socket` before it knows where its parent imports from."""
+    """Multiprocessing itself needs `socket` before it receives its parent's sys.path."""
     (tmp_path / "socket.py").write_text("raise SystemExit('foreign code runs')")
     code = (
         f"import sys; sys.path[0] = {str(ROOT)!r}\n"

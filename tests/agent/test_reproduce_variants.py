@@ -1,4 +1,4 @@
-"""TrainingData as they are kept: what was learned under a variant is read back as it was."""
+"""Results of variants: written and read back unchanged."""
 
 from __future__ import annotations
 

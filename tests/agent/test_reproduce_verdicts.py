@@ -1,6 +1,6 @@
 """The verdicts on the paper's first two experiments, by made-up measurements: each claim at both sides of its rule.
 
-Where a rule says "in every life", one life of several breaks it while their mean does not.
+If a rule says "in every life", one life of several breaks it while their mean does not.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ N = len(QUESTIONS)  # 3 policies x 2 gammas x 3 channels = 18
 FALLING = np.repeat([1.0, 0.8, 0.5, 0.4, 0.3], 4)
 
 
-def told(found: list[Claim], text: str) -> Claim:
-    """Return the one claim whose text begins so."""
+def claim_of(found: list[Claim], text: str) -> Claim:
+    """Return the one claim with a text that starts with `text`."""
     (claim,) = [claim for claim in found if claim.text.startswith(text)]
     return claim
 
@@ -53,8 +53,8 @@ def told(found: list[Claim], text: str) -> Claim:
 
 
 @dataclass
-class Told:
-    """A lesson of which the numbers are told, in the order of the questions."""
+class GivenResult:
+    """A result with given numbers, in the order of the questions."""
 
     nmsre: Floats = field(default_factory=lambda: np.linspace(0.1, 0.7, N))
     sound: NDArray[np.bool_] = field(default_factory=lambda: np.ones(N, dtype=bool))
@@ -79,21 +79,23 @@ class Told:
         return np.tile(self.curve[:, None], (1, int(wanted.sum())))
 
 
-def aside(n: int) -> Told:
+def aside(n: int) -> GivenResult:
     """Return a lesson with some questions set aside, from the last one on, at gamma .8."""
     sound = np.arange(N) < N - n
-    return Told(sound=sound, nmsre=np.where(sound, 0.5, np.nan))
+    return GivenResult(sound=sound, nmsre=np.where(sound, 0.5, np.nan))
 
 
 def time(in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)) -> Time:
     return Time(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions))
 
 
-def data(*lessons: Told, times: Sequence[Time] = (), others: dict[Variant, list[Told]] | None = None) -> Data:
-    """Return what was measured: lessons of the paper's variant, one a life; of each other one those given, or one."""
-    main = list(lessons) or [Told(), Told(), Told()]
+def data(
+    *lessons: GivenResult, times: Sequence[Time] = (), others: dict[Variant, list[GivenResult]] | None = None
+) -> Data:
+    """Return data: results of the paper's variant, one a life; of each other one those given, or one."""
+    main = list(lessons) or [GivenResult(), GivenResult(), GivenResult()]
     variants = [*excursions.RULES, *excursions.LARGER_STEPS, *excursions.SMALLER_RATIOS]
-    found: dict[Variant, list[Told]] = {v: [Told()] for v in variants} | (others or {})
+    found: dict[Variant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (others or {})
     found[excursions.PAPER] = main
     nothing = np.full(N, 0.5)
     return Data(
@@ -122,35 +124,51 @@ REPRODUCED, PARTLY, NOT = "reproduced", "partly reproduced", "not reproduced"
         ("Each time step updates exactly", data(times=[time(actions=(1, 2, 3))] * 3), REPRODUCED),
         (
             "Each time step updates exactly",
-            data(Told(action=np.repeat([0, 1, 2], [6, 7, 5])), times=[time(actions=(1, 5, 1))]),
+            data(GivenResult(action=np.repeat([0, 1, 2], [6, 7, 5])), times=[time(actions=(1, 5, 1))]),
             NOT,
         ),
         # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
-        ("Each time step updates exactly", data(Told(action=np.repeat([0, 1, 2], [6, 7, 5]))), PARTLY),
+        ("Each time step updates exactly", data(GivenResult(action=np.repeat([0, 1, 2], [6, 7, 5]))), PARTLY),
         ("Half of the time", data(), REPRODUCED),
         ("Half of the time", data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
         ("Half of the time", data(times=[time(0.45, 0.3)] * 3), PARTLY),
         ("Half of the time", data(times=[time(0.2, 0.1)] * 3), NOT),
         ("Hundreds of off-policy", data(), REPRODUCED),
-        ("Hundreds of off-policy", data(Told(), Told(ms=120.0), Told()), PARTLY),  # the mean is 40 ms
-        ("Hundreds of off-policy", data(Told(ms=100.0)), NOT),
+        (
+            "Hundreds of off-policy",
+            data(GivenResult(), GivenResult(ms=120.0), GivenResult()),
+            PARTLY,
+        ),  # the mean is 40 ms
+        ("Hundreds of off-policy", data(GivenResult(ms=100.0)), NOT),
         ("No question diverges", data(), REPRODUCED),
-        ("No question diverges", data(Told(), aside(1), Told()), PARTLY),
+        ("No question diverges", data(GivenResult(), aside(1), GivenResult()), PARTLY),
         ("No question diverges", data(aside(1)), NOT),
         ("The average NMSRE", data(), REPRODUCED),
-        ("The average NMSRE", data(Told(), Told(nmsre=np.full(N, 1.5)), Told()), PARTLY),  # the mean of means is .77
-        ("The average NMSRE", data(Told(nmsre=np.full(N, 1.0))), NOT),  # 1 is not below 1
+        (
+            "The average NMSRE",
+            data(GivenResult(), GivenResult(nmsre=np.full(N, 1.5)), GivenResult()),
+            PARTLY,
+        ),  # the mean of means is .77
+        ("The average NMSRE", data(GivenResult(nmsre=np.full(N, 1.0))), NOT),  # 1 is not below 1
         ("A substantial portion", data(), REPRODUCED),
-        ("A substantial portion", data(Told(nmsre=AT_1), Told(), Told()), PARTLY),
-        ("A substantial portion", data(Told(nmsre=np.full(N, 0.5))), NOT),
+        ("A substantial portion", data(GivenResult(nmsre=AT_1), GivenResult(), GivenResult()), PARTLY),
+        ("A substantial portion", data(GivenResult(nmsre=np.full(N, 0.5))), NOT),
         ("The mean NMSRE falls", data(), REPRODUCED),
-        ("The mean NMSRE falls", data(Told(curve=FALLING[::-1]), Told(), Told()), PARTLY),
-        ("The mean NMSRE falls", data(Told(curve=FALLING[::-1])), NOT),
-        ("The mean NMSRE falls", data(Told(curve=np.repeat([1.0, 0.8, 0.9, 0.4, 0.3], 4))), PARTLY),  # rises once
-        ("The mean NMSRE falls", data(Told(curve=np.repeat([1.0, 0.9, 0.8, 0.7, 0.5], 4))), PARTLY),  # half is not less
+        ("The mean NMSRE falls", data(GivenResult(curve=FALLING[::-1]), GivenResult(), GivenResult()), PARTLY),
+        ("The mean NMSRE falls", data(GivenResult(curve=FALLING[::-1])), NOT),
+        (
+            "The mean NMSRE falls",
+            data(GivenResult(curve=np.repeat([1.0, 0.8, 0.9, 0.4, 0.3], 4))),
+            PARTLY,
+        ),  # rises once
+        (
+            "The mean NMSRE falls",
+            data(GivenResult(curve=np.repeat([1.0, 0.9, 0.8, 0.7, 0.5], 4))),
+            PARTLY,
+        ),  # half is not less
         ("Several individual curves", data(), NOT),
-        ("Several individual curves", data(Told(curve=FALLING[::-1])), REPRODUCED),
-        ("Several individual curves", data(Told(curve=FALLING[::-1]), Told()), PARTLY),
+        ("Several individual curves", data(GivenResult(curve=FALLING[::-1])), REPRODUCED),
+        ("Several individual curves", data(GivenResult(curve=FALLING[::-1]), GivenResult()), PARTLY),
         ("Larger alpha", data(), NOT),
         ("Larger alpha", data(others={v: [aside(2)] for v in excursions.LARGER_STEPS}), REPRODUCED),
         ("Larger alpha", data(others={excursions.LARGER_STEPS[-1]: [aside(2)]}), PARTLY),
@@ -159,38 +177,38 @@ REPRODUCED, PARTLY, NOT = "reproduced", "partly reproduced", "not reproduced"
         ("Smaller alpha_w", data(others={v: [aside(2)] for v in excursions.SMALLER_RATIOS}), REPRODUCED),
         ("Smaller alpha_w", data(others={excursions.SMALLER_RATIOS[0]: [aside(2)]}), PARTLY),
         ("The pseudo-code's own trace", data(), REPRODUCED),
-        ("The pseudo-code's own trace", data(others={PLAIN: [Told(), aside(1), Told()]}), PARTLY),
+        ("The pseudo-code's own trace", data(others={PLAIN: [GivenResult(), aside(1), GivenResult()]}), PARTLY),
         ("The pseudo-code's own trace", data(others={PLAIN: [aside(3)] * 3}), NOT),
         ("The pseudo-code's own trace", data(others={Variant("plain", "importance-weighted"): [aside(3)]}), REPRODUCED),
     ],
 )
 def test_the_first_experiment_is_judged_by_its_numbers(text: str, measured: Data, expected: str) -> None:
-    assert told(claims(measured), text).verdict == expected
+    assert claim_of(claims(measured), text).verdict == expected
 
 
 def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
-    failing = Told(nmsre=np.where(np.tile([True, False, False], 6), 9.0, 0.3))
-    claim = told(claims(data(failing)), "The average NMSRE")
+    failing = GivenResult(nmsre=np.where(np.tile([True, False, False], 6), 9.0, 0.3))
+    claim = claim_of(claims(data(failing)), "The average NMSRE")
     # 6 x 9 of 6 x 9 + 12 x .3; the variances of its questions are 1, 4, ..., 16
     assert "seed 0: age carries 94% of the mean (its returns' variance is 8.5e+00)" in claim.cause
     assert claim.cause.endswith("without it the mean is 0.30")
-    assert not told(claims(data()), "The average NMSRE").cause
-    plain = told(claims(data(others={PLAIN: [aside(3)]})), "The pseudo-code's own trace")
+    assert not claim_of(claims(data()), "The average NMSRE").cause
+    plain = claim_of(claims(data(others={PLAIN: [aside(3)]})), "The pseudo-code's own trace")
     assert plain.cause.startswith("rho is 10 where an action begins")
     assert "3 of 18 set aside at gamma 0.8" in plain.measured
-    assert not told(claims(data()), "The pseudo-code's own trace").cause
+    assert not claim_of(claims(data()), "The pseudo-code's own trace").cause
 
 
 def test_what_was_measured_is_said_of_every_life() -> None:
-    found = claims(data(Told(), Told(nmsre=np.full(N, 1.5))))
-    assert told(found, "The average NMSRE").measured.startswith("means 0.40, 1.50 (0.95 ± ")
-    assert "100.0%, 0.0% of the questions end below 1" in told(found, "The average NMSRE").measured
-    assert told(found, "A substantial portion").measured.startswith("median NMSRE 0.400, 1.500")
+    found = claims(data(GivenResult(), GivenResult(nmsre=np.full(N, 1.5))))
+    assert claim_of(found, "The average NMSRE").measured.startswith("means 0.40, 1.50 (0.95 ± ")
+    assert "100.0%, 0.0% of the questions end below 1" in claim_of(found, "The average NMSRE").measured
+    assert claim_of(found, "A substantial portion").measured.startswith("median NMSRE 0.400, 1.500")
 
 
 def test_a_summary_is_of_the_questions_that_were_scored() -> None:
     nmsre = np.array([4.0, 1.0, 0.25, np.nan, *[0.5] * (N - 4)])
-    found = summary(Told(nmsre=nmsre, sound=~np.isnan(nmsre)), QUESTIONS)  # type: ignore[arg-type]
+    found = summary(GivenResult(nmsre=nmsre, sound=~np.isnan(nmsre)), QUESTIONS)  # type: ignore[arg-type]
     assert found.mean == pytest.approx((5.25 + 0.5 * (N - 4)) / (N - 1))
     assert found.median == 0.5
     assert found.below_1 == pytest.approx((N - 3) / (N - 1))  # 1 itself is not below 1
@@ -200,7 +218,7 @@ def test_a_summary_is_of_the_questions_that_were_scored() -> None:
 
 def test_who_carries_most_of_a_mean() -> None:
     nmsre = np.tile([1.0, 2.0, 7.0], 6)
-    found = largest_contributor(Told(nmsre=nmsre), ["age", "saw", "last"] * 6)  # type: ignore[arg-type]
+    found = largest_contributor(GivenResult(nmsre=nmsre), ["age", "saw", "last"] * 6)  # type: ignore[arg-type]
     assert (found.sensor, found.share, found.mean_without) == ("last", pytest.approx(0.7), 1.5)
     assert found.variance == np.median([3, 6, 9, 12, 15, 18])
 
@@ -209,7 +227,7 @@ def test_a_curve_is_not_monotonic_if_it_ends_above_its_lowest_fifth() -> None:
     """By more than a fifth of it: 1.2 is not, 1.25 is; its own last fifth is not looked at for the lowest."""
     for last, share in ((1.2, 0.0), (1.25, 1.0), (0.5, 0.0)):
         curve = np.repeat([3.0, 2.0, 1.0, 1.1, last], 4)
-        assert not_monotonic(Told(curve=curve)) == share  # type: ignore[arg-type]
+        assert not_monotonic(GivenResult(curve=curve)) == share  # type: ignore[arg-type]
 
 
 def test_several_lives_are_told_by_their_mean_and_its_interval() -> None:
@@ -238,7 +256,7 @@ def bump(level: float, top: float, peak: int, halved: int) -> Floats:
 
 
 def run(nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = None, cost: float = 2.0) -> Run:
-    """Return a life of which all questions have the same curves, those about light others, where they are given."""
+    """Return a life of which all questions have the same curves, those about light others, if given."""
     is_lit = np.tile([False, False, True], 3)
     wide = [np.tile(curve[:, None], (1, N_LIT)) for curve in (nmsre, scalar, vector)]
     if lit is not None:
@@ -279,7 +297,7 @@ def doubled() -> Run:
 
 
 def nonzero(*names: str) -> Run:
-    """Return a life in which an estimate is told something before there is anything to tell."""
+    """Return a life in which an estimate is not 0 before the first update."""
     found = run(NMSRE, SLOW, SLOW)
     for name in names:
         getattr(found, name)[0, 0] = 1e-9
@@ -324,7 +342,7 @@ def noise(seed: int) -> Floats:
     ],
 )
 def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: ResetData, expected: str) -> None:
-    assert told(reset_claims(measured), text).verdict == expected
+    assert claim_of(reset_claims(measured), text).verdict == expected
 
 
 @pytest.mark.parametrize(
@@ -337,7 +355,7 @@ def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: Res
     ],
 )
 def test_a_moved_lamp_must_be_seen_by_the_questions_about_light(moved: Run, expected: str) -> None:
-    claim = told(reset_claims(of(GOOD, moved=[moved])), "The measures react to a change in the env")
+    claim = claim_of(reset_claims(of(GOOD, moved=[moved])), "The measures react to a change in the env")
     assert claim.verdict == expected
 
 
@@ -371,12 +389,12 @@ def test_the_paper_is_followed_in_the_sizes_that_it_names() -> None:
 
 def test_a_told_lesson_may_stand_for_a_real_one() -> None:
     """It has what the claims read."""
-    assert replace(Told(), ms=3.0).seconds == 3.0
-    assert Told().curves(share=list(Told().gamma == 0.8)).shape == (20, 9)
+    assert replace(GivenResult(), ms=3.0).seconds == 3.0
+    assert GivenResult().curves(share=list(GivenResult().gamma == 0.8)).shape == (20, 9)
 
 
 def test_names() -> None:
-    """What is told is about questions in this order."""
+    """The questions are in this order."""
     names: list[Any] = [question.name for question in QUESTIONS]
     assert names[0] == "left/g0/age"
     assert names[3] == "left/g0.8/age"

@@ -1,4 +1,4 @@
-"""What PPO learns of each task beside a random policy and one written by hand: three seeds, a table and a picture.
+"""Compare PPO on each task with a random and a hand-written policy: three seeds, a table and a picture.
 
 python -m tests.bench.baselines [--steps 30000] [--out FOLDER]. Reward per step is the mean over ten episodes of 50 s
 that no training saw, each begun at the same poses for all; PPO draws its actions there as it does when it learns.
@@ -31,7 +31,7 @@ def make(task: str) -> gym.Env[Any, Any]:
 
 
 def towards(group: str) -> Policy:
-    """Return a policy that turns until what a group sees most of is ahead, then drives, up to what is in the way."""
+    """Return a policy that turns towards a group's strongest reading, then drives until an obstacle is near."""
     at, nose = SPEC.group(group), SPEC.group("ir_distance").start
     ways = np.exp(1j * SPEC.angles(group))
 
@@ -45,7 +45,7 @@ def towards(group: str) -> Policy:
 
 
 def clear(seen: np.ndarray) -> int:
-    """Stand where nothing is near; else turn tail to it and drive away, or back off what is ahead."""
+    """Stop if no obstacle is near; else turn the back to it and drive off, or reverse if it is ahead."""
     readings, angles = seen[SPEC.group("ir_distance")], np.angle(np.exp(1j * SPEC.angles("ir_distance")))
     k = int(readings.argmax())
     if readings[k] < 0.03:
@@ -78,13 +78,13 @@ def judged(task: str, policy: Policy) -> float:
 
 
 def train(task: str, seed: int, steps: int) -> tuple[list[tuple[int, float]], Policy]:
-    """Return PPO's learning curve (steps, mean reward per step of the rollout) and what it learned."""
+    """Return PPO's learning curve (steps, mean reward per step of the rollout) and the learned policy."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     class Curve(BaseCallback):
-        """The environments' own rewards: PPO's buffer adds the value of what is left where an episode is cut."""
+        """The environments' own rewards: PPO's buffer adds a bootstrap value to truncated episodes."""
 
         points: list[tuple[int, float]]
         paid: list[float]
@@ -141,8 +141,8 @@ def main() -> None:
             "wall_s": time.perf_counter() - began,
         }
         one = found[task]
-        told = " ".join(f"{reward:.3f}" for reward in one["ppo"])
-        print(f"| {task} | {one['random']:.3f} | {one['hand']:.3f} | {told} | {one['wall_s']:.0f} s", flush=True)
+        rewards = " ".join(f"{reward:.3f}" for reward in one["ppo"])
+        print(f"| {task} | {one['random']:.3f} | {one['hand']:.3f} | {rewards} | {one['wall_s']:.0f} s", flush=True)
         (asked.out / "baselines.json").write_text(json.dumps(found))
     draw(found, asked.out / "baselines.png")
 

@@ -1,7 +1,7 @@
 """Environment steps per second through gym.make, rendering off, on one core; and the memory that it takes.
 
-Beside it, in the same rounds, the least that PyBullet needs for a step: ten times set the forces, step, look, for a
-a body in the free middle of the pen. That share is beyond this package's reach, and scales with the machine's mood.
+In the same rounds, the minimum that PyBullet needs for a step: ten times set the forces, step and read, for a body in
+the free middle of the pen. This package cannot reduce that share.
 """
 
 from __future__ import annotations

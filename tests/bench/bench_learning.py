@@ -1,4 +1,4 @@
-"""How long one learn step takes, beside two vectorised NumPy versions measured in the same run.
+"""Time one learning step against two vectorised NumPy versions in the same run.
 
     python -m tests.bench.bench_learning
 
@@ -64,7 +64,7 @@ def interleaved(steps: dict[str, Step], n: int) -> dict[str, float]:
     """Return the median milliseconds of each competitor over the same n transitions, a chunk of them at a time.
 
     Before each chunk all threads get time to go to sleep: OpenBLAS keeps a core busy for some 30 ms after its last
-    product, which would be charged to whoever comes next. The first steps of a chunk, with cold caches, do not count.
+    product, which would slow down the next program. The first steps of a chunk, with cold caches, do not count.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for first in range(0, n, CHUNK):

@@ -13,7 +13,7 @@ import psutil
 
 
 def life(steps: int, out: Path) -> dict[str, Any]:
-    """Run `horde learn` for `steps` in a process of its own; its peak RSS is sampled twice a second."""
+    """Run `horde learn` for `steps` in another process; its peak RSS is sampled twice a second."""
     command = [sys.executable, "-m", "horde_agent.cli", "learn", "--steps", str(steps), "--seed=0", "--out", str(out)]
     began, peak = time.perf_counter(), 0
     with psutil.Popen(command, stdout=-3, stderr=-3) as process:

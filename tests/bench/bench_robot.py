@@ -113,7 +113,7 @@ def ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:
 
 
 def in_real_time(minutes: float, seed: int = 0) -> dict[str, Any]:
-    """Live at 10 Hz over the pseudo terminal of a robot that is emulated in a process of its own."""
+    """Live at 10 Hz over the pseudo terminal of a robot emulated in another process."""
     with emulated(seed) as port, tempfile.TemporaryDirectory() as folder:
         latch = EmergencyLatch(Path(folder) / "stop")
         env = gymnasium.make(

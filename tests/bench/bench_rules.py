@@ -1,6 +1,6 @@
 """Three trace rules and two rules for the secondary weights, on the same lives: NMSRE after the paper's 7.3 hours.
 
-Behaviour does not depend on what is learned. So each seed's life is simulated once, with the defaults, and the other
+Behaviour does not depend on learning. So each seed's life is simulated once, with the defaults, and the other
 five settings learn again from its stream.
 """
 
@@ -37,7 +37,7 @@ def horde_of(face: Interface, trace_rule: str, w_rule: str) -> Horde:
 
 
 def live(seed: int, steps: int, path: Path) -> dict[str, Any]:
-    """Live once under the defaults, record it, and return its row."""
+    """Run a life with the defaults, record it, and return its row."""
     numba.set_num_threads(1)
     env = gym.make("horde_env:CritterbotPen-v0")
     face = Interface.of(env)

@@ -1,7 +1,7 @@
-"""The span engine beside the plain one and NumPy: milliseconds per step, engines alone and through the Horde.
+"""The span engine against the plain one and NumPy: milliseconds per step, engines alone and through the Horde.
 
     python -m tests.bench.bench_span [w1|w2]    795 constant-action questions, 1000 Gibbs policies
-    python -m tests.bench.bench_span 10000      so many Gibbs policies, the span engine alone
+    python -m tests.bench.bench_span 10000      10,000 Gibbs policies, the span engine alone
 
 prints one JSON object. Means over the steps after a warm-up (writing comes in bursts, so that medians would flatter);
 all competitors see the same transitions, in turn, a chunk at a time: quote the ratios.
@@ -37,13 +37,13 @@ def span_horde(questions: Sequence[GVF], config: LearnerConfig) -> Horde:
 
 
 def signals_of(horde: Horde, stream: workload.Stream) -> list[Signals]:
-    """Return all that the engine will be told."""
+    """Return the signals of every step."""
     out, maker, states = [], horde._maker, list(zip(stream.sensors, stream.tiles, strict=True))
     for t in range(len(states) - 1):
         action, b = int(stream.actions[t]), float(stream.probabilities[t])
         maker.make(action, b, states[t], states[t + 1], lambda *_: 0.0, terminated=False)
-        told = maker.signals
-        out.append(told._replace(rho_t=told.rho_t.copy(), c_tp1=told.c_tp1.copy()))  # what else differs never
+        signals = maker.signals
+        out.append(signals._replace(rho_t=signals.rho_t.copy(), c_tp1=signals.c_tp1.copy()))  # what else differs never
     return out
 
 
@@ -86,7 +86,7 @@ def w1(n_steps: int) -> dict[str, float]:
     """Return the times of the paper's 795 questions."""
     stream, questions = workload.stream(n_steps + 1), workload.constant_action_questions()
     steps: dict[str, Step] = {}
-    told: list[Signals] = []
+    signals: list[Signals] = []
     for name, config in {
         "w1_importance_weighted": LearnerConfig(w_rule="importance-weighted", vector_mspbe=False),
         "w1_every_step": LearnerConfig(vector_mspbe=False),
@@ -94,9 +94,9 @@ def w1(n_steps: int) -> dict[str, float]:
         "w1_f64": LearnerConfig(w_rule="importance-weighted", vector_mspbe=False, dtype="float64"),
     }.items():
         horde = span_horde(questions, config)
-        told = told or signals_of(horde, stream)
-        steps[f"{name}_ms"] = engine_step(horde._engine, told, stream)
-        steps[f"plain_{name}_ms"] = engine_step(plain_engine(horde, config), told, stream)
+        signals = signals or signals_of(horde, stream)
+        steps[f"{name}_ms"] = engine_step(horde._engine, signals, stream)
+        steps[f"plain_{name}_ms"] = engine_step(plain_engine(horde, config), signals, stream)
     config = LearnerConfig(w_rule="importance-weighted", vector_mspbe=False)
     steps["w1_through_the_horde_ms"] = through_the_horde(span_horde(questions, config), stream)
     steps["plain_w1_through_the_horde_ms"] = horde_step(
@@ -108,21 +108,21 @@ def w1(n_steps: int) -> dict[str, float]:
 
 
 def w2(n_steps: int, n_demons: int, *, alone: bool = False) -> dict[str, float]:
-    """Return the times of so many Gibbs policies."""
+    """Return the times of `n_demons` Gibbs policies."""
     stream, questions = workload.stream(n_steps + 1), workload.gibbs_questions(n_demons)
     horde = span_horde(questions, LearnerConfig(vector_mspbe=False))
-    told = signals_of(horde, stream)
-    steps = {f"gibbs_{n_demons}_ms": engine_step(horde._engine, told, stream)}
+    signals = signals_of(horde, stream)
+    steps = {f"gibbs_{n_demons}_ms": engine_step(horde._engine, signals, stream)}
     if not alone:
         wide = LearnerConfig(vector_mspbe=False, dtype="float64")
-        steps["gibbs_f64_ms"] = engine_step(span_horde(questions, wide)._engine, told, stream)
-        steps["plain_gibbs_ms"] = engine_step(plain_engine(horde, horde.config), told, stream)
+        steps["gibbs_f64_ms"] = engine_step(span_horde(questions, wide)._engine, signals, stream)
+        steps["plain_gibbs_ms"] = engine_step(plain_engine(horde, horde.config), signals, stream)
         steps["gibbs_through_the_horde_ms"] = through_the_horde(span_horde(questions, horde.config), stream)
     return means(steps, n_steps)
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the chosen times as JSON."""
     which = sys.argv[1] if len(sys.argv) > 1 else ""
     if which.isdigit():
         result = w2(3 * CHUNK, int(which), alone=True)

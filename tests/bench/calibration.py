@@ -43,7 +43,7 @@ COLUMNS = {
     "light": [f"Light{i}" for i in range(4)],
     "thermal": [f"Thermal{i}" for i in range(8)],
 }
-APART = ("acceleration", "magnetic")  # groups whose channels differ too much for one row
+APART = ("acceleration", "magnetic")  # groups with channels too different for one row
 
 
 class Stream(NamedTuple):

@@ -2,9 +2,9 @@
 
     python -m tests.bench.soak                               # lockstep: 10,000 faults over serial, 2,000 over drops
     python -m tests.bench.soak --link drops --faults 500
-    python -m tests.bench.soak --minutes 20                  # in real time, the robot in a thread of its own
+    python -m tests.bench.soak --minutes 20                  # in real time, the robot in another thread
 
-Prints one JSON object; exit code 1 if any check failed. See `witness` for what is watched.
+Prints one JSON object; exit code 1 if any check failed. See `witness` for the measurements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SPEED_UNITS = 20  # of an action
 
 
 class Learning:
-    """An observer that notes how learning goes on after each loss of the link.
+    """An observer that measures when learning resumes after each loss of the link.
 
     Attributes:
         delays_s: From the first frame of a new connection to the first update of the weights, seconds.
@@ -61,12 +61,12 @@ class Learning:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing was learned yet since the last connection."""
+        """True if no update followed the last connection yet."""
         return not np.isnan(self._back_t)
 
 
 class Complaints(logging.Handler):
-    """Keeps what was logged as an error, and what a thread died of."""
+    """Collects logged errors and exceptions that ended a thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -100,12 +100,12 @@ def soak(
     settle_steps: int = SETTLE_STEPS,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Live among faults and return what came of it; "failed" names the checks that did.
+    """Run a life with faults and return the figures; "failed" names the failed checks.
 
     Args:
         link: "serial" or "drops".
-        n_faults: In lockstep: live until so many faults have happened.
-        minutes: In real time: live for so long, however many faults happen.
+        n_faults: In lockstep: run until this many faults have happened.
+        minutes: In real time: duration in minutes.
         seed: Of everything.
         rates: Of the faults (`FaultRates.parse`).
         few: Ask 20 questions instead of 795.
@@ -146,7 +146,7 @@ def soak(
 
 
 def complete(life: Life, body: WatchedBody) -> None:
-    """Let each kind of fault happen that has not happened by chance, and a cut while the robot moves."""
+    """Inject each kind of fault that has not happened by chance, and a cut while the robot moves."""
     for kind in KINDS:
         if not body.counts()[kind]:
             body.emulator.inject(kind)
@@ -234,17 +234,17 @@ def checks_of(body: WatchedBody, learning: Learning, complaints: list[str], *, i
         "every kind of fault happened": all(tally.faults[kind] for kind in KINDS),
         "no bad packet accepted": not any(ledger.n_forged for ledger in ledgers),
         "every damaged packet's bytes counted": not any(ledger.n_unseen for ledger in ledgers),
-        # In real time a reader may be kept from a full buffer; in lockstep nothing but a fault takes a packet.
+        # In real time a buffer may overflow; in lockstep only faults drop packets.
         "no sound packet missed": in_time or not any(ledger.n_missing for ledger in ledgers),
         "every unplug of an open link a loss": tally.stats["losses"] >= len(unplugged),
         "every loss ended": tally.stats["reconnects"] == tally.stats["losses"],
         "every cut shown in a frame": all(event.shown for event in tally.events if event.kind != "stuck_wheel"),
         "a gap after every return": tally.n_no_gap == 0,
         "never moving in heat or on a low bus": tally.n_moving_unsafe == 0,
-        "never held for a robot that does not obey": tally.n_suspected == 0,
+        "no working robot reported as ignoring commands": tally.n_suspected == 0,
         "no motor runs on under a stop": body.stopwatch.n_runaways == 0,
         "motors at zero within patience and ramp": body.stopwatch.n_late == 0 and len(body.stopwatch.stops) > 0,
-        "learning went on after every loss": not learning.is_waiting and len(learning.delays_s) > 0,
+        "learning resumed after every loss": not learning.is_waiting and len(learning.delays_s) > 0,
     }
 
 

@@ -44,7 +44,7 @@ class Sent(NamedTuple):
     Attributes:
         packet: Its bytes.
         fate: "sound", "damaged", or "silenced" by a stall.
-        n_left: How many bytes of it went on.
+        n_left: How many bytes of it were sent.
     """
 
     packet: bytes
@@ -53,14 +53,14 @@ class Sent(NamedTuple):
 
 
 class Ledger:
-    """Packets in the order in which they were sent; what is accepted must be one of them, each once, in this order.
+    """Packets in the order sent; each accepted packet must be one of them, once, in this order.
 
     Attributes:
         n_accepted: Packets accepted that were sent so.
         n_forged: Packets accepted that never were, or were the ruins of some: must stay 0.
         n_damaged: Damaged packets that lay between two accepted ones of a connection: refused, therefore.
-        n_missing: Sound ones that lay there: lost by whoever reads.
-        n_unseen: Damaged ones whose bytes the reader had not counted as skipped: must stay 0.
+        n_missing: Intact ones there: lost by the reader.
+        n_unseen: Damaged ones that the reader did not count as skipped bytes: must stay 0.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Ledger:
             self._sent.append(sent)
 
     def take(self, packet: bytes) -> list[Sent] | None:
-        """Return what was sent before `packet` and never accepted; None if nobody sent it."""
+        """Return the packets sent before `packet` and never accepted; None if it was not sent."""
         with self._lock:
             place = next((i for i, sent in enumerate(self._sent) if sent.packet == packet), None)
             if place is None:
@@ -121,7 +121,7 @@ class Stop(NamedTuple):
         units: Largest setpoint when the patience was over, wheel units.
         ramp_s: When the setpoints began to fall.
         zero_s: When all were zero.
-        after_loss_s: The same since the line was cut; nan where it was not (the host itself was silent).
+        after_loss_s: The same since the line was cut; NaN if it was not cut (the host was silent).
         stand_s: When all wheels stood; nan where the next command came before.
     """
 
@@ -154,7 +154,7 @@ class StopWatch:
         self._cut_t = t
 
     def command(self, mode: int) -> None:
-        """Note that the robot has taken a control; those of the motors begin its patience anew."""
+        """Note that the robot has taken a control; those of the motors restart its timeout."""
         if mode <= firmware.WHEEL_VOLTAGE:
             self.n_rescued += self._units > 0
             self._silent, self._units, self._is_coasting = -1, 0, False
@@ -162,7 +162,7 @@ class StopWatch:
     def update(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
         firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
-        if robot.is_hung:  # then its patience is that of the motor boards
+        if robot.is_hung:  # then the motor boards' timeout applies
             self._silent, self._units, self._is_coasting = -1, 0, False
             return
         self._silent += 1
@@ -188,7 +188,7 @@ class StopWatch:
             self._is_coasting = False
 
     def _cycles_to_zero(self, arm: Any, top: int) -> int:
-        """Return after how many silent cycles the wheels must be told 0: a ramp, or duties that outlast one."""
+        """Return the number of silent cycles until the setpoints must be 0: a ramp, or duties that outlast one."""
         if arm[firmware.MODE] != firmware.WHEEL_VOLTAGE:
             return firmware.TIMEOUT_CYCLES + top
         ramp_left = max(int(arm[firmware.SLEW_STEPS] - arm[firmware.SLEW_STEP]) + 1, 0)
@@ -217,7 +217,7 @@ class Event:
 
 @dataclass
 class Tally:
-    """What was counted over all robots of a life, one after the other.
+    """Counts over all robots of a life, one after the other.
 
     Attributes:
         faults: How often each fault happened.
@@ -226,7 +226,7 @@ class Tally:
         events: Faults that last, and reboots.
         n_moving_unsafe: Frames that were applied although heat or low voltage had been there for 0.3 s: must stay 0.
         n_no_gap: First frames after a reconnection that were no gap: must stay 0.
-        n_suspected: Frames in which a robot that obeys was held for one that does not: must stay 0.
+        n_suspected: Frames in which a working robot was reported as ignoring commands: must stay 0.
         robots, slips, robot_s: Robots switched on, how often one fell behind its time, and their time in seconds.
         n_frames, n_gaps, n_stale, n_not_applied: Frames of drives included.
     """
@@ -265,7 +265,7 @@ class WatchedBody(EmulatedBody):
         self._reconnects = 0
 
     def end_of_faults(self) -> None:
-        """Let no further fault begin by itself, so that all that has happened can come to its end."""
+        """Stop generating faults, so that the active ones can end."""
         self.emulator._faults._share = [0.0] * len(self.emulator._faults._share)
 
     # ---- Backend -----------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class WatchedBody(EmulatedBody):
         return frame
 
     def close(self) -> None:
-        """Take in the counts of the robot that goes, and let go of it."""
+        """Add the robot's counts to the tally and close it."""
         if self._emulator is not None and self._body is not None:
             tally, stats = self.tally, self._body.stats._asdict()
             tally.faults.update(self._emulator.fault_counts)
@@ -375,7 +375,7 @@ class WatchedBody(EmulatedBody):
                 self._watch_driver(line)
 
     def _watch_driver(self, line: DropsLine) -> None:
-        """Hold the driver's host to the drops that were made of packets, and not of what was left of some."""
+        """Check that the driver's host accepts only drops made of whole packets."""
         make = line._drop
 
         def watched_drop(packet: bytes) -> bytes:
