@@ -10,7 +10,7 @@ from typing import Any
 
 import numba
 
-from horde_agent.bench.config import KEYS, BenchConfig
+from horde_agent.bench import KEYS, BenchConfig
 from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
 from horde_agent.bench.sections import Bench
 from horde_agent.runs.config import BadInput

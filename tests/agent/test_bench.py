@@ -14,7 +14,7 @@ from horde_agent import cli
 from horde_agent.bench import KEYS, BenchConfig, sections, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
 from horde_agent.bench.measure import MODERATE, THOROUGH, Effort, Neighbours, Times, measure
-from horde_agent.bench.recorded import recorded
+from horde_agent.bench.workload import recorded
 from horde_agent.runs.config import BadInput
 
 
@@ -156,7 +156,7 @@ def test_a_missing_simulator_is_said_in_a_sentence(
     def make(*args: Any, **kwargs: Any) -> Any:
         raise ImportError("the simulator needs `pip install -e '.[sim]'`")
 
-    monkeypatch.setattr("horde_agent.bench.recorded.gymnasium.make", make)
+    monkeypatch.setattr("horde_agent.bench.workload.gymnasium.make", make)
     assert cli.main(["bench", "--stream", "simulator", "--only", "tile"]) == 2
     assert "--stream simulator needs the simulated robot: the simulator needs" in capsys.readouterr().err
 

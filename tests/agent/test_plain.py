@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horde_agent.bench.competitors import FeatureMajor, LearnerMajor
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, plain
 from tests.agent.shared import RandomStream, binary, learn_all, random_stream
-from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
 from tests.oracles.gtd import DenseGTD
 
 GROUPS = [0] * 20 + [1, 1, 2] + [3] * 9 + [4]

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 import numba
 import numpy as np
 
+from horde_agent.bench import workload
+from horde_agent.bench.competitors import FeatureMajor, LearnerMajor
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.learning.rules import LearnerConfig
-from tests.bench import workload
-from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
 
 CHUNK = 40  # steps
 SETTLE_S = 0.1
@@ -85,7 +85,7 @@ def _timed(step: Step, t: int) -> float:
 def start_times() -> tuple[float, float]:
     """Return the seconds from a new process to its first learned step: compiling everything, and from the cache."""
     code = (
-        "from tests.bench import bench_learning as b, workload as w\n"
+        "from horde_agent.bench import workload as w; from tests.bench import bench_learning as b\n"
         "step = b.horde_step(w.constant_action_questions(), w.stream(3))\n"
         "step(0)\n"
     )

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 import numba
 import numpy as np
 
+from horde_agent.bench import workload
+from horde_agent.bench.competitors import FeatureMajor, LearnerMajor
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning.engine import Engine
-from tests.bench import workload
 from tests.bench.bench_learning import SETTLE_S, horde_step, numpy_step
-from tests.bench.numpy_horde import FeatureMajor, LearnerMajor
 
 CHUNK, WARM_UP = 192, 10  # steps; a chunk holds several writings
 Step = Callable[[int], object]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from horde_agent.reproduce import result
 from horde_agent.reproduce.chain.problem import CHANGE_AFTER, CHANGED, N_EPISODES, N_RUNS, TAU, TAUS, Curves, fit
+from horde_agent.reproduce.figure import new_canvas, save, style_axes
+from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
 _LOOKS = {
@@ -21,10 +21,10 @@ _LOOKS = {
 _SAMPLE_TAU = 100
 
 
-def chain_picture(curves: Curves, gamma: float, path: Path) -> result.Figure:
+def chain_picture(curves: Curves, gamma: float, path: Path) -> Figure:
     """Draw the three panels, with bands of two standard errors, and return the figure's entry."""
-    figure = Figure(figsize=(13.0, 4.2), dpi=130, layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    canvas = new_canvas(13.0, 4.2)
+    left, middle, right = canvas.subplots(1, 3)
     _draw(left, curves, 0, CHANGE_AFTER)
     left.set_title("tracking", fontsize=10)
     left.set_ylim(-0.001, 1.8 * curves.at("true")[: CHANGE_AFTER + 1].max())
@@ -34,9 +34,9 @@ def chain_picture(curves: Curves, gamma: float, path: Path) -> result.Figure:
     left.set_ylabel("MSPBE")
     left.legend(frameon=False, fontsize=8)
     _draw_taus(right, curves)
-    figure.savefig(path, metadata={"Software": None})
-    return result.Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         f"Means of {N_RUNS} runs at gamma {gamma:g}, bands of two standard errors. Left: the first {CHANGE_AFTER:,} "
         "episodes. Middle: theta is drawn anew, w and the estimates are kept. The estimates have tau = "
         f"{TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the panels). Right: root mean "
@@ -55,7 +55,7 @@ def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:
         axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlim(first, last)
     axes.set_xlabel("episode")
-    _plain(axes)
+    style_axes(axes)
 
 
 def _draw_taus(axes: Axes, curves: Curves) -> None:
@@ -70,10 +70,4 @@ def _draw_taus(axes: Axes, curves: Curves) -> None:
     axes.set(xscale="log", yscale="log", xlabel="tau (steps)", ylabel="error relative to the true curve")
     axes.set_title("sensitivity to tau", fontsize=10)
     axes.legend(frameon=False, fontsize=8)
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
+    style_axes(axes)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 
 from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions.problem import Data, Variant, VariantResult, summary
+from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
 from horde_agent.types import Floats
@@ -43,7 +43,7 @@ def _rules(data: Data, path: Path) -> Figure:
     """Draw what the trace rules make of each gamma."""
     first = next(iter(data.main.values()))
     gammas, w_rule = np.unique(first.gamma), data.paper.w_rule
-    canvas = Canvas(figsize=(11.0, 3.9), dpi=130, layout="constrained")
+    canvas = new_canvas(11.0, 3.9)
     panels = canvas.subplots(1, len(gammas), sharey=True, squeeze=False)[0]
     for axes, gamma in zip(panels, gammas, strict=True):
         for colour, variant in zip(COLOURS, [v for v in data.rules if v.w_rule == w_rule], strict=False):
@@ -57,13 +57,13 @@ def _rules(data: Data, path: Path) -> Figure:
         axes.set_title(f"gamma {gamma:g}", fontsize=10)
         axes.set_xlabel("test excursions of the question")
         axes.legend(frameon=False, fontsize=8, loc="upper right")
-        _plain(axes)
+        style_axes(axes)
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(max(low, 1e-3), min(high, _CEILING))
     panels[0].set_ylabel("NMSRE")
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         f"The three trace rules on the first life, w rule {w_rule}: mean (solid) and median (dashed) over the "
         f"questions of each gamma that were not set aside. The axis ends at {_CEILING:g}.",
     )
@@ -77,7 +77,7 @@ def _draw(axes: Axes, curves: Floats, colour: str, label: str) -> None:
 
 def _steps(data: Data, path: Path) -> Figure:
     """Draw what larger alpha and smaller alpha_w do."""
-    canvas = Canvas(figsize=(8.4, 3.5), dpi=130, layout="constrained")
+    canvas = new_canvas(8.4, 3.5)
     left, right = canvas.subplots(1, 2, sharey=True)
     steps, ratios = [data.paper, *data.larger_steps], [data.paper, *data.smaller_ratios]
     _sweep(left, data, steps, [f"{v.step_size:g}" for v in steps])
@@ -86,9 +86,9 @@ def _steps(data: Data, path: Path) -> Figure:
     right.set_xlabel("alpha_w / alpha")
     left.set_ylabel("final NMSRE")
     right.legend(frameon=False, fontsize=8)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         "Larger alpha (left) and smaller alpha_w (right) on the first life, from the paper's values on; above each "
         "point the number of questions set aside. Means and medians are of the others.",
     )
@@ -107,14 +107,14 @@ def _sweep(axes: Axes, data: Data, variants: Sequence[Variant], names: Sequence[
     axes.set_yscale("log")
     axes.set_xticks(x, names)
     axes.margins(x=0.12, y=0.18)
-    _plain(axes)
+    style_axes(axes)
 
 
 def _offline(data: Data, path: Path) -> Figure:
     """Draw each question's demon against the two off-line predictors."""
     lesson = next(iter(data.main.values()))
     demons = lesson.score(data.offline.is_held_out)
-    canvas = Canvas(figsize=(9.0, 4.4), dpi=130, layout="constrained")
+    canvas = new_canvas(9.0, 4.4)
     panels = canvas.subplots(1, 2, sharey=True)
     for axes, name, scores in zip(
         panels, ("LSTD(lambda)", "ridge regression"), (data.offline.lstd, data.offline.ridge), strict=True
@@ -124,9 +124,9 @@ def _offline(data: Data, path: Path) -> Figure:
     panels[0].set_ylabel("demon, last weights")
     panels[1].legend(frameon=False, fontsize=8, loc="lower right")
     canvas.suptitle("mean squared error over variance, held-out excursions", fontsize=10)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         "Each question's demon against the best off-line linear predictors with the same features, on the same "
         "held-out excursions of the first life. Above the diagonal the off-line predictor is better; dotted: the mean "
         "return.",
@@ -148,10 +148,4 @@ def _scatter(axes: Axes, lesson: VariantResult, x: Floats, y: Floats) -> None:
     axes.set_xlim(*limits)
     axes.set_ylim(*limits)
     axes.set_aspect("equal")
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
+    style_axes(axes)

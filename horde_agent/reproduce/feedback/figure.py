@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.feedback import problem
 from horde_agent.reproduce.feedback.problem import ALONE, CLOSED, GAMMAS, Outcome, Ring
+from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
@@ -19,7 +19,7 @@ _SHOWN = 600  # steps: a minute
 
 def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
     """Draw a minute of held-out predictions, and the errors of each variant."""
-    canvas = Canvas(figsize=(12.0, 3.8), dpi=130, layout="constrained")
+    canvas = new_canvas(12.0, 3.8)
     left, right = canvas.subplots(1, 2, width_ratios=[2.4, 1.0])
     actual = outcomes[ALONE].actual
     first = _liveliest(actual)
@@ -34,10 +34,10 @@ def memory_picture(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
     left.legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
     _bars(right, outcomes)
     for axes in (left, right):
-        _plain(axes)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+        style_axes(axes)
+    return save(
+        canvas,
+        path,
         "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
         "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
         "before fed back. "
@@ -65,7 +65,7 @@ def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
 
 def ring_picture(ring: Ring, path: Path) -> Figure:
     """Draw predictions and known values in the cycle world."""
-    canvas = Canvas(figsize=(5.6, 3.4), dpi=130, layout="constrained")
+    canvas = new_canvas(5.6, 3.4)
     axes = canvas.subplots()
     states = np.arange(problem.RING)
     axes.plot(states, problem.ring_values(), "o", color="black", markersize=9, fillstyle="none", label="known")
@@ -74,16 +74,10 @@ def ring_picture(ring: Ring, path: Path) -> Figure:
     axes.plot(states, ring.without_trace, "^", color=COLOURS[2], markersize=4, label="with the loop, lambda 0")
     axes.set(xlabel="state (the bit is 1 in state 0 alone)", ylabel=f"prediction at gamma {problem.RING_GAMMA:g}")
     axes.legend(frameon=False, fontsize=8)
-    _plain(axes)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    style_axes(axes)
+    return save(
+        canvas,
+        path,
         "The cycle world: a ring of six states, of which one bit is seen. The discounted sum of the bit is known in "
         "every state; five of them look alike.",
     )
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure as Canvas
 
+from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.policies.problem import GAMMAS, PolicyScores
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
@@ -19,7 +19,7 @@ _MOST_CURVES = 1_000
 
 def scores_picture(course: PolicyScores, path: Path) -> Figure:
     """Draw the paper's last figure: every estimate and the bold mean (left), the mean of each gamma (right)."""
-    canvas = Canvas(figsize=(12.0, 4.2), dpi=130, layout="constrained")
+    canvas = new_canvas(12.0, 4.2)
     left, right = canvas.subplots(1, 2, sharex=True)
     n_shown = _draw_questions(left, course)
     _draw_means(right, course)
@@ -31,12 +31,12 @@ def scores_picture(course: PolicyScores, path: Path) -> Figure:
         axes.axhline(0.0, color="0.35", linewidth=0.8)
         axes.set_xlim(0, course.step[-1])
         axes.set_xlabel("learning steps")
-        _plain(axes)
-    canvas.savefig(path, metadata={"Software": None})
+        style_axes(axes)
     n = course.gamma.size
     shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
         "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
         "values at either end.",
@@ -69,7 +69,7 @@ def _draw_means(axes: Axes, course: PolicyScores) -> None:
 
 def traces_picture(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
     """Draw the largest trace so far, by gamma and trace rule."""
-    canvas = Canvas(figsize=(12.0, 3.2), dpi=130, layout="constrained")
+    canvas = new_canvas(12.0, 3.2)
     panels = canvas.subplots(1, len(GAMMAS), sharey=True)
     for k, (axes, gamma) in enumerate(zip(panels, GAMMAS, strict=True)):
         for colour, (rule, course) in zip(COLOURS, rules.items(), strict=False):
@@ -78,14 +78,7 @@ def traces_picture(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
         axes.set_title(f"gamma {gamma:g}", fontsize=10)
         axes.set_xlabel("learning steps")
         axes.locator_params(axis="x", nbins=4)
-        _plain(axes)
+        style_axes(axes)
     panels[0].set_ylabel("largest |e| so far")
     panels[0].legend(frameon=False, fontsize=8)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(path.name, "The largest entry of any trace so far, under each trace rule, on the first life.")
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
+    return save(canvas, path, "The largest entry of any trace so far, under each trace rule, on the first life.")

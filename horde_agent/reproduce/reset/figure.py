@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from horde_agent.reproduce.figure import new_canvas, save
 from horde_agent.reproduce.reset.problem import Data, Run
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
@@ -26,13 +26,13 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
 
 def _reset(data: Data, path: Path) -> Figure:
     """Draw the paper's figure: three measures over training time."""
-    canvas = Canvas(figsize=(9.0, 4.4), dpi=130, layout="constrained")
+    canvas = new_canvas(9.0, 4.4)
     axes = canvas.add_subplot()
     lines = _draw(axes, data, list(data.reset.values()), None)
     canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         f"The paper's figure 4: means over {len(data.questions)} questions at gamma .8 and {_lives(data.reset)}; "
         f"theta := 0 after learning step {data.change_at:,} (dotted). NMSRE on the left, logarithmic; both MSPBE "
         "estimates on the right. A few near-constant sensors carry the mean NMSRE, so its median is drawn too.",
@@ -41,7 +41,7 @@ def _reset(data: Data, path: Path) -> Figure:
 
 def _lamp(data: Data, path: Path) -> Figure:
     """Draw what a moved lamp does to the questions about light, and to the others."""
-    canvas = Canvas(figsize=(11.5, 4.2), dpi=130, layout="constrained")
+    canvas = new_canvas(11.5, 4.2)
     lines: list[Line2D] = []
     runs, panels = list(data.moved.values()), canvas.subplots(1, 2)
     parts = ((f"questions about {data.lit_group}", data.is_lit), ("other questions", ~data.is_lit))
@@ -49,9 +49,9 @@ def _lamp(data: Data, path: Path) -> Figure:
         lines = _draw(axes, data, runs, which)
         axes.set_title(f"{int(which.sum())} {name}", fontsize=10)
     canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    canvas.savefig(path, metadata={"Software": None})
-    return Figure(
-        path.name,
+    return save(
+        canvas,
+        path,
         "The change that the paper speaks of and did not make: the lamp moves to the opposite corner after learning "
         f"step {data.change_at:,} (dotted); theta, w and traces are kept. Means over {_lives(data.moved)}.",
     )
