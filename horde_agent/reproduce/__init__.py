@@ -6,7 +6,16 @@ imported on demand. To add one, add a folder (problem.py, claims.py, figure.py) 
 
 from __future__ import annotations
 
-from horde_agent.reproduce.settings import SCALES, ReproduceConfig
+import difflib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
+
+__all__ = ["EXPERIMENTS", "SCALES", "ReproduceConfig", "resolve"]
 
 EXPERIMENTS = {
     "chain": "horde_agent.reproduce.chain.claims:run",
@@ -17,4 +26,68 @@ EXPERIMENTS = {
 }
 """Location of each experiment, in the order of the paper; `loop` is the feedback of its first figure."""
 
-__all__ = ["EXPERIMENTS", "SCALES", "ReproduceConfig"]
+
+SCALES = ("quick", "paper")
+BACKENDS = ("simulator", "serial", "drops", "emulated")
+DEFAULT_SEEDS = {"quick": 1, "paper": 3}
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """Run the paper's experiments and write a page with each claim and its measurement.
+
+    Attributes:
+        experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
+            excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
+            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all`.
+        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
+            paper's).
+        seeds: Number of lives, seeded 0, 1, ...
+        backend: The body, as in `horde learn`: `simulator`, `serial`, `drops` or `emulated`.
+        port: Port of a real robot.
+        out: Folder for the page. The same command continues an interrupted run there.
+    """
+
+    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
+    scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
+    seeds: Annotated[
+        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
+    ] = None
+    backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"
+    port: Annotated[str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")] = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)")] = (
+        None
+    )
+
+
+def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceConfig:
+    """Check the settings and fill in the defaults that depend on others.
+
+    Args:
+        config: The settings.
+        experiments: The names that there are, without "all".
+
+    Raises:
+        BadInput: With one sentence, if something cannot be done.
+    """
+    if not config.experiment:
+        raise BadInput(f"name an experiment: {', '.join(experiments)}, all")
+    _one_of("experiment", config.experiment, (*experiments, "all"))
+    _one_of("scale", config.scale, SCALES)
+    _one_of("backend", config.backend, BACKENDS)
+    if config.port is not None and config.backend not in WITH_PORT:
+        raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    n_seeds = DEFAULT_SEEDS[config.scale] if config.seeds is None else config.seeds
+    if n_seeds < 1:
+        raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
+    out = Path("runs") / f"reproduce-{config.scale}" if config.out is None else config.out
+    if is_file(out):
+        raise BadInput(f"--out {out} is a file; name a folder")
+    return replace(config, seeds=n_seeds, out=out)
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")

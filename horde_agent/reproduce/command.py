@@ -14,11 +14,10 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS
+from horde_agent.reproduce import EXPERIMENTS, ReproduceConfig, resolve
 from horde_agent.reproduce.lives import LifeSpec, simulate_lives
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
-from horde_agent.reproduce.settings import ReproduceConfig, resolve
 from horde_agent.reproduce.study import Experiment, Study
 from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.run_folder import own_version, versions, writable, write_json
