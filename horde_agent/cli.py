@@ -45,16 +45,15 @@ from horde_agent.runs.config import (
     resolve,
     run_of,
 )
-from horde_agent.runs.doctor import examine
-from horde_agent.runs.ending import Ended, SignalHandler, handling_signals
-from horde_agent.runs.jobs import Job, Unwritten, learn_from_log, live, try_port
-from horde_agent.runs.reliving import recorded_settings, relearn_run
-from horde_agent.runs.resuming import Resumption, refuse_over, resumption, settings
-from horde_agent.runs.run import make_run
-from horde_agent.runs.run_folder import RunFolder, own_version
+from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
+from horde_agent.runs.jobs.reliving import recorded_settings, relearn_run
+from horde_agent.runs.jobs.session import Job, Unwritten, learn_from_log, live, try_port
+from horde_agent.runs.jobs.warm import CompileNotice, warm
+from horde_agent.runs.keeping.doctor import examine
+from horde_agent.runs.keeping.folder import RunFolder, own_version
+from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
+from horde_agent.runs.keeping.run import make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
-from horde_agent.runs.stdio import unfailing
-from horde_agent.runs.warm import CompileNotice, warm
 from horde_agent.watch.command import LivePage, WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
@@ -204,7 +203,7 @@ def _doctor(command: DoctorConfig) -> None:
 
 def _export(command: ExportConfig) -> None:
     """Export a run."""
-    from horde_agent.runs.export import export
+    from horde_agent.runs.keeping.export import export
 
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")

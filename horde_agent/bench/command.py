@@ -14,7 +14,7 @@ from horde_agent.bench import KEYS, BenchConfig
 from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
 from horde_agent.bench.sections import Bench
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.run_folder import unwritable, writable
+from horde_agent.runs.keeping.folder import unwritable, writable
 
 BUSY = 0.05  # share of the processors that other programs may take unmentioned
 

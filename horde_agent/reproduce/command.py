@@ -20,7 +20,7 @@ from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.study import Experiment, Study
 from horde_agent.runs.config import BadInput, is_file
-from horde_agent.runs.run_folder import own_version, versions, writable, write_json
+from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
 _LIVES_TOOK = "lives-took-s.json"
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from horde_agent.reproduce.parallel import Job, run_here, run_jobs
 from horde_agent.reproduce.result import Cell, Claim, Figure, Result, Table, mean_ci, verdict
-from horde_agent.runs.run_folder import git_commit, own_version
+from horde_agent.runs.keeping.folder import git_commit, own_version
 
 __all__ = ["Claim", "Figure", "Job", "Result", "Study", "Table", "mean_ci", "verdict"]
 

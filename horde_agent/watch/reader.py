@@ -19,7 +19,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.run_folder import RunFolder, read_csv, read_curve
+from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.export import began
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.keeping.export import began
+from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import RunReader
 
 FOLDER, WRITTEN = "tensorboard", "written.json"

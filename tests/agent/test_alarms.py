@@ -13,7 +13,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, Row
-from horde_agent.runs.alarms import Alarms
+from horde_agent.runs.keeping.events import Alarms
 from tests.agent.doubles import ToyBody
 
 

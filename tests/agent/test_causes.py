@@ -135,7 +135,9 @@ def test_what_ended_a_run_is_recorded(name: str, tmp_path: Path, monkeypatch: py
     if name == "unforeseen stop":
         monkeypatch.setattr(Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop())
     if name == "log, Ctrl-C":
-        monkeypatch.setattr("horde_agent.runs.jobs.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setattr(
+            "horde_agent.runs.jobs.session.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT)
+        )
     monkeypatch.setattr(cli, "write_report", lambda path: path)
     words = ["learn", "--out", "a", *([] if is_log else ["--steps", "2500"]), *case.words]
     with files_of_at_most(70_003 if name == "disk full" else 1 << 40), suppress(ConnectionError, ZeroDivisionError):

@@ -24,7 +24,7 @@ from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.runs.ending import ENDING
-from horde_agent.runs.run_folder import SUMMARY_KEYS
+from horde_agent.runs.keeping.folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
 
 REAL_LOG = (

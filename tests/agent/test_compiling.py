@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from horde_agent import cli
-from horde_agent.runs import jobs
-from horde_agent.runs.warm import COMPILING, CompileNotice
+from horde_agent.runs.jobs import session as jobs
+from horde_agent.runs.jobs.warm import COMPILING, CompileNotice
 from tests.agent.doubles import ToyBody
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")

@@ -24,9 +24,9 @@ import pytest
 from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import read
-from horde_agent.runs import jobs, tables
-from horde_agent.runs.ending import ENDING, SignalHandler, handling_signals
-from horde_agent.runs.stdio import Unfailing
+from horde_agent.runs.ending import ENDING, SignalHandler, Unfailing, handling_signals
+from horde_agent.runs.jobs import session as jobs
+from horde_agent.runs.jobs import tables
 from tests.agent.doubles import ToyBody
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def test_a_handler_that_prints_while_the_program_prints_is_not_heard_and_does_no
 def test_what_was_not_flushed_is_not_left_to_the_interpreter() -> None:
     """It would end with exit code 120 and "Exception ignored": the file behind a lost stream is the null device."""
     code = (
-        "import os, sys; from horde_agent.runs.stdio import unfailing\n"
+        "import os, sys; from horde_agent.runs.ending import unfailing\n"
         "with unfailing(): print('a'); sys.stdout.flush(); os.close(int(sys.argv[1])); print('b')\n"
     )
     reading, writing = os.pipe()
@@ -434,7 +434,7 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("horde_agent.runs.run_folder.write_whole", full)
+        patch.setattr("horde_agent.runs.keeping.folder.write_whole", full)
         assert live(monkeypatch, ToyBody()) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "horde: The tables were not written: a/questions.csv cannot be written (No space left on device). The log "

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs.events import Events
+from horde_agent.runs.keeping.events import Events
 from tests.agent.doubles import ToyBody
 
 

@@ -12,8 +12,8 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.student import Student
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.runs.curves import holdout_traces
-from horde_agent.runs.holdout import LEARNED_SHARE, known_returns, learn_and_score, read_log, returns_of
+from horde_agent.runs.jobs.curves import holdout_traces
+from horde_agent.runs.jobs.holdout import LEARNED_SHARE, known_returns, learn_and_score, read_log, returns_of
 from tests.agent.doubles import SpyHorde, ToyBody, age_of
 
 FACE = Interface.of(ToyBody())

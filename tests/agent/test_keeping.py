@@ -17,8 +17,8 @@ import pytest
 from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import Phase, RecordLost, read, snapshots
-from horde_agent.runs import keeping
-from horde_agent.runs.keeping import SnapshotWriter
+from horde_agent.runs.keeping import snapshot_writer as keeping
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from tests.agent.doubles import ToyBody
 
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")

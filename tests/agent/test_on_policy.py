@@ -14,7 +14,7 @@ from horde_agent.life.student import relearn
 from horde_agent.measures.returns import BEHAVIOUR
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
-from horde_agent.runs.results import not_scored
+from horde_agent.runs.jobs.tables import not_scored
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant
 from tests.oracles.evaluation import nmsre, truncated_return
 

@@ -16,7 +16,7 @@ from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.record import read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.run_folder import SUMMARY_KEYS
+from horde_agent.runs.keeping.folder import SUMMARY_KEYS
 from horde_agent.runs.showing.pictures import half_side, visited_share
 from horde_agent.runs.showing.report import NO_PICTURES, write_report
 from tests.agent.doubles import ToyBody

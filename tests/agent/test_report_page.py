@@ -15,8 +15,8 @@ from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.passes import curves, policy_scores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.runs.config import LearnConfig, to_toml
-from horde_agent.runs.results import QUESTION_COLUMNS
-from horde_agent.runs.run_folder import RunFolder, write_csv, write_json
+from horde_agent.runs.jobs.tables import QUESTION_COLUMNS
+from horde_agent.runs.keeping.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.showing import pictures, report
 
 SUMMARY: dict[str, Any] = {

@@ -14,7 +14,7 @@ from horde_agent.reproduce import EXPERIMENTS, command
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Claim, Figure, Result, Table
 from horde_agent.reproduce.study import Study
-from horde_agent.runs.run_folder import own_version
+from horde_agent.runs.keeping.folder import own_version
 from tests.bench import reproduction
 
 CALLS: list[str] = []

@@ -13,9 +13,10 @@ from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.passes import policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
-from horde_agent.runs import results
+from horde_agent.runs.jobs import tables as results
 
 NAN = float("nan")
+CODER: Any = SimpleNamespace(n_features=40, n_active=7)
 
 
 def test_the_score_leaves_out_who_was_set_aside_and_who_was_not_tested() -> None:
@@ -59,12 +60,12 @@ def horde(**further: Any) -> Any:
 
 
 def test_the_summary_of_a_horde_is_over_its_sound_demons() -> None:
-    found = results.horde_summary(horde(), 40, 7)
+    found = results._horde_summary(horde(), CODER)
     assert found["mspbe_vector_mean"] == 20.0
     assert found["mspbe_scalar_mean"] == 2.0
     assert (found["n_questions"], found["n_features"], found["n_active"]) == (3, 40, 7)
     assert (found["diverged"], found["max_trace"], found["weights_sha256"]) == (["b"], 2.5, "abc")
-    none = results.horde_summary(horde(diverged=["a", "b", "c"]), 40, 7)
+    none = results._horde_summary(horde(diverged=["a", "b", "c"]), CODER)
     assert none["mspbe_vector_mean"] is none["mspbe_scalar_mean"] is None
 
 

@@ -16,7 +16,7 @@ from horde_agent import cli
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header
-from horde_agent.runs.run_folder import RunFolder, own_version
+from horde_agent.runs.keeping.folder import RunFolder, own_version
 from tests.agent.doubles import ToyBody
 from tests.agent.kills import differences, lived_with_kills
 

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs import jobs, run
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.run_folder import RunFolder, read_curve, write_csv, write_json
+from horde_agent.runs.jobs import session as jobs
+from horde_agent.runs.keeping import run
+from horde_agent.runs.keeping.folder import RunFolder, read_curve, write_csv, write_json
 from tests.agent.doubles import ToyBody
 from tests.agent.test_ending import mounted
 

@@ -20,10 +20,10 @@ from rich.console import Console
 
 from horde_agent import cli
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs import run as runs
-from horde_agent.runs.doctor import examine
-from horde_agent.runs.run_folder import RunFolder
-from horde_agent.runs.unfinished import learn_again
+from horde_agent.runs.jobs.unfinished import learn_again
+from horde_agent.runs.keeping import run as runs
+from horde_agent.runs.keeping.doctor import examine
+from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import RunReader
 from tests.agent.kills import differences, lived_with_kills, rows_of
 

@@ -18,12 +18,11 @@ from horde_agent.life.timing import Durations
 from horde_agent.questions import nexting
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.holdout import Holdout
-from horde_agent.runs.jobs import NOT_TIMED
-from horde_agent.runs.results import time_summary
-from horde_agent.runs.run import Run
-from horde_agent.runs.run_folder import SUMMARY_KEYS, RunFolder
-from horde_agent.runs.tables import write_reading
+from horde_agent.runs.jobs.holdout import Holdout
+from horde_agent.runs.jobs.session import NOT_TIMED
+from horde_agent.runs.jobs.tables import _details, _learned, time_summary, write_reading
+from horde_agent.runs.keeping.folder import SUMMARY_KEYS, RunFolder
+from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody
 
 
@@ -76,9 +75,9 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
 def test_a_run_that_was_stopped_says_so_in_both_tables(run: Run) -> None:
     run.end = End.of(Cause.SIGTERM)
     student: Any = SimpleNamespace(learning_steps=0, n_updated=0)
-    assert run.learned(student)["stopped_early"] is True
-    assert run.learned(student)["n_updated_per_step"] is None
-    assert [run.details()[key] for key in ("stopped_by", "ended_by", "unfinished")] == ["SIGTERM", "sigterm", False]
+    assert _learned(run, student)["stopped_early"] is True
+    assert _learned(run, student)["n_updated_per_step"] is None
+    assert [_details(run)[key] for key in ("stopped_by", "ended_by", "unfinished")] == ["SIGTERM", "sigterm", False]
 
 
 def test_tables_count_tests_and_end_with_the_measures_of_the_last_step(

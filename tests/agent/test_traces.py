@@ -12,8 +12,8 @@ from horde_agent.interface import Interface
 from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.runs import curves as traces
-from horde_agent.runs.holdout import Holdout
+from horde_agent.runs.jobs import curves as traces
+from horde_agent.runs.jobs.holdout import Holdout
 from tests.agent.doubles import ToyBody
 
 HORIZON = 12

@@ -20,9 +20,9 @@ from horde_agent.life.observers import Sampler
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
 from horde_agent.record.segments import encode_header, read_segment, record_files, sealed
-from horde_agent.runs import unfinished
-from horde_agent.runs.keeping import SnapshotWriter
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.jobs import unfinished
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from tests.agent.doubles import ToyBody
 from tests.agent.test_keeping import keep_each
 

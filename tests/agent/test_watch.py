@@ -42,7 +42,7 @@ from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody

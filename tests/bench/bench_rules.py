@@ -23,7 +23,7 @@ from horde_agent import Horde, Interface, LearnerConfig, StickyRandom, questions
 from horde_agent.life.life import Life
 from horde_agent.life.student import Student, relearn
 from horde_agent.record import Recorder, read
-from horde_agent.runs.results import nmsre_summary
+from horde_agent.runs.jobs.tables import nmsre_summary
 
 STEPS = 261_681
 RULES = tuple(itertools.product(("clipped", "capped", "plain"), ("every-step", "importance-weighted")))

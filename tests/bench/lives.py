@@ -14,8 +14,8 @@ from horde_agent.interface import Interface
 from horde_agent.life.life import Life
 from horde_agent.life.observers import sound_demons
 from horde_agent.policies import StickyRandom
-from horde_agent.runs import results
-from horde_agent.runs.warm import warm_up
+from horde_agent.runs.jobs import tables as results
+from horde_agent.runs.jobs.warm import warm_up
 
 FEW = ("/light_0", "/ir_light_0", "/rotational_velocity", "/ir_distance_0")
 

@@ -23,7 +23,7 @@ from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn, outco
 from horde_agent.reproduce.lives import interface_of, quiet, record_lives
 from horde_agent.reproduce.result import mean_ci
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.runs.warm import warm_up
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 

@@ -24,7 +24,7 @@ from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.lessons import OnProgress
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
-from horde_agent.runs.holdout import returns_of
+from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 

@@ -25,7 +25,7 @@ from horde_agent.record import read
 from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
-from horde_agent.runs.warm import warm_up
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 GAMMAS = (0.0, 0.5, 0.8, 0.95)

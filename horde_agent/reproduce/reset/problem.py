@@ -20,7 +20,7 @@ from horde_agent.reproduce.excursions import problem as first_experiment
 from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, quiet, record_lives, simulate_life
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.runs.warm import warm_up
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 WINDOW = 5_000 / 40_000

@@ -1,1 +1,1 @@
-"""Pages about runs: the report of one and the comparison of several."""
+"""Pages and pictures made from the files of a run."""

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_POINTS
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.notes import table as read_table
-from horde_agent.runs.run_folder import RunFolder, read_csv, read_curve, unwritable
+from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.showing.html import element, figure, notes, page, section, table
 from horde_agent.runs.showing.report import NMSRE_IS, NO_PICTURES, number
 
@@ -85,7 +84,7 @@ def _read(path: Path) -> FinishedRun:
             f"{path} contains no finished run (no summary.json); `horde report {path}` completes it from its log"
         )
     try:
-        summary = read_table(folder.summary)
+        summary = read_json(folder.summary)
         questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} is damaged ({error}); `horde report {path}` restores what it can") from None

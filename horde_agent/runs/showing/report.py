@@ -7,10 +7,11 @@ missing or damaged files are listed on the page.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -20,14 +21,22 @@ from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_DOTS, PolicyScores, curves, dots, policy_scores
 from horde_agent.record import A_DAY, Stream, read
-from horde_agent.runs import notes, unfinished
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.curves import shown_channels
-from horde_agent.runs.notes import Notes
-from horde_agent.runs.run_folder import RunFolder, read_csv, write_whole
+from horde_agent.runs.jobs import unfinished
+from horde_agent.runs.jobs.curves import shown_channels
+from horde_agent.runs.keeping.folder import (
+    RunFolder,
+    missing_settings,
+    read_csv,
+    read_json,
+    read_lines,
+    write_whole,
+)
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import figure, section
 from horde_agent.types import Bools, Floats
+
+T = TypeVar("T")
 
 NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
@@ -57,15 +66,15 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     if unfinished.missing_tables(folder):
         _learn_again(folder, console or Console(stderr=True), noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, notes.settings) or {}
-    details = noted.read(folder.details, notes.table) or {}
-    questions = noted.read(folder.questions, notes.lines)
+    config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
+    details = noted.read(folder.details, read_json) or {}
+    questions = noted.read(folder.questions, read_lines)
     stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = noted.read(folder.excursions, _tested) if is_tested else None
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
     noted.compare(folder, summary, stream, n_excursions, questions)
-    if config and (cut := notes.missing_settings(folder.config)):
+    if config and (cut := missing_settings(folder.config)):
         noted.sentences.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
     results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
@@ -133,7 +142,7 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         BadInput: If it is damaged.
     """
     try:
-        return notes.table(folder.summary)
+        return read_json(folder.summary)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"{folder.summary} is damaged ({error}); remove it, and `horde report` writes it again from the log"
@@ -154,6 +163,79 @@ def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
     return np.array([question.get("diverged") != "1" for question in questions])
+
+
+# ---- missing and damaged files ---------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Collects warnings while files are read and sections are written.
+
+    Attributes:
+        sentences: The warnings.
+    """
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def read(self, file: Path, reader: Callable[[Path], T]) -> T | None:
+        """Return the contents of a file; if it is missing or damaged, add a warning and return None."""
+        try:
+            return reader(file)
+        except FileNotFoundError:
+            self.sentences.append(f"{file.name} is missing.")
+        except Exception as error:  # a damaged file can raise anything, and the other files are still of use
+            self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
+        return None
+
+    def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
+        """Return a section; if it cannot be made from its files, add a warning and return an empty string."""
+        try:
+            return draw()
+        except Exception as error:  # as above
+            names = " and ".join(file.name for file in files)
+            self.sentences.append(f"{what} cannot be made from {names}: {_short(error)}.")
+        return ""
+
+    def compare(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        stream: Stream | None,
+        found: int | None,
+        questions: Sequence[Mapping[str, str]] | None,
+    ) -> None:
+        """Add a warning for each file that contains less than the summary says; None is an unreadable file.
+
+        Args:
+            folder: The run's.
+            summary: From summary.json.
+            stream: The end of the recording.
+            found: Number of recorded excursions.
+            questions: Lines of questions.csv.
+        """
+        steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
+        if stream is not None:
+            last = int(stream.rows["step"][-1]) if len(stream) else 0
+            if isinstance(steps, int) and last < steps:
+                self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
+            self.sentences += [f"{fault}." for fault in stream.faults]
+        if isinstance(n_tests, int) and found is not None and found < n_tests:
+            self.sentences.append(
+                f"{folder.excursions.name} is cut off: it contains {found:,} of {n_tests:,} excursions."
+            )
+        if isinstance(n_questions, int) and questions is not None and len(questions) < n_questions:
+            self.sentences.append(
+                f"{folder.questions.name} is cut off: it contains {len(questions):,} of {n_questions:,} questions."
+            )
+
+
+def _short(error: Exception) -> str:
+    """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
+    said = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, KeyError):
+        said = f"it lacks {said}"
+    return (said if len(said) <= 200 else said[:200] + "...") or type(error).__name__
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import Segment, cut, read_segment, record_files, started_files
-from horde_agent.runs import notes
 from horde_agent.runs.config import BadInput, read_config
-from horde_agent.runs.run_folder import RunFolder, checksum
+from horde_agent.runs.keeping.folder import RunFolder, checksum, read_json, read_lines
 
 
 class Finding(NamedTuple):
@@ -58,10 +57,10 @@ def examine(path: Path) -> list[Finding]:
         found += _records(folder, folder.excursions, EXCURSIONS, "excursions")
         for table in (folder.summary, folder.details):
             if table.exists():
-                found.append(_text(table, path, lambda table=table: f"{len(notes.table(table))} values"))  # type: ignore[misc]
+                found.append(_text(table, path, lambda table=table: f"{len(read_json(table))} values"))  # type: ignore[misc]
         for table in (folder.questions, folder.learning_curve, folder.mspbe_curve, folder.traces):
             if table.exists():
-                found.append(_text(table, path, lambda table=table: f"{len(notes.lines(table)):,} lines"))  # type: ignore[misc]
+                found.append(_text(table, path, lambda table=table: f"{len(read_lines(table)):,} lines"))  # type: ignore[misc]
         if folder.events.exists():
             found.append(_text(folder.events, path, lambda: f"{len(_events(folder.events)):,} events"))
         return found + _sums(folder) + _snapshots(folder)

@@ -1,11 +1,21 @@
-"""Alarms of an unattended run: a command is called with the alarm's name and a sentence.
+"""Events of a run, recorded in log/events.jsonl, and its alarms, which call a command.
 
-    diverged    a demon diverged                     overheating   a motor is too hot
-    deadline    a step was more than 50 ms late      disk          the disk is nearly full
-    silent      a sensor that varied has been constant for ten minutes
+Events are JSON lines with the `step`, the `row` of the recording if it applies, and the `time` (UTC):
 
-An alarm is repeated after an hour at the earliest. Alarms do not change when or what the Horde learns, so a run is the
-same with and without them.
+    began          the run started                resumed     it was resumed from a snapshot and its recording
+    snapshot       a snapshot was written         questions   questions were added or removed
+    gap            frames were lost, the link was lost, or the robot was reset; drives do not count
+    disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
+    late           a step was more than 50 ms late
+    aside          a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
+
+Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
+
+    diverged       a demon diverged               overheating a motor is too hot
+    deadline       a step was more than 50 ms late  disk      the disk is nearly full
+    silent         a sensor that varied has been constant for ten minutes
+
+An alarm is repeated after an hour at the earliest. Neither changes when or what the Horde learns.
 """
 
 from __future__ import annotations
@@ -22,6 +32,8 @@ from pathlib import Path
 import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
+from horde_agent.record import Flag, Recorder
+from horde_agent.runs.keeping.folder import RunFolder
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0
@@ -31,6 +43,35 @@ LONGEST_S = 60.0  # timeout of the command
 MOST_RAISED = 100  # alarms held in memory
 
 _log = logging.getLogger(__name__)
+
+
+class Events(LifeHooks):
+    """Observe a life and record its events; steps replayed after a resume are skipped.
+
+    Args:
+        folder: The run's folder.
+        recorder: The life's recorder.
+    """
+
+    def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
+        self._folder, self._recorder = folder, recorder
+        self._counts: dict[str, int] | None = None
+
+    def after_step(self, event: StepEvent) -> None:
+        """Record the counts that increased in this step; the Horde is read only without pending updates."""
+        life = event.life
+        counts = {
+            "gap": life.gaps,
+            "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
+            "late": life.deadlines_missed,
+            "aside": (self._counts or {}).get("aside", 0) if life.horde.n_waiting else life.horde.n_diverged,
+        }
+        before, self._counts = self._counts or counts, counts
+        if counts == before or self._recorder.is_redoing:
+            return
+        for name, count in counts.items():
+            if count > before[name]:
+                self._folder.log_event({"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1})
 
 
 class Alarms(LifeHooks):

@@ -12,7 +12,7 @@ from horde_agent.life.student import predict_along
 from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
-from horde_agent.runs.holdout import Holdout
+from horde_agent.runs.jobs.holdout import Holdout
 
 COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")

@@ -11,13 +11,13 @@ traces.csv           predictions and returns of a few questions over time
 sums.sha256          of the settings and tables, for `sha256sum -c`
 log/life.rec         every observation and action (horde_agent.record), continued hourly in life-2.rec and so on
 log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.excursion_table)
-log/events.jsonl     a line per event: faults, gaps, snapshots, added and removed questions (horde_agent.runs.events)
+log/events.jsonl     a line per event: faults, gaps, snapshots, questions (horde_agent.runs.keeping.events)
 export/              what `horde export` wrote: the record as Parquet tables, a folder a day
 checkpoint/          the newest snapshots of the run's state (horde_agent.record.snapshots)
 report.html          a page made from the files above, with its pictures
 
 A table is complete or absent. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.unfinished).
+(horde_agent.runs.jobs.session).
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ import os
 import platform
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,6 +84,7 @@ SUMMARY_KEYS = (
 """The keys of summary.json, in their order; units are in the names."""
 
 DISTRIBUTION = "horde-gvf"
+_LATER = ("parity", "snapshot_every", "on_alarm", "columns", "shards", "ray")  # settings that older runs did not have
 _PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
 
 
@@ -349,6 +351,44 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def missing_settings(file: Path) -> list[str]:
+    """Return the settings missing from a config.toml, which is written whole with its versions last."""
+    text = file.read_text(encoding="utf-8")
+    there = {*tomllib.loads(text), *(line.split()[1] for line in text.splitlines() if line.startswith("# "))}
+    asked = [field.name for field in fields(LearnConfig) if field.name not in _LATER]
+    return [name for name in (*asked, "versions") if name not in there]
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: If the file contains something else.
+    """
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a JSON object, found {str(found)[:40]!r}")
+    return found
+
+
+def read_lines(file: Path) -> list[dict[str, str]]:
+    """Return the lines of a CSV with a header; a truncated last line is omitted.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If another line does not fit the header.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    found = read_csv(file)
+    for number, line in enumerate(found, 2):
+        if None in line or None in line.values():
+            if number == len(found) + 1:
+                return found[:-1]
+            raise ValueError(f"line {number} does not fit the header")
+    return found
+
+
 def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
     """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
@@ -422,7 +462,7 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Return the commit of this package's checkout, with "-dirty" after uncommitted changes."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     try:

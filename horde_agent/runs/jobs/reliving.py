@@ -18,12 +18,12 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.record.segments import record_files
-from horde_agent.runs import unfinished
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.run import HeaderEnv, make_run
-from horde_agent.runs.run_folder import RunFolder
-from horde_agent.runs.warm import CompileNotice, warm_up
+from horde_agent.runs.jobs import unfinished
+from horde_agent.runs.jobs.warm import CompileNotice, warm_up
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.run import HeaderEnv, make_run
 
 
 def recorded_settings(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:

@@ -18,15 +18,12 @@ from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
-from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.robot import RobotBody
-from horde_agent.life.student import Student
 from horde_agent.policies import Behaviour
-from horde_agent.runs import holdout, results
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.keeping.folder import RunFolder
 
 
 @dataclass
@@ -63,35 +60,6 @@ class Run:
         if isinstance(self.horde, ShardedHorde):
             self.horde.close()
 
-    def learned(self, student: Student) -> dict[str, Any]:
-        """Return the summary's values of learning."""
-        coder, n = self.interface.coder, student.learning_steps
-        return {
-            **results.horde_summary(self.horde, coder.n_features, coder.n_active),
-            "learning_steps": n,
-            "n_updated_per_step": student.n_updated / n if n else None,
-            "backend": self.config.backend,
-            "seed": self.config.seed,
-            "stopped_early": self.end.is_early,
-        }
-
-    def details(self, **further: Any) -> dict[str, Any]:
-        """Return the contents of details.json, with further facts."""
-        return {
-            "compile_s": self.compile_s,
-            "channels": [channel.name for channel in self.interface.channels],
-            "actions": list(self.interface.actions),
-            "set_aside_because": self.horde.divergence_reason,
-            "skipped_because": self.horde.skipped_because,
-            "stopped_early": self.end.is_early,
-            "stopped_by": self.end.why,
-            "ended_by": self.end.cause.code,
-            "unfinished": self.is_unfinished,
-            "mspbe": self.watch.facts(),
-            "shards": [shard._asdict() for shard in shards_of(self.horde)],
-            **further,
-        }
-
 
 def make_run(
     env: gymnasium.Env[Any, Any],
@@ -120,8 +88,6 @@ def make_run(
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
-    if config.backend == "replay" and lived is None:
-        holdout.known_returns(horde)
     return Run(config, interface, horde, folder, tuple(RobotBody(env).metadata.get("notes", ())))
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from horde_agent.record import FORMAT
 from horde_agent.record.segments import Segment, read_segment, read_segments, record_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.run_folder import RunFolder
+from horde_agent.runs.keeping.folder import RunFolder
 
 FORMATS = ("parquet", "mcap")
 DAY_S = 86_400.0

@@ -29,13 +29,15 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import Recorder, Stream, read, row_dtype
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs import holdout, results
-from horde_agent.runs.alarms import Alarms
 from horde_agent.runs.config import BadInput, LearnConfig, seconds
 from horde_agent.runs.ending import Cause, End, Ended, SignalHandler
-from horde_agent.runs.events import Events
-from horde_agent.runs.keeping import SnapshotWriter
-from horde_agent.runs.resuming import (
+from horde_agent.runs.jobs import holdout
+from horde_agent.runs.jobs import tables as results
+from horde_agent.runs.jobs.tables import write_life, write_reading
+from horde_agent.runs.jobs.warm import CompileNotice, warm_up
+from horde_agent.runs.keeping.events import Alarms, Events
+from horde_agent.runs.keeping.folder import unwritable
+from horde_agent.runs.keeping.resume import (
     Resumption,
     change,
     learn_from_record,
@@ -43,10 +45,8 @@ from horde_agent.runs.resuming import (
     refuse_other_ranges,
     replay_rows,
 )
-from horde_agent.runs.run import Run, record_header
-from horde_agent.runs.run_folder import unwritable
-from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.runs.warm import CompileNotice, warm_up
+from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from horde_agent.saving import inner
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
@@ -105,6 +105,8 @@ class Job:
         self.run, self.env, self.console, self.signals, self._notice = run, env, console, signals, notice
         self._resumed = resumed
         config, interface = run.config, run.interface
+        if config.backend == "replay":
+            holdout.known_returns(run.horde)
         self.stopped_by: Cause | None = None
         self._is_stopped_for_good = False
         self._body = ExitStack()

@@ -27,15 +27,15 @@ from horde_agent.life.timing import Durations
 from horde_agent.policies import StickyRandom
 from horde_agent.record import FORMAT, Flag, Phase, Stream, read, read_in_parts
 from horde_agent.record.segments import read_header, read_segment, started_files
-from horde_agent.runs import results
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import NOT_TIMED, read_again
-from horde_agent.runs.resuming import Resumption, change, replay_rows, resumption
-from horde_agent.runs.run import HeaderEnv, Run, make_run
-from horde_agent.runs.run_folder import RunFolder, lived_steps, write_whole
-from horde_agent.runs.tables import write_life, write_reading
-from horde_agent.runs.warm import CompileNotice, warm_up
+from horde_agent.runs.jobs import tables as results
+from horde_agent.runs.jobs.session import NOT_TIMED, read_again
+from horde_agent.runs.jobs.tables import write_life, write_reading
+from horde_agent.runs.jobs.warm import CompileNotice, warm_up
+from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
+from horde_agent.runs.keeping.resume import Resumption, change, replay_rows, resumption
+from horde_agent.runs.keeping.run import HeaderEnv, Run, make_run
 from horde_agent.saving import inner
 
 Log = Callable[[], Iterable[Stream]]

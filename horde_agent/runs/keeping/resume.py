@@ -24,8 +24,8 @@ from horde_agent.life.student import relearn, rows_of
 from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
 from horde_agent.record.segments import file_at, record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
-from horde_agent.runs.run import Run
-from horde_agent.runs.run_folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, untext
 
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot

@@ -18,8 +18,8 @@ from horde_agent.cluster import ShardedHorde, ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
-from horde_agent.runs.run import Run
-from horde_agent.runs.run_folder import digests, own_version, versions
+from horde_agent.runs.keeping.folder import digests, own_version, versions
+from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, nested
 
 LONGEST_WAIT_S = 60.0  # for a drive, in real time; after that the copy is made anyway and a step is late

@@ -1,0 +1,328 @@
+"""Write the tables and the summary of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from horde_agent.cluster import AnyHorde
+from horde_agent.gvf import GVF, Prediction
+from horde_agent.life.feed import shards_of
+from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
+from horde_agent.life.student import Student
+from horde_agent.life.timing import Durations
+from horde_agent.measures.nmsre import NO_VARIANCE, are_nearly_constant, nmsre_text, quantisation_steps
+from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along, policy_scores
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.policies import Behaviour
+from horde_agent.record import A_DAY, read
+from horde_agent.runs.jobs import curves as traces
+from horde_agent.runs.jobs import holdout
+from horde_agent.runs.keeping.folder import SUMMARY_KEYS, RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.keeping.run import Run
+from horde_agent.tiles import TileCoder
+from horde_agent.types import Bools, Floats, Integers
+
+QUESTION_COLUMNS = (
+    "name",
+    "nmsre",
+    "variance",
+    "n_tests",
+    "mspbe_scalar",
+    "mspbe_vector",
+    "diverged",
+    "n_updates",
+    "mspbe_valid",
+    "nearly_constant",
+)
+"""Of questions.csv. mspbe_valid: 0 while w has had too few updates with rho > 0. nearly_constant: see `measures.nmsre`,
+empty if unknown."""
+
+CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
+
+
+def write_life(
+    run: Run,
+    student: Student,
+    samples: Sequence[Sample],
+    facts: dict[str, Any],
+    counts: dict[str, Any],
+    *,
+    has_tests: bool,
+) -> dict[str, Any]:
+    """Write the tables of a run and return its summary.
+
+    Args:
+        run: The run.
+        student: Its learner.
+        samples: Of the MSPBE; the final one is added.
+        facts: The summary's values of time and robot faults.
+        counts: Further facts for details.json.
+        has_tests: Whether the environment supports test excursions.
+    """
+    student.catch_up()
+    run.folder.seal(tables=False)
+    horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
+    sound, tested = sound_demons(horde), policy_scores(errors.table)
+    nmsre, variance = final_nmsre(tested, horde.n_demons), variances(tested, horde.n_demons)
+    steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
+    lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
+    write_csv(folder.questions, QUESTION_COLUMNS, lines)
+    curve = curve_lines(errors, tested, sound, interface.actions, interface.period_s)
+    write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
+    last = sample(facts["steps"], student.learning_steps, horde)
+    write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
+    followed = [course for course in tested if not course.policy.is_behaviour]
+    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
+    if followed:
+        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
+        write_csv(folder.traces, traces.COLUMNS, shown)
+    scored = {
+        "n_discarded": errors.n_discarded,
+        "n_on_policy_tests": n_on_policy,
+        "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
+        "not_scored": not_scored(horde.questions, nmsre, has_excursions=has_tests),
+    }
+    write_json(folder.details, _details(run, **scored, **counts))
+    summed = {**facts, **_learned(run, student), **nmsre_summary(nmsre, sound)}
+    summed["n_nearly_constant"] = n_nearly_constant(nmsre, variance, steps, sound)
+    return _write_summary(folder, summed | {"n_excursions": errors.n_excursions - n_on_policy if has_tests else None})
+
+
+def write_reading(
+    run: Run, student: Student, score: holdout.Holdout, passes: float, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the tables of a replayed log and return the summary.
+
+    Args:
+        run: The run.
+        student: Its learner.
+        score: On the held-out part.
+        passes: Number of passes over the rest.
+        facts: The summary's time and gaps.
+    """
+    horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)
+    folder.seal(tables=False)
+    n_held_out = score.n_scored
+    of_mean = nmsre_summary(score.nmsre_of_mean, sound)
+    n_tests = np.full(horde.n_demons, n_held_out)
+    steps = run.interface.steps[score.channel]
+    lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
+    lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
+    write_csv(folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
+    names = [channel.name for channel in run.interface.channels]
+    write_csv(folder.traces, traces.COLUMNS, traces.holdout_traces(score, horde, names, run.interface.period_s))
+    better = float((score.nmsre < score.nmsre_of_mean)[sound].mean()) if sound.any() else None
+    notes = [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes]
+    details = {"notes": notes, "passes": passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
+    write_json(folder.details, _details(run, **details, share_better_than_mean_predictor=better))
+    summed = {**facts, **_learned(run, student), **nmsre_summary(score.nmsre, sound)}
+    summed["n_nearly_constant"] = n_nearly_constant(score.nmsre, score.variance, steps, sound)
+    return _write_summary(folder, summed | {"n_excursions": None})
+
+
+def _how_a_log_is_scored(
+    passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
+) -> str:
+    share = "-" if better is None else f"{better:.0%}"
+    n_constant = int((score.variance < NO_VARIANCE).sum())
+    mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
+    return (
+        f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
+        f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
+        "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
+        f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
+        f"that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
+        "their NMSRE is 1."
+    )
+
+
+def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write summary.json with its fixed keys in their order, and return it."""
+    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
+    summary = {key: facts[key] for key in SUMMARY_KEYS}
+    write_json(folder.summary, summary)
+    folder.seal()
+    return summary
+
+
+def _learned(run: Run, student: Student) -> dict[str, Any]:
+    """Return the summary's values of learning."""
+    n = student.learning_steps
+    return {
+        **_horde_summary(run.horde, run.interface.coder),
+        "learning_steps": n,
+        "n_updated_per_step": student.n_updated / n if n else None,
+        "backend": run.config.backend,
+        "seed": run.config.seed,
+        "stopped_early": run.end.is_early,
+    }
+
+
+def _details(run: Run, **further: Any) -> dict[str, Any]:
+    """Return the contents of details.json."""
+    return {
+        "compile_s": run.compile_s,
+        "channels": [channel.name for channel in run.interface.channels],
+        "actions": list(run.interface.actions),
+        "set_aside_because": run.horde.divergence_reason,
+        "skipped_because": run.horde.skipped_because,
+        "stopped_early": run.end.is_early,
+        "stopped_by": run.end.why,
+        "ended_by": run.end.cause.code,
+        "unfinished": run.is_unfinished,
+        "mspbe": run.watch.facts(),
+        "shards": [shard._asdict() for shard in shards_of(run.horde)],
+        **further,
+    }
+
+
+def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
+    """Return mean, median and share below 1 over the demons that are sound and were scored (not nan).
+
+    Both arguments are of shape (n_demons,).
+    """
+    scored = nmsre[sound & ~np.isnan(nmsre)]
+    if not len(scored):
+        return {"mean_nmsre": None, "median_nmsre": None, "share_nmsre_below_1": None}
+    return {
+        "mean_nmsre": float(scored.mean()),
+        "median_nmsre": float(np.median(scored)),
+        "share_nmsre_below_1": float((scored < 1.0).mean()),
+    }
+
+
+def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
+    """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
+
+    Args:
+        nmsre: Final NMSRE of each demon, NaN if not scored, shape (n_demons,).
+        variance: Of their returns, shape (n_demons,).
+        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
+        sound: Which demons have not diverged, shape (n_demons,).
+    """
+    known = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
+    return int(are_nearly_constant(variance[known], steps[known]).sum()) if known.any() else None
+
+
+def not_scored(questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool) -> list[dict[str, Any]]:
+    """Return why questions have no NMSRE: a table with `reason`, `n` and `first` (a name) for each reason.
+
+    Args:
+        questions: Of the Horde, in its order.
+        nmsre: Final NMSRE of each, NaN if not scored, shape (n_demons,).
+        has_excursions: Whether the environment offers test excursions.
+    """
+    names: dict[str, list[str]] = {}
+    for question, value in zip(questions, nmsre.tolist(), strict=True):
+        if math.isnan(value):
+            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(question.name)
+    return [{"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()]
+
+
+def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
+    is_on_policy = isinstance(question.target_policy, Behaviour)
+    if not question.tested:
+        return "tested = false"
+    if is_on_policy and isinstance(question.cumulant, Prediction):
+        return "the cumulant is another question's prediction"
+    if not is_on_policy and not has_excursions:
+        return "about another policy than the behaviour, and this environment offers no test excursions"
+    return "fewer than 2 complete tests with finite returns: more steps are needed"
+
+
+def _horde_summary(horde: AnyHorde, coder: TileCoder) -> dict[str, Any]:
+    """Return the summary's values of the Horde."""
+    sound = sound_demons(horde)
+    vector = np.asarray(horde.mspbe_vector())
+    return {
+        "n_questions": horde.n_demons,
+        "n_features": coder.n_features,
+        "n_active": coder.n_active,
+        "diverged": list(horde.diverged),
+        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
+        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
+        "max_trace": float(horde.max_trace),
+        "weights_sha256": horde.weights_sha256(),
+        "version": own_version(),
+    }
+
+
+def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, cycle: Durations) -> dict[str, Any]:
+    """Return the summary's values of time."""
+    return {
+        "steps": steps,
+        "robot_time_s": steps * period_s,
+        "wall_s": wall_s,
+        "steps_per_s": steps / wall_s if wall_s > 0 else None,
+        "learn_ms": learn.summary_ms(),
+        "cycle_ms": cycle.summary_ms(),
+    }
+
+
+def question_lines(
+    horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch, steps: Floats
+) -> list[list[object]]:
+    """Return the lines of questions.csv, in the order of the questions.
+
+    Args:
+        horde: The demons.
+        nmsre: Final NMSRE of each, NaN if unknown, shape (n_demons,).
+        variance: Of their returns, in the square of the cumulants' units, shape (n_demons,).
+        n_tests: Complete excursions of each, shape (n_demons,).
+        watch: For the validity of the estimates.
+        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
+    """
+    is_flat, is_known = are_nearly_constant(variance, steps), ~np.isnan(variance) & ~np.isnan(steps)
+    n_updates, is_valid = watch.n_updates, watch.is_valid
+    vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
+    return [
+        [
+            name,
+            float(nmsre[i]),
+            float(variance[i]),
+            int(n_tests[i]),
+            float(scalar[i]),
+            float(vector[i]),
+            int(name in diverged),
+            int(n_updates[i]),
+            int(is_valid[i]),
+            int(is_flat[i]) if is_known[i] else None,
+        ]
+        for i, name in enumerate(horde.names)
+    ]
+
+
+def variances(tested: Sequence[PolicyScores], n_demons: int) -> Floats:
+    """Return the variance of each question's returns, shape (n_demons,); NaN without tests."""
+    variance = np.full(n_demons, np.nan)
+    for course in tested:
+        variance[course.policy.demons] = course.variance
+    return variance
+
+
+def curve_lines(
+    errors: ReturnErrors, tested: Sequence[PolicyScores], sound: Bools, actions: Sequence[str], period_s: float
+) -> Iterator[list[object]]:
+    """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
+
+    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes), `mean_nmsre_online` that of the
+    excursions so far.
+
+    Args:
+        errors: The excursions.
+        tested: Their scores.
+        sound: Demons that have not diverged, shape (n_demons,).
+        actions: Names of the actions.
+        period_s: Duration of a step, in seconds.
+    """
+    latest = np.full(errors.n_demons, np.nan)
+    counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
+    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.table, tested), 1):
+        latest[course.policy.demons] = nmsre
+        known = latest[counted & ~np.isnan(latest)]
+        mean, median = (float(known.mean()), float(np.median(known))) if len(known) else (np.nan, np.nan)
+        yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]
