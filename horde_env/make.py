@@ -132,7 +132,7 @@ def make_simulator_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
-    from horde_env.robots.critterbot.obedience import VoltageObedience
+    from horde_env.robots.critterbot.safety import VoltageObedience
     from horde_env.sim.backend import SimulatedBody
     from horde_env.sim.pen import load_pen
     from horde_env.sim.sensors import ChangingSenses, LampMove
@@ -229,7 +229,7 @@ def make_drops_env(
     from horde_env.hardware import robot_file
     from horde_env.hardware.settings import PortConfig
     from horde_env.robots.critterbot.body import DropsBody
-    from horde_env.robots.critterbot.drops import url_of
+    from horde_env.robots.critterbot.stream import url_of
 
     file = robot_file.known(robot)
     config = PortConfig(url_of(_port_of("drops", port, robot, file)))
@@ -270,7 +270,7 @@ def make_emulated_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
-    from horde_env.robots.critterbot.emulated import EmulatedBody
+    from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 
     body = EmulatedBody(
         link=link,
@@ -307,8 +307,8 @@ def make_create_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown, or the layout is wrong.
     """
-    from horde_env.robots.create2.room import load_room
-    from horde_env.robots.create2.simulated import SimulatedCreate
+    from horde_env.robots.create2.simulator.backend import SimulatedCreate
+    from horde_env.robots.create2.simulator.room import load_room
 
     spec = create2()
     body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale, physics=physics)
@@ -345,7 +345,7 @@ def make_create_serial_env(
     from horde_env.hardware import robot_file
     from horde_env.hardware.settings import PortConfig
     from horde_env.robots.create2.body import CreateBody
-    from horde_env.robots.create2.guarded import connect_guarded
+    from horde_env.robots.create2.guardian import connect_guarded
 
     spec = create2()
     file = robot_file.known(robot, spec)
@@ -388,8 +388,8 @@ def make_create_emulated_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
-    from horde_env.robots.create2.emulated import EmulatedCreate
-    from horde_env.robots.create2.room import load_room
+    from horde_env.robots.create2.emulator.emulator import EmulatedCreate
+    from horde_env.robots.create2.simulator.room import load_room
 
     body = EmulatedCreate(
         room=load_room(layout),

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from horde_env.backend import Floats
-from horde_env.hardware.safety import Supervising
+from horde_env.hardware.dialect import Supervising
 from horde_env.robot import RobotSpec
 
 

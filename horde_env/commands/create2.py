@@ -9,7 +9,7 @@ import numpy as np
 from horde_env.backend import Floats
 from horde_env.commands.anatomy import Anatomy, Line, Moment, Verdict
 from horde_env.robot import RobotSpec
-from horde_env.robots.create2.diagnosis import SWAPPED
+from horde_env.robots.create2.body import SWAPPED
 from horde_env.robots.create2.safety import LOW_V, CreateSupervisor
 
 SOON_EMPTY_V = 14.0

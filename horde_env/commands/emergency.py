@@ -56,8 +56,7 @@ def _clear(latch: EmergencyLatch) -> int:
 def _send_critterbot_stop(target: Target, latch: EmergencyLatch) -> int:
     """Send a Critterbot a stop over a port of our own, and say what it then does; or who else has stopped it."""
     from horde_env.robot import critterbot
-    from horde_env.robots.critterbot.body import DROPS, SERIAL
-    from horde_env.robots.critterbot.halt import is_driven, send_stop, turns
+    from horde_env.robots.critterbot.body import DROPS, SERIAL, is_driven, send_stop, turns
 
     spec, port, dialect = critterbot(), target.file.port, DROPS if target.backend == "drops" else SERIAL
     try:
@@ -77,7 +76,7 @@ def _send_critterbot_stop(target: Target, latch: EmergencyLatch) -> int:
 
 def _send_create_stop(target: Target, latch: EmergencyLatch) -> int:
     """Send a Create 2 its stop and START, and say what it then does; or who else has stopped it."""
-    from horde_env.robots.create2.halt import send_stop
+    from horde_env.robots.create2.body import send_stop
 
     port = target.file.port
     try:

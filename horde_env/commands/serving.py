@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import FaultRates
-from horde_env.robots.critterbot.drops import ROBOT_PORT
-from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.emulator.emulator import Emulator
+from horde_env.robots.critterbot.stream import ROBOT_PORT
 
 
 def serve(
@@ -103,7 +103,7 @@ def _critterbot(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
 
 
 def _create2(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
-    from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
+    from horde_env.robots.create2.emulator.emulator import CreateEmulator, CreateFaultRates
 
     return CreateEmulator(seed=seed, faults=CreateFaultRates.parse(faults), battery_scale=battery_scale)
 

@@ -13,7 +13,7 @@ from horde_env.hardware import latch, robot_file
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.robots.critterbot.drops import url_of
+from horde_env.robots.critterbot.stream import url_of
 
 IDS = {
     "simulator": "CritterbotPen-v0",

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from horde_env.emulation.faults import LineFaults
-from horde_env.emulation.lines import Line, PtyLine
-from horde_env.emulation.sockets import SocketLine
+from horde_env.emulation.lines import Line, PtyLine, SocketLine
 from horde_env.errors import BackendUnavailable
 
 SLIP_S = 0.1  # a thread that is later than this gives up catching up

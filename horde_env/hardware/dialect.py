@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from horde_env.hardware.readings import Continuity, Reading
-from horde_env.hardware.stream import StreamParser
+from horde_env.backend import Floats
+from horde_env.hardware.stream import Continuity, Reading, StreamParser
 
 if TYPE_CHECKING:
     from horde_env.hardware.port import Port
@@ -47,3 +47,16 @@ class Dialect(NamedTuple):
     opening: Callable[..., Generator[None, None, Port]]
     stops: str
     last: bytes | None = None
+
+
+class Supervising(Protocol):
+    """What a body needs of its supervisor."""
+
+    def judge(self, values: Floats, charge_state: int, t: float) -> str:
+        """Return "" while the robot may move, else why not: words that stay the same while the reason does.
+
+        Args:
+            values: All channels in SI units, shape (n_channels,).
+            charge_state: The robot's own number.
+            t: Time of the frame in seconds.
+        """

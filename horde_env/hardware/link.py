@@ -18,17 +18,128 @@ import atexit
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.dialect import Dialect
-from horde_env.hardware.keepalive import KeepAlive
-from horde_env.hardware.opening import Steps, reopen_port
 from horde_env.hardware.port import Port
-from horde_env.hardware.readings import Counts, LinkStats, Reading
 from horde_env.hardware.settings import LinkSettings
-from horde_env.hardware.stream import StreamParser
+from horde_env.hardware.stream import Counts, LinkStats, Reading, StreamParser
+
+# ---- keeping a command alive -----------------------------------------------------------------------------------------
+
+
+class KeepAlive:
+    """Repeats the last command for at most `hold_s`, then the stop, until the next command.
+
+    It has neither a thread nor a port: the link calls `due` and sends the result.
+
+    Args:
+        halt: The bytes of the command that brakes.
+        coast: The bytes that are repeated after the braking ramp.
+        repeat_s: Time between repetitions, in seconds.
+        hold_s: Longest age of a command, in seconds.
+        monotonic: The time in seconds.
+        ramp_s: Duration of braking, in seconds.
+
+    Attributes:
+        lapsed: Whether the last command became too old and was replaced by the stop.
+        n_lapses: Number of such replacements.
+    """
+
+    def __init__(
+        self,
+        halt: bytes,
+        coast: bytes,
+        repeat_s: float,
+        hold_s: float,
+        monotonic: Callable[[], float],
+        ramp_s: float,
+    ) -> None:
+        self._ramp_s = ramp_s
+        self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s
+        self._monotonic = monotonic
+        self._command, self._renewed_t = halt, monotonic()
+        self._sent_t = self._halted_t = self._renewed_t
+        self.lapsed, self.n_lapses = False, 0
+
+    @property
+    def ramp_left_s(self) -> float:
+        """Remaining time of braking in seconds; `ramp_s` while no stop is in force."""
+        if self._command != self._halt:
+            return self._ramp_s
+        return max(self._halted_t + self._ramp_s - self._monotonic(), 0.0)
+
+    def renew(self, command: bytes) -> None:
+        """Record that the new `command` is being sent now."""
+        self._renewed_t = self._sent_t = self._monotonic()
+        self._take(command)
+        self.lapsed = False
+
+    def due(self) -> bytes:
+        """Return the bytes to send now, which count as sent; empty if none are due."""
+        now = self._monotonic()
+        if self._command != self._halt and now - self._renewed_t > self._hold_s:
+            self._take(self._halt)
+            self.lapsed = True
+            self.n_lapses += 1
+        elif now - self._sent_t < self._repeat_s:
+            return b""
+        self._sent_t = now
+        is_over = self._command == self._halt and self.ramp_left_s <= 0.0
+        return self._coast if is_over else self._command
+
+    def _take(self, command: bytes) -> None:
+        """Set the current command; a repeated stop keeps its start time."""
+        if command == self._halt != self._command:
+            self._halted_t = self._monotonic()
+        self._command = command
+
+
+# ---- opening a port --------------------------------------------------------------------------------------------------
+
+Steps = Generator[None, None, Port]
+
+
+def reopen_port(
+    open_again: Callable[[], Steps],
+    settings: LinkSettings,
+    monotonic: Callable[[], float],
+    refused: Callable[[BackendUnavailable], None],
+) -> Steps:
+    """Try to connect again, at growing intervals, until it succeeds or was tried often enough.
+
+    Args:
+        open_again: Begins an attempt.
+        settings: How often, and at what intervals.
+        monotonic: The time in seconds.
+        refused: Takes the reason why an attempt failed.
+
+    Raises:
+        BackendUnavailable: If the last attempt failed.
+    """
+    interval_s = settings.first_pause_s
+    for attempt in range(1, settings.attempts + 1):
+        try:
+            return (yield from open_again())
+        except BackendUnavailable as refusal:
+            refused(refusal)
+            if attempt == settings.attempts:
+                raise
+        yield from pause(interval_s, monotonic)
+        interval_s = min(2.0 * interval_s, settings.longest_pause_s)
+    raise AssertionError("attempts are positive")
+
+
+def pause(duration_s: float, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Yield until `duration_s` has passed."""
+    end = monotonic() + duration_s
+    while monotonic() < end:
+        yield
+
+
+# ---- the link --------------------------------------------------------------------------------------------------------
 
 TICK_S = 0.01  # how often the link is tended
 APART_S = 0.02  # between two packets that must both act: the Critterbot obeys the last one of each 10 ms

@@ -22,13 +22,11 @@ from horde_env.backend import Frame
 from horde_env.emulation.faults import DAMAGE
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.commands import COAST, HALT
-from horde_env.robots.critterbot.driver import DropsLine
-from horde_env.robots.critterbot.emulated import EmulatedBody
-from horde_env.robots.critterbot.emulator import LASTING_S, Emulator
-from horde_env.robots.critterbot.microcontroller import WATCHDOG_CYCLES
-from horde_env.robots.critterbot.obedience import VoltageObedience
-from horde_env.robots.critterbot.wire import CRC, HEADER, STATE_SIZE
+from horde_env.robots.critterbot.emulator.driver import DropsLine
+from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Emulator
+from horde_env.robots.critterbot.emulator.microcontroller import WATCHDOG_CYCLES
+from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.wire import COAST, CRC, HALT, HEADER, STATE_SIZE
 from horde_env.sim import firmware, motors
 
 CUTS = ("stall", "unplug")  # faults that keep commands from the robot

@@ -11,7 +11,7 @@ from horde_env.backend import Frame
 from horde_env.commands import verdicts
 from horde_env.commands.critterbot import LIVELY
 from horde_env.robot import Floats, critterbot
-from horde_env.robots.critterbot.obedience import VoltageObedience
+from horde_env.robots.critterbot.safety import VoltageObedience
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()

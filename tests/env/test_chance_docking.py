@@ -12,10 +12,10 @@ import pytest
 
 from horde_env.env import PenEnv
 from horde_env.robot import create2
-from horde_env.robots.create2.emulated import EmulatedCreate
-from horde_env.robots.create2.simulated import SimulatedCreate
+from horde_env.robots.create2.emulator.emulator import EmulatedCreate
+from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.wire import PASSIVE, SAFE
-from horde_env.robots.critterbot.emulated import EmulatedBody
+from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 from horde_env.sim.backend import SimulatedBody
 
 STAY, DOCK = {"manoeuvre": "stay"}, {"manoeuvre": "dock"}

@@ -111,7 +111,7 @@ class TestSerialBody(OverBytes):
 
 @pytest.mark.hardware
 class TestDropsBody(OverBytes):
-    """Its driver's drops."""
+    """Its driver's stream."""
 
     def make_robot(self) -> VirtualRobot:
         return behind_a_driver()
@@ -124,7 +124,7 @@ class Emulated(BackendContract):
 
     def make_backend(self) -> Backend:
         pytest.importorskip("pybullet")
-        body = pytest.importorskip("horde_env.robots.critterbot.emulated").EmulatedBody(link=self.link)
+        body = pytest.importorskip("horde_env.robots.critterbot.emulator.emulator").EmulatedBody(link=self.link)
         return PacedBody(body, body.clock)
 
 

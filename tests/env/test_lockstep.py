@@ -18,14 +18,12 @@ from horde_env.emulation.lockstep import LockstepClock
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robots.critterbot import drops
-from horde_env.robots.critterbot.body import SERIAL, SerialBody
-from horde_env.robots.critterbot.commands import Control, drive, encode_control
-from horde_env.robots.critterbot.emulator import Emulator
-from horde_env.robots.critterbot.halt import send_stop, turns
-from horde_env.robots.critterbot.opening import rouse
+from horde_env.robots.critterbot import stream
+from horde_env.robots.critterbot.body import SERIAL, SerialBody, rouse, send_stop, turns
+from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.stream import StateParser
-from tests.env.emulated import SPEC, setpoints
+from horde_env.robots.critterbot.wire import Control, drive, encode_control
+from tests.env.critterbot.emulated import SPEC, setpoints
 from tests.env.hardware.peers import open_port
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
@@ -49,13 +47,13 @@ class Host:
         self.clock.start()
 
     def open(self) -> Port:
-        parser = drops.StateDropParser() if self.is_drops else StateParser()
+        parser = stream.StateDropParser() if self.is_drops else StateParser()
         config = PortConfig(self.url, parity="none")
         return open_port(config, self.clock.monotonic, parser=parser, connect=self.clock.connect)
 
     def step(self, control: Control) -> Any:
         self.clock.begin()
-        self.port.write(drops.encode_control_drop(control) if self.is_drops else encode_control(control))
+        self.port.write(stream.encode_control_drop(control) if self.is_drops else encode_control(control))
         self.clock.wait()
         return self.port.last_two()[-1]
 

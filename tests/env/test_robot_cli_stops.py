@@ -24,10 +24,20 @@ from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import Floats, critterbot
-from horde_env.robots.critterbot import halt
-from horde_env.robots.critterbot.commands import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
-from horde_env.robots.critterbot.emulator import Emulator
-from horde_env.robots.critterbot.wire import RobotState, encode_state
+from horde_env.robots.critterbot import body
+from horde_env.robots.critterbot.emulator.emulator import Emulator
+from horde_env.robots.critterbot.wire import (
+    COAST,
+    FILL,
+    HALT,
+    LEAVE,
+    WAKE,
+    Control,
+    MotorMode,
+    RobotState,
+    encode_control,
+    encode_state,
+)
 from tests.env.hardware.peers import Terminal, open_port
 from tests.env.healthy import Robot
 
@@ -189,8 +199,8 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
 
     One that is driven all the same may be on its own way to its dock: its console ends that.
     """
-    monkeypatch.setattr(halt, "SETTLE_S", 0.2)
-    monkeypatch.setattr(halt, "OFF_S", 0.2)
+    monkeypatch.setattr(body, "SETTLE_S", 0.2)
+    monkeypatch.setattr(body, "OFF_S", 0.2)
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.index("bus_voltage")] = 160
     if channel:

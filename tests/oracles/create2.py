@@ -1,4 +1,4 @@
-"""Slow twin of `horde_env.robots.create2.tick`: floor, dock, battery and sensors in plain Python, one at a time."""
+"""Slow twin of the Create 2's `tick`: floor, dock, battery and sensors in plain Python, one at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.robots.create2 import world
-from horde_env.robots.create2.room import Room
+from horde_env.robots.create2.simulator import world
+from horde_env.robots.create2.simulator.room import Room
 
 TICK_S = 1 / 64
 RECEIVERS = ((0.15, 0.0, 0.0, math.pi, 1.2), (0.15, 0.03, 0.35, 0.9, 1.5), (0.15, -0.03, -0.35, 0.9, 1.5))

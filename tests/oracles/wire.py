@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horde_env.robots.critterbot.commands import Control
+from horde_env.robots.critterbot.wire import Control
 
 HEADER = [0xDE, 0xAD, 0xBE, 0xEF]
 

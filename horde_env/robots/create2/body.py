@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
@@ -13,22 +14,92 @@ from horde_env.backend import Floats, Frame
 from horde_env.drives.obedience import Obedience
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.backend import PhysicalBody
-from horde_env.hardware.dialect import Dialect
-from horde_env.hardware.link import Link
-from horde_env.hardware.opening import pause
-from horde_env.hardware.port import GAP_S, Port
-from horde_env.hardware.readings import Reading
-from horde_env.hardware.safety import Supervising
-from horde_env.hardware.stream import StreamParser
+from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.link import Link, pause
+from horde_env.hardware.port import GAP_S, NO_ROOM, Port
+from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.stream import Counts, Reading, StreamParser
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2.commands import FILL, HALT, STREAM_ALL, Op, Wheels, drive, drive_direct
-from horde_env.robots.create2.diagnosis import NOTES, explain_docked, explain_parting, explain_silence
-from horde_env.robots.create2.drawing import Drawn
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
+from horde_env.robots.create2.simulator.drawing import Drawn
 from horde_env.robots.create2.stream import CreateState, FrameParser
-from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE
+from horde_env.robots.create2.wire import (
+    FILL,
+    FRAME_SIZE,
+    HALT,
+    PASSIVE,
+    SAFE,
+    STOP_BYTES,
+    STREAM_ALL,
+    Op,
+    Wheels,
+    drive,
+    drive_direct,
+)
+
+# ---- error messages --------------------------------------------------------------------------------------------------
+
+NOTES = (
+    "The encoders have one channel: their sign is that of the command, so that pushing by hand counts forward and the "
+    "last counts after a reversal run the wrong way.",
+    "A frame's checksum is one byte: damage that keeps it, and every reading in its range, cannot be told.",
+    "The robot has no command timeout: if the program and its guardian both die, the wheels turn on.",
+)
+BANNERS = ("Roomba by iRobot", "bl-start", "Soft reset", "bat:")
+
+
+def explain_silence(config: PortConfig, heard: bytes, counts: Counts) -> str:
+    """Say what came instead of the robot's frames."""
+    url = config.url
+    if not heard:
+        return (
+            f"nothing comes from {url}. Is the robot asleep or off (press its Clean button once, off the dock), is "
+            f"this its port, or is it a Create 1 or Roomba 400 (57600 baud, no such packets) or a model without the "
+            f"Open Interface (i, s, j, Create 3)?"
+        )
+    text = heard[:80].decode("ascii", errors="replace")
+    if any(banner in heard.decode("ascii", errors="replace") for banner in BANNERS):
+        return (
+            f"the robot at {url} is off and prints {text!r}, but takes no commands: is the wire to its RXD broken, or "
+            f"the cable's TX and RX swapped? Take its battery out for ten seconds, then try again."
+        )
+    if counts.crc_errors:
+        return (
+            f"frames come from {url}, but the checksum of each was wrong ({counts.crc_errors} of them). Is the line "
+            f"noisy, or shared with another program?"
+        )
+    if all(character in string.printable for character in text):
+        return f"{url} is not the robot: it says {text!r}."
+    return (
+        f"{counts.n_bytes} bytes came from {url} but no frame, the first {heard[:8].hex(' ')}. Wrong baud rate, or not "
+        f"this robot? It was opened at {config.baudrate} baud. A Create 2 at 19200 baud, at which its stream does not "
+        f"fit, is back at 115200 after ten seconds without its battery."
+    )
+
+
+def explain_parting(config: PortConfig, reason: str) -> str:
+    """Say that a port was lost before the robot had answered."""
+    rival = "" if reason.startswith(NO_ROOM) else " Does another program drive the robot already?"
+    return f"{config.url} was lost before the robot answered: {reason}.{rival}"
+
+
+def explain_docked(config: PortConfig) -> str:
+    """Say that the robot stands on its dock."""
+    return (
+        f"the robot at {config.url} stands on its dock, where the modes in which it can be driven discharge it; it was "
+        f"left in Passive, charging. Put it on the floor, a metre from the dock, and start again."
+    )
+
+
+SWAPPED = (
+    "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` keeps that, and they are "
+    "put right from then on"
+)
+
+
+# ---- the body --------------------------------------------------------------------------------------------------------
 
 MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
 STARTS, FRAMES_LATER = 4, 2  # before a robot is believed that Passive is 2; after a word, until frames know of it
@@ -280,3 +351,29 @@ class CreateBody(Drawn, PhysicalBody):
         link = self._link
         readings = () if link is None else link.last_two()
         return (0 if link is None else link.epoch), (readings[-1].number if readings else 0)
+
+
+# ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
+
+APART_S = 0.02
+
+
+def send_stop(
+    config: PortConfig, monotonic: Callable[[], float], sleep: Callable[[float], None], **connect: Any
+) -> CreateState | None:
+    """Tell the robot to stop and let go of it, and return its state half a second later; None if it sends none.
+
+    Raises:
+        BackendUnavailable: If the port cannot be opened, as while another program drives the robot.
+        PortLost: If it went away before the stop was sent.
+    """
+    parser = FrameParser()
+    continuity: Any = FrameContinuity(parser)
+    with Port(config, monotonic, parser=parser, fill=FILL, continuity=continuity, **connect) as port:
+        port.write(FILL + STOP_BYTES)
+        sleep(APART_S)
+        port.write(STOP_BYTES + bytes([Op.START]) + STREAM_ALL)
+        sleep(ANSWER_S)
+        reading = port.wait(0, 0.0)
+        port.write(bytes([Op.PAUSE_STREAM, 0]))
+    return None if reading is None else reading.state

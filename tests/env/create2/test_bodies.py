@@ -12,9 +12,8 @@ from horde_env.backend import Backend
 from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2.emulated import EmulatedCreate
-from horde_env.robots.create2.emulator import CreateEmulator
-from horde_env.robots.create2.simulated import SimulatedCreate
+from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
+from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.toy import ToyBody
@@ -318,7 +317,7 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
     from horde_env.emulation.lockstep import LockstepClock
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.robots.create2.body import CreateBody
-    from horde_env.robots.create2.world import RADIUS_M
+    from horde_env.robots.create2.simulator.world import RADIUS_M
 
     with CreateEmulator(seed=0) as emulator:
         machine = emulator.robot.machine
@@ -348,9 +347,9 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
     ],
 )
 def test_a_robot_that_sends_no_frames_is_explained(said: bytes, sentence: str) -> None:
-    from horde_env.hardware.readings import Counts
     from horde_env.hardware.settings import PortConfig
-    from horde_env.robots.create2.diagnosis import explain_silence
+    from horde_env.hardware.stream import Counts
+    from horde_env.robots.create2.body import explain_silence
 
     assert sentence in explain_silence(PortConfig("/dev/ttyUSB0", parity="none"), said, Counts(len(said)))
 

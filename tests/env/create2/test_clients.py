@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.emulator.emulator import CreateEmulator
 from horde_env.robots.create2.wire import OFF, PASSIVE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,10 +16,10 @@ import pytest
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_env.cli import main
 from horde_env.hardware import robot_file
-from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.emulator.emulator import CreateEmulator
+from horde_env.robots.create2.simulator.world import RADIUS_M
 from horde_env.robots.create2.wire import PASSIVE
-from horde_env.robots.create2.world import RADIUS_M
-from horde_env.robots.critterbot.emulator import Emulator
+from horde_env.robots.critterbot.emulator.emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -45,7 +45,7 @@ def test_swapped_encoders_are_found_kept_and_put_right(capsys: pytest.CaptureFix
     from horde_env.commands.check import Check
     from horde_env.env import PenEnv
     from horde_env.robot import create2
-    from horde_env.robots.create2.simulated import SimulatedCreate
+    from horde_env.robots.create2.simulator.backend import SimulatedCreate
     from horde_env.robots.create2.stream import FrameParser
 
     class Swapped(SimulatedCreate):
@@ -211,7 +211,7 @@ def test_a_robot_that_is_not_moved_is_not_measured() -> None:
     from horde_env.commands.measure import Measurement
     from horde_env.env import PenEnv
     from horde_env.robot import create2
-    from horde_env.robots.create2.simulated import SimulatedCreate
+    from horde_env.robots.create2.simulator.backend import SimulatedCreate
 
     env = PenEnv(SimulatedCreate(physics="planar"), spec=create2())
     env.reset(seed=1, options={"manoeuvre": "stay"})

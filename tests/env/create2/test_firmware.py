@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from horde_env.robots.create2 import wire
-from horde_env.robots.create2.commands import STREAM_ALL, Op, Wheels, drive_direct
-from horde_env.robots.create2.emulator import CreateEmulator, CreateFaultRates
-from horde_env.robots.create2.firmware import Firmware
-from horde_env.robots.create2.machine import Machine
+from horde_env.robots.create2.emulator.emulator import CreateEmulator, CreateFaultRates
+from horde_env.robots.create2.simulator.firmware import Firmware
+from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.stream import FrameParser
-from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE
+from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, STREAM_ALL, Op, Wheels, drive_direct
 
 START, SAFE_OP, FULL_OP = bytes([Op.START]), bytes([Op.SAFE]), bytes([Op.FULL])
 FORWARD = drive_direct(Wheels(199, 199))

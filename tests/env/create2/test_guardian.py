@@ -15,16 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from horde_env.robots.create2.emulator import CreateEmulator
-from horde_env.robots.create2.guarded import GuardedPort
-from horde_env.robots.create2.guardian import NO_ROOM, START, STOP, WAKE_AGAIN_S, Watch, is_set
+from horde_env.robots.create2.emulator.emulator import CreateEmulator
+from horde_env.robots.create2.guardian import NO_ROOM, START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 
 pytestmark = pytest.mark.hardware
 FORWARD = bytes.fromhex("80 83 00 00 00 00 91 00 c7 00 c7")
 LIFE = """
 import sys, time
-from horde_env.robots.create2.guarded import GuardedPort
+from horde_env.robots.create2.guardian import GuardedPort
 port = GuardedPort(sys.argv[1], baudrate=115200, timeout=0.05)
 print(port.process.pid, flush=True)
 port.write(bytes([128, 131]))

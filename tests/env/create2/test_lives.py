@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from horde_agent.cli import main
-from horde_env.robots.create2.emulated import EmulatedCreate
-from horde_env.robots.create2.emulator import CreateEmulator
+from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
 
 pytestmark = pytest.mark.hardware
 BEGIN_S = 10.0  # of the robot's time

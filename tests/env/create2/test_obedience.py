@@ -10,12 +10,10 @@ import pytest
 from horde_env.env import PenEnv
 from horde_env.make import make_create_emulated_env, make_create_env
 from horde_env.robot import create2
-from horde_env.robots.create2.commands import Wheels
-from horde_env.robots.create2.emulated import EmulatedCreate
-from horde_env.robots.create2.obedience import Compliance
-from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.emulator.emulator import EmulatedCreate
+from horde_env.robots.create2.pilot import Compliance, Pilot
 from horde_env.robots.create2.stream import CreateState
-from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors
+from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors, Wheels
 
 SPEC = create2()
 STAY = {"manoeuvre": "stay"}

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from horde_env.robots.create2 import world
-from horde_env.robots.create2.machine import Machine
-from horde_env.robots.create2.physics import boxes_of
-from horde_env.robots.create2.room import load_room
+from horde_env.robots.create2.simulator import world
+from horde_env.robots.create2.simulator.machine import Machine, boxes_of
+from horde_env.robots.create2.simulator.room import load_room
 
 pytestmark = pytest.mark.sim
 

@@ -7,10 +7,19 @@ import pytest
 
 from horde_agent.tiles import TileCoder
 from horde_env.robot import create2, critterbot
-from horde_env.robots.create2 import commands, wire
-from horde_env.robots.create2.commands import Op, Wheels, drive, drive_direct, harmless, is_harmless
+from horde_env.robots.create2 import wire
 from horde_env.robots.create2.stream import FrameParser
-from horde_env.robots.create2.wire import Sensors, difference, frame_of
+from horde_env.robots.create2.wire import (
+    Op,
+    Sensors,
+    Wheels,
+    difference,
+    drive,
+    drive_direct,
+    frame_of,
+    harmless,
+    is_harmless,
+)
 from tests.env.create2.frames import GOLDEN, SAID
 
 SPEC = create2()
@@ -241,5 +250,5 @@ def test_the_fastest_parser_agrees_with_a_slow_one() -> None:
 
 def test_fill_completes_the_longest_command() -> None:
     """A song of 16 notes has 35 bytes."""
-    assert len(commands.FILL) >= 35
-    assert drive_direct(Wheels(0, 0)) == commands.STOP_BYTES
+    assert len(wire.FILL) >= 35
+    assert drive_direct(Wheels(0, 0)) == wire.STOP_BYTES

@@ -26,7 +26,7 @@ class PacedSerialBody(SerialBody):
 
 
 class PacedDropsBody(DropsBody):
-    """The same over drops."""
+    """The same over stream."""
 
     def exchange(self, command: Floats) -> Frame:
         self.clock.begin()

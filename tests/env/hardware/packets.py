@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.commands import Control, LedMode
 from horde_env.robots.critterbot.stream import StateParser
-from horde_env.robots.critterbot.wire import RobotState
+from horde_env.robots.critterbot.wire import Control, LedMode, RobotState
 
 SPEC = critterbot()
 RELAXED = settings(deadline=None)  # a busy machine is no failure

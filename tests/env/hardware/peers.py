@@ -11,12 +11,11 @@ from typing import Any
 
 from horde_env.errors import PortLost
 from horde_env.hardware.port import Port
-from horde_env.hardware.readings import Reading
 from horde_env.hardware.settings import PortConfig
-from horde_env.robots.critterbot.commands import FILL
-from horde_env.robots.critterbot.ir_light import IrLightContinuity
-from horde_env.robots.critterbot.opening import rouse
-from horde_env.robots.critterbot.stream import StateParser
+from horde_env.hardware.stream import Reading
+from horde_env.robots.critterbot.body import rouse
+from horde_env.robots.critterbot.stream import IrLightContinuity, StateParser
+from horde_env.robots.critterbot.wire import FILL
 
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
 

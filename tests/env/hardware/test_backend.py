@@ -17,7 +17,7 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Link
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.commands import COAST, HALT, Control, LedMode, MotorMode, drive
+from horde_env.robots.critterbot.wire import COAST, HALT, Control, LedMode, MotorMode, drive
 from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import VirtualRobot

@@ -22,7 +22,7 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.drops import url_of
+from horde_env.robots.critterbot.stream import url_of
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
 

@@ -15,7 +15,7 @@ import pytest
 
 from horde_env.clock import RealTimeClock
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.commands import COAST, drive
+from horde_env.robots.critterbot.wire import COAST, drive
 from tests.env.hardware.bodies import FORWARD, on_a_line
 from tests.env.hardware.packets import SPEC
 from tests.env.hardware.peers import LIMIT_S, config

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.robots.critterbot.commands import (
+from horde_env.robots.critterbot.wire import (
     STOP,
     Control,
     LedMode,

@@ -12,10 +12,10 @@ import pytest
 import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware import diagnosis
+from horde_env.hardware import port
 from horde_env.hardware.settings import PortConfig
-from horde_env.robots.critterbot.commands import STOP, WAKE
-from horde_env.robots.critterbot.diagnosis import explain_parting
+from horde_env.robots.critterbot.body import explain_parting
+from horde_env.robots.critterbot.wire import STOP, WAKE
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_, await_reading, config, handshake, open_port
 
@@ -101,7 +101,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     device = tmp_path / "ttyS0"
     device.touch()
     device.chmod(mode)
-    monkeypatch.setattr(diagnosis, "_name_of", lambda _: group)
+    monkeypatch.setattr(port, "_name_of", lambda _: group)
 
     def refuse(*_: object, **__: object) -> None:
         raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")

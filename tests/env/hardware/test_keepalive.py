@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from horde_env.hardware.keepalive import KeepAlive
-from horde_env.robots.critterbot.commands import COAST, HALT, RAMP_S, STOP, Control, MotorMode, encode_control
+from horde_env.hardware.link import KeepAlive
+from horde_env.robots.critterbot.wire import COAST, HALT, RAMP_S, STOP, Control, MotorMode, encode_control
 
 DUTY_0 = encode_control(COAST)
 
@@ -90,7 +90,7 @@ def test_a_stop_damaged_into_a_duty_does_not_drive_on(damaged_from: int) -> None
     go on at 40 units for ever. With duty 0 they are at zero when RAMP_S and two repetitions have passed.
     """
     pytest.importorskip("pybullet")
-    from tests.env.emulated import robot, say, setpoints
+    from tests.env.critterbot.emulated import robot, say, setpoints
 
     damaged = encode_control(Control(MotorMode.WHEEL_VOLTAGE, 40, 40, 40))
 
@@ -129,7 +129,7 @@ def test_a_stop_damaged_into_a_duty_does_not_drive_on(damaged_from: int) -> None
 def test_the_last_words_end_a_runaway_whichever_of_them_was_damaged(damaged: int) -> None:
     """Then the line is silent, and the robot on its own. The second word comes while the ramp of the first goes on."""
     pytest.importorskip("pybullet")
-    from tests.env.emulated import robot, say, setpoints
+    from tests.env.critterbot.emulated import robot, say, setpoints
 
     def at_the_end(words: list[Control]) -> list[int]:
         it = robot()

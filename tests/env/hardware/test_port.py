@@ -12,12 +12,11 @@ import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import serial_for_url
-from horde_env.hardware.readings import aggregate
-from horde_env.robots.critterbot import drops, wire
-from horde_env.robots.critterbot.commands import STOP, WAKE, Control, drive, encode_control
-from horde_env.robots.critterbot.receiver import Receiver
+from horde_env.hardware.stream import aggregate
+from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.stream import StateParser
-from horde_env.robots.critterbot.wire import RobotState
+from horde_env.robots.critterbot.wire import STOP, WAKE, Control, RobotState, drive, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake, open_port
 
@@ -69,17 +68,17 @@ def test_the_same_over_a_socket() -> None:
 
 def test_drops_come_through_the_same_port_unasked() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        parser = drops.StateDropParser()
+        parser = stream.StateDropParser()
         p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), Ticks(), parser=parser)
         driver, _ = server.accept()
         with driver:
-            driver.sendall(drops.encode_state_drop(drops.drop_of(wire.decode_state(GOLDEN), 12.5)))
+            driver.sendall(stream.encode_state_drop(stream.drop_of(wire.decode_state(GOLDEN), 12.5)))
             reading = handshake(p, wake=b"")
             assert reading.state.raw[0] == 165
             assert parser.newest is not None
             assert parser.newest.time_s == 12.5
-            p.write(drops.encode_control_drop(drive(np.array([0.35, 0, 0]), SPEC)))
-            assert drops.decode_control_drop(driver.recv(94)) == Control(1, 20)
+            p.write(stream.encode_control_drop(drive(np.array([0.35, 0, 0]), SPEC)))
+            assert stream.decode_control_drop(driver.recv(94)) == Control(1, 20)
         p.close()
 
 

@@ -20,10 +20,9 @@ import numpy as np
 
 from horde_env.clock import RealTimeClock
 from horde_env.hardware.port import serial_for_url
-from horde_env.robots.critterbot import drops, wire
-from horde_env.robots.critterbot.commands import MI_ON, Control, MotorMode, decode_control
-from horde_env.robots.critterbot.receiver import Receiver
-from horde_env.robots.critterbot.wire import RobotState
+from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState, decode_control
 from horde_env.sim import firmware
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config
@@ -125,13 +124,13 @@ class Driver:
 
     def controls(self, data: bytes) -> list[Control]:
         """Read whole control drops; the driver passes on the last of a cycle."""
-        stream, size = self._pending + data, drops.CONTROL_SIZE
-        whole = len(stream) - len(stream) % size
-        self._pending = stream[whole:]
-        return [drops.decode_control_drop(stream[i : i + size]) for i in range(0, whole, size)]
+        data, size = self._pending + data, stream.CONTROL_DROP_SIZE
+        whole = len(data) - len(data) % size
+        self._pending = data[whole:]
+        return [stream.decode_control_drop(data[i : i + size]) for i in range(0, whole, size)]
 
     def say(self, state: RobotState, t: float) -> bytes:
-        return drops.encode_state_drop(drops.drop_of(state, 1e9 + t))
+        return stream.encode_state_drop(stream.drop_of(state, 1e9 + t))
 
     def send(self, data: bytes) -> bool:
         """Send bytes to the client, if there is one."""

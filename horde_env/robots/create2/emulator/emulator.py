@@ -1,0 +1,266 @@
+"""The Create 2 without the Create 2: its program over its body in a room, on a line that a host plugs into.
+
+with CreateEmulator(seed=0) as robot:
+    path = robot.open_pty()        # or listen()
+    robot.start()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.emulation.emulated import EmulatedRobot
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.faults import FaultRates, LineFaults
+from horde_env.hardware.settings import PortConfig
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.body import CreateBody
+from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
+from horde_env.robots.create2.simulator.drawing import Drawn
+from horde_env.robots.create2.simulator.firmware import Firmware
+from horde_env.robots.create2.simulator.machine import Machine
+from horde_env.robots.create2.simulator.room import Room, load_room
+from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
+from horde_env.sim.physics import resolve_physics
+
+REBOOT_S = 5.0  # of banner and silence
+TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
+SAG_V = 3.0
+BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFaultRates(FaultRates):
+    """How often each fault begins, per second of the robot's time.
+
+    Beside those of any line: `low_battery` and `stuck_wheel`, and this robot's own: `lift` (wheels drop), `cliff`,
+    `sleep`, `mode` (it leaves Safe in silence), `text` (in the middle of the stream). `heat` is none of its.
+
+    Raises:
+        ValueError: If a rate is negative or above 100.
+    """
+
+    lift: float = 0.0
+    cliff: float = 0.0
+    sleep: float = 0.0
+    mode: float = 0.0
+    text: float = 0.0
+
+
+class CreateRobot:
+    """The robot's program as an emulator plays it.
+
+    Args:
+        firmware: The program.
+
+    Attributes:
+        n_cycles: Ticks of 1/64 s.
+    """
+
+    def __init__(self, firmware: Firmware) -> None:
+        self.firmware = firmware
+        self.n_cycles = 0
+        self.extra = b""  # text that a fault puts into the stream
+        self._reboot_until = 0
+
+    @property
+    def machine(self) -> Machine:
+        """Its body."""
+        return self.firmware.machine
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether it boots."""
+        return self.n_cycles < self._reboot_until
+
+    def hang(self) -> None:
+        """Let it lose its supply for a moment: off, with the banner."""
+        self._reboot_until = self.n_cycles + round(REBOOT_S / TICK_S)
+        self.firmware.reset()
+
+    def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
+        """Take bytes off the line; while it boots nobody does."""
+        if not self.is_hung:
+            self.firmware.receive(data)
+
+    def press(self, button: str) -> None:
+        """Press a button of `BUTTONS`."""
+        self.firmware.press(BUTTONS[button])
+
+    def wake(self) -> None:
+        """Pulse BRC."""
+        self.firmware.wake()
+
+    def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
+        """Let 1/64 s pass and return what the robot puts on its line."""
+        self.n_cycles += 1
+        said, self.extra = self.extra, b""
+        return said + self.firmware.tick()
+
+    def close(self) -> None:
+        """Let go of the simulation."""
+        self.machine.close()
+
+
+class CreateFaults(LineFaults):
+    """What goes wrong with the Create 2; see `LineFaults`."""
+
+    tick_s, packet_size = TICK_S, FRAME_SIZE
+    lasting_s = {  # noqa: RUF012
+        "stall": (0.05, 0.8),
+        "unplug": (0.3, 2.0),
+        "low_battery": (1.0, 4.0),
+        "heat": (1.0, 2.0),
+        "stuck_wheel": (0.5, 3.0),
+        "lift": (0.3, 2.0),
+        "cliff": (0.3, 2.0),
+        "sleep": (1.0, 3.0),
+        "mode": (0.1, 0.2),
+        "text": (0.1, 0.2),
+    }
+
+    def begin(self, kind: str) -> None:
+        """Let a lasting fault of the robot itself begin."""
+        robot: CreateRobot = self._robot
+        machine, firmware = robot.machine, robot.firmware
+        if kind == "low_battery":
+            machine.sag_v = SAG_V
+        elif kind == "stuck_wheel":
+            machine.stuck = 1 + int(self._rng.integers(2))
+        elif kind == "lift":
+            machine.lifted_s = 3600.0
+        elif kind == "cliff":
+            machine.cliff_s = 3600.0
+        elif kind == "sleep":
+            firmware.fall_asleep()
+        elif kind == "mode" and firmware.mode == SAFE:
+            firmware.leave(PASSIVE)
+        elif kind == "text" and not firmware.is_asleep:
+            robot.extra = TEXT
+
+    def end(self, kind: str) -> None:
+        """Let it end."""
+        robot: CreateRobot = self._robot
+        machine = robot.machine
+        if kind == "low_battery":
+            machine.sag_v = 0.0
+        elif kind == "stuck_wheel":
+            machine.stuck = 0
+        elif kind == "lift":
+            machine.lifted_s = 0.0
+        elif kind == "cliff":
+            machine.cliff_s = 0.0
+        elif kind == "sleep":
+            robot.firmware.rouse()
+
+
+def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
+    """Yield for ever how long after its instant a packet comes that only a host's scheduler delays, in seconds."""
+    while True:
+        yield from (abs(wait_s) for wait_s in rng.normal(0.0, sd_s, 256).tolist())
+
+
+class CreateEmulator(RobotEmulator):
+    """The Create 2 in its room, with its faults, on any number of lines; it is switched on at a random pose, in Off.
+
+    Args:
+        seed: Of everything random: pose, noise, faults, jitter.
+        spec: The robot; the Create 2 by default.
+        room: Where it is; `assets/room.toml` by default.
+        battery_scale: Factor on the battery's capacity.
+        faults: Rates of the faults that come by themselves; none by default.
+        mode_offset: 1 for a robot that reports each mode one too high.
+        physics: What moves the body; see `horde_env.sim.physics`.
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    kind = "create2"
+    buttons = tuple(BUTTONS)
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        spec: RobotSpec | None = None,
+        room: Room | None = None,
+        battery_scale: float = 1.0,
+        faults: CreateFaultRates | None = None,
+        mode_offset: int = 0,
+        physics: str | None = None,
+    ) -> None:
+        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
+        machine = Machine(spec, room, battery_scale=battery_scale, physics=resolve_physics(physics))
+        firmware = Firmware(machine, own, mode_offset=mode_offset)
+        firmware.tick()  # compiles
+        machine.place_freely(own)
+        robot = CreateRobot(firmware)
+        rates = faults or CreateFaultRates()
+        super().__init__(robot, CreateFaults(robot, rates, of_faults), slight_delays(jitter), TICK_S)
+
+
+# ---- the backend -----------------------------------------------------------------------------------------------------
+
+
+class EmulatedCreate(Drawn, EmulatedRobot):
+    """The Create 2's body over an emulated one; see `EmulatedRobot`.
+
+    Args:
+        spec: The robot; the Create 2 when None.
+        room: Where it lives; `assets/room.toml` when None.
+        faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
+        physics: What moves the body; see `horde_env.sim.physics`.
+        **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+    """
+
+    batch = 1
+    notes = CreateBody.notes
+    drives = CREATE2_DRIVES
+    obedience = CreateBody.obedience
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        room: Room | None = None,
+        faults: str = "",
+        physics: str | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
+        self.room: Room = load_room() if room is None else room
+        self.physics = resolve_physics(physics)
+
+    def switch_on(self, seed: int) -> CreateEmulator:
+        """Return a new emulated robot."""
+        assert isinstance(self._faults, CreateFaultRates)
+        return CreateEmulator(
+            seed=seed,
+            spec=self.spec,
+            room=self.room,
+            battery_scale=self._battery_scale,
+            faults=self._faults,
+            physics=self.physics,
+        )
+
+    def connect(self, url: str, **time_of: Any) -> CreateBody:
+        """Return the host's side."""
+        config = PortConfig(url, parity="none")
+        return CreateBody(
+            config, self.clock, self.spec, settings=self._settings, latch=self._latch, may_stand_on_dock=True, **time_of
+        )
+
+    def pose(self) -> tuple[float, float, float]:
+        """Return where the robot is: metres, and a heading in radians."""
+        pose: tuple[float, float, float] = self.emulator.robot.machine.pose
+        return pose

@@ -1,0 +1,1 @@
+"""The simulated Create 2: its world, sensors and firmware."""

@@ -1,0 +1,160 @@
+"""SimulatedCreate: the Create 2 in its room as a Backend. Time is virtual: as fast as it computes.
+
+Its program (`firmware`) is told what the real one would be told, by the same pilot; only the line between is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.backend import Backend, Floats, Frame
+from horde_env.drives.obedience import Obedience
+from horde_env.errors import opened
+from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
+from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.safety import CreateSupervisor
+from horde_env.robots.create2.simulator import tick
+from horde_env.robots.create2.simulator.drawing import Drawn
+from horde_env.robots.create2.simulator.firmware import Firmware
+from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine
+from horde_env.robots.create2.simulator.room import Room, load_room
+from horde_env.robots.create2.stream import CreateState
+from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
+from horde_env.sim.physics import resolve_physics
+
+SETTLING_TICKS = 4  # after switching on, before the first frame
+
+
+class SimulatedCreate(Drawn, Backend):
+    """The Create 2 in its room.
+
+    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
+
+    Args:
+        spec: The robot; the Create 2 by default.
+        room: Where it lives; `assets/room.toml` by default.
+        battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
+        physics: What moves the body; see `horde_env.sim.physics`.
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+
+    drives = CREATE2_DRIVES
+    obedience = Obedience
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        *,
+        room: Room | None = None,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
+    ) -> None:
+        self.spec = create2() if spec is None else spec
+        self.room: Room = load_room() if room is None else room
+        self.period_s = self.spec.period_s
+        self.physics = resolve_physics(physics)
+        self._battery_scale = battery_scale
+        self._machine: Machine | None = self._make_machine()
+        self.pilot = Pilot(self.spec)
+        self._request = self.spec.group("last_request")
+        self._firmware: Firmware | None = None
+        self._state: CreateState | None = None
+        self._raw = np.zeros((MOST_TICKS, self.spec.n_channels))
+
+    def _make_machine(self) -> Machine:
+        return Machine(self.spec, self.room, battery_scale=self._battery_scale, physics=self.physics)
+
+    @property
+    def machine(self) -> Machine:
+        """The robot's body in its room.
+
+        Raises:
+            BackendUnavailable: After close.
+        """
+        return opened(self._machine, "the simulated body is closed")
+
+    @property
+    def firmware(self) -> Firmware:
+        """The robot's program.
+
+        Raises:
+            BackendUnavailable: Before the first reset and after close.
+        """
+        return opened(self._firmware, "the simulated body is not open")
+
+    def reset(self, rng: Generator) -> Frame:
+        """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
+        if self._machine is None:
+            self._machine = self._make_machine()
+        self.machine.place_freely(rng)
+        firmware = self._firmware = Firmware(self.machine, rng)
+        self._supervisor, self._objection = CreateSupervisor(self.spec), ""
+        self.pilot.reset()
+        self._n_steps = 0
+        firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
+        self._live(firmware, SETTLING_TICKS)
+        self._begin_tick = firmware.n_ticks
+        return self._frame(SETTLING_TICKS, np.zeros(self.spec.axes.size), applied=True, gap=True)
+
+    def exchange(self, command: Floats) -> Frame:
+        """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end.
+
+        Raises:
+            ValueError: If `command` is not three finite numbers.
+            BackendUnavailable: If the body was not reset or is closed.
+        """
+        wheels, firmware = drive(command, self.spec), self.firmware
+        asked = HALT if self._objection else self.pilot.override or wheels
+        before = self._state
+        firmware.receive(drive_direct(asked))
+        assert before is not None
+        firmware.receive(self.pilot.attend(before, self._t))
+        self._n_steps += 1
+        # 6.4 ticks: the frame is the newest one at the end of its period.
+        due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
+        n = due - firmware.n_ticks
+        state = self._live(firmware, n)
+        is_kept_still = bool(self._objection)
+        verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
+        applied = verdict.obeys and before.mode == SAFE and not is_kept_still
+        share = self.spec.shares(command)
+        frame = self._frame(n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
+        self._objection = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
+        return frame
+
+    def enable_charging(self, enabled: bool) -> None:
+        """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
+        self.pilot.charge(enabled)
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self._firmware = None
+        machine, self._machine = self._machine, None
+        if machine is not None:
+            machine.close()
+
+    @property
+    def _t(self) -> float:
+        return self.firmware.n_ticks * TICK_S
+
+    def _live(self, firmware: Firmware, n: int) -> CreateState:
+        """Let ticks pass and return the state after the last one; `_raw` has the channels of each."""
+        firmware.run(n, self._raw)
+        firmware.forget_way()
+        state = self._state = CreateState(self._raw[n - 1], firmware.report(), firmware.mode, 0)
+        return state
+
+    def _frame(self, n: int, share: Floats, *, applied: bool, gap: bool, refusal: str = "") -> Frame:
+        values = np.empty(self.spec.n_channels)
+        tick.gather(n, self._raw, self.spec.is_any, self.spec.lsb, self.spec.offset, values)
+        values[self._request] = share
+        x, y, heading = self.machine.pose
+        extras = {"x_m": x, "y_m": y, "heading_rad": heading}
+        # The frame's own time is that of the period: frames come up to a tick before its end.
+        t = self._n_steps * self.period_s
+        return Frame(values=values, t=t, applied=applied, gap=gap, extras=extras, refusal=refusal)

@@ -1,0 +1,457 @@
+"""Firmware: the robot's program as its serial line shows it; no threads and no time. One call of `tick` is 1/64 s.
+
+    off       prints text, a battery line each second on its dock; takes 7 and 128 alone
+    passive   senses, charges, drives by itself where it was told to; falls asleep after 5 min without a byte
+    safe      obeys; falls to passive, motors off, for a cliff ahead, a wheel that drops, a charger
+    full      obeys, whatever happens
+
+It has no command timeout: the last speeds hold until something else is said. Commands that the mode does not allow are
+swallowed with their operands; unknown bytes, 0 among them, are passed over.
+
+Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the texts are those of a robot with
+firmware stm32-3.7.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from numpy.random import Generator
+
+from horde_env.backend import Floats
+from horde_env.robots.create2.simulator import tick
+from horde_env.robots.create2.simulator.machine import Machine
+from horde_env.robots.create2.simulator.world import BASE_M, BUMP_L, BUMP_R
+from horde_env.robots.create2.wire import (
+    FASTEST,
+    FULL,
+    GROUPS,
+    OFF,
+    OPERANDS,
+    PACKETS,
+    PASSIVE,
+    SAFE,
+    TICK_S,
+    Op,
+    Sensors,
+    encode_packet,
+    frame_of,
+)
+
+SLEEP_S = 300.0
+LINE_BYTES = 180  # what the line carries in a tick
+BOOT_S = 5.0
+BANNER = (
+    (0.015, b"Soft reset!\n"),
+    (1.0, b"\xfe"),
+    (3.0, b"Roomba by iRobot!\r\nstm32\r\n2015-12-18-1607-L   \r\nbattery-current-zero 254\r\n"),
+    (
+        4.0,
+        b"\r\n2015-12-18-1607-L   \r\nr3-robot/tags/release-stm32-3.7.1:6174 CLEAN\r\n\r\n"
+        b"bootloader id: 3115 C200 0033 5860 \r\nassembly: 3.5-lite\r\nrevision: 8\r\nflash version: 10\r\n"
+        b"flash info crc passed: 1\r\n\r\nbattery-current-zero 252\r\n",
+    ),
+)
+ALWAYS = (Op.RESET, Op.START)
+DRIVING = (Op.DRIVE, Op.DRIVE_DIRECT, Op.DRIVE_PWM)
+IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.DIGITS_RAW, Op.DIGITS_ASCII, Op.PLAY)
+OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
+KNOWN = {int(op) for op in Op}
+DOCK_BUTTON = 4
+DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
+STRAIGHT = (-32768, 32767)
+
+
+class Firmware:
+    """The robot behind its serial line.
+
+    Args:
+        machine: The body in its room.
+        rng: Of what its own drives draw.
+        mode_offset: 1 for a robot that reports each mode one too high.
+
+    Attributes:
+        mode: OFF, PASSIVE, SAFE or FULL.
+        is_asleep: Whether it answers nothing until `wake`.
+        requested: Wheel speeds of the last command, right and left, mm/s.
+        n_ticks: Since it was made.
+    """
+
+    def __init__(self, machine: Machine, rng: Generator, *, mode_offset: int = 0) -> None:
+        self.machine, self._rng, self.mode_offset = machine, rng, mode_offset
+        self.mode, self.is_asleep = OFF, False
+        self.n_ticks = 0
+        self._boot_tick: int | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.requested = (0, 0)
+        self.velocity_radius = (0, 0)
+        self._pending = bytearray()
+        self._answers: list[int] = []
+        self._stream: tuple[int, ...] = ()
+        self._is_streaming = False
+        self._own: OwnDrive | None = None
+        self._counts = (0.0, 0.0)
+        self._travel = [0.0, 0.0]
+        self._songs: dict[int, int] = {}
+        self._song, self._song_s = 0, 0.0
+        self._idle_s = 0.0
+        self._was_docked = self.machine.is_docked
+        self._texts: deque[tuple[int, bytes]] = deque()
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a command that still holds turns a wheel."""
+        return self.mode in (SAFE, FULL) and any(self.requested)
+
+    def wake(self) -> None:
+        """Pulse BRC: a sleeping robot off its dock wakes up, in Off."""
+        self._idle_s = 0.0
+        if not self.machine.is_docked:
+            self.rouse()
+
+    def press(self, bits: int) -> None:
+        """Press buttons, bits as in packet 18: they wake it from sleep; in Passive they start or end its own drives."""
+        if self.is_asleep:
+            self.rouse()
+            return
+        self.machine.press(bits)
+        if self.mode == PASSIVE:
+            self._own = OwnDrive(to_dock=bits == DOCK_BUTTON) if self._own is None else None
+
+    def rouse(self) -> None:
+        """Wake a sleeping robot up, on its dock too, in Off."""
+        if self.is_asleep:
+            self.is_asleep, self.mode = False, OFF
+            self._clear()
+
+    def fall_asleep(self) -> None:
+        """Say and hear nothing until `wake`."""
+        self._enter(PASSIVE)
+        self._sleep()
+
+    def leave(self, mode: int) -> None:
+        """Change the mode in silence, as a trigger does."""
+        self._enter(mode)
+
+    def reset(self) -> None:
+        """Do what opcode 7 does, or a battery that was taken out: off, with the banner."""
+        self.mode, self.is_asleep = OFF, False
+        self._clear()
+        self._boot_tick = self.n_ticks
+        self._texts = deque((self.n_ticks + max(round(s / TICK_S), 1), text) for s, text in BANNER)
+
+    # ---- what comes in -----------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes off the line; a command may come in pieces."""
+        if self.is_asleep:
+            return
+        self._pending += data
+        if data:
+            self._idle_s = 0.0
+        while self._pending:
+            opcode = self._pending[0]
+            if opcode not in KNOWN:
+                del self._pending[0]
+                continue
+            size = self._operands(opcode)
+            if size is None or len(self._pending) < 1 + size:
+                return
+            operands = bytes(self._pending[1 : 1 + size])
+            del self._pending[: 1 + size]
+            self._obey(opcode, operands)
+
+    def _operands(self, opcode: int) -> int | None:
+        """Return how many bytes follow an opcode, None while that is not known yet."""
+        if opcode in (Op.STREAM, Op.QUERY_LIST):
+            return 1 + self._pending[1] if len(self._pending) > 1 else None
+        if opcode == Op.SONG:
+            return 2 + 2 * min(self._pending[2], 16) if len(self._pending) > 2 else None
+        return OPERANDS.get(opcode, 0)  # type: ignore[call-overload, no-any-return]
+
+    def _obey(self, opcode: int, operands: bytes) -> None:
+        if self.mode == OFF and opcode not in ALWAYS:
+            return
+        if opcode in IN_CONTROL and self.mode not in (SAFE, FULL):
+            return
+        if opcode == Op.RESET:
+            self.reset()
+        elif opcode in (Op.START, Op.CONTROL, Op.SAFE, Op.FULL, Op.POWER, Op.STOP):
+            self._change_mode(opcode)
+        elif opcode in OWN:
+            self._enter(PASSIVE)
+            self._own = OwnDrive(to_dock=opcode == Op.DOCK)
+        elif opcode in DRIVING:
+            self._drive(opcode, operands)
+        elif opcode in (Op.SENSORS, Op.QUERY_LIST):
+            self._answers += operands if opcode == Op.SENSORS else operands[1:]
+        elif opcode == Op.STREAM:
+            self._stream, self._is_streaming = tuple(operands[1:]), bool(operands[0])
+        elif opcode == Op.PAUSE_STREAM:
+            self._is_streaming = bool(operands[0]) and bool(self._stream)
+        elif opcode == Op.BUTTONS:
+            self.machine.press(operands[0])
+        elif opcode == Op.SONG:
+            self._songs[operands[0]] = sum(operands[3::2])
+        elif opcode == Op.PLAY and operands[0] in self._songs and self._song_s <= 0.0:
+            self._song, self._song_s = operands[0], self._songs[operands[0]] * TICK_S
+
+    def _change_mode(self, opcode: int) -> None:
+        if opcode == Op.STOP:
+            self._enter(OFF)
+            self._is_streaming, self._stream = False, ()
+        elif opcode == Op.POWER:
+            self._enter(PASSIVE)
+            self._sleep()
+        else:
+            self._enter({Op.START: PASSIVE, Op.FULL: FULL}.get(Op(opcode), SAFE))
+
+    def _enter(self, mode: int) -> None:
+        """Change the mode; the wheels stop where they are no longer under control."""
+        if mode not in (SAFE, FULL) or self.mode not in (SAFE, FULL):
+            self.requested, self.velocity_radius = (0, 0), (0, 0)
+        self.mode, self._own, self._idle_s = mode, None, 0.0
+        self._was_docked = self._was_docked and mode != SAFE  # a powered dock ends Safe at once
+
+    def _sleep(self) -> None:
+        self.is_asleep, self._is_streaming = True, False
+        self._pending.clear()
+        self._answers.clear()
+
+    def _drive(self, opcode: int, operands: bytes) -> None:
+        first, second = _signed(operands[:2]), _signed(operands[2:])
+        if opcode == Op.DRIVE_DIRECT:
+            self.requested = (_limited(first), _limited(second))
+        elif opcode == Op.DRIVE_PWM:
+            self.requested = (_limited(round(first * FASTEST / 255)), _limited(round(second * FASTEST / 255)))
+        else:
+            self.velocity_radius = first, second
+            self.requested = _arc(_limited(first), second)
+
+    # ---- what goes on ------------------------------------------------------------------------------------------------
+
+    def tick(self) -> bytes:
+        """Let 1/64 s pass and return what the robot puts on its line."""
+        self.advance()
+        return self.say()
+
+    def advance(self) -> None:
+        """Let 1/64 s pass."""
+        self.n_ticks += 1
+        machine = self.machine
+        if self._own is not None and self.mode == PASSIVE:
+            left, right = self._own.wheels(machine, is_bumped(machine), self._rng)
+        elif self.mode in (SAFE, FULL):
+            right, left = (1e-3 * speed for speed in self.requested)
+        else:
+            left = right = 0.0
+        before = machine.state[5:7].copy()
+        machine.tick(left, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep)
+        self._travel[0] += float(machine.state[5] - before[0])
+        self._travel[1] += float(machine.state[6] - before[1])
+        self._song_s = max(self._song_s - TICK_S, 0.0)
+        if self.mode == PASSIVE and not self.is_asleep and self._own is None:
+            self._idle_s += TICK_S
+            if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
+                self._sleep()
+
+    def run(self, n: int, raw: Floats) -> None:
+        """Let ticks pass, as `advance` and `sensors` do, of a robot that nobody pauses the stream of.
+
+        Args:
+            n: How many.
+            raw: Receives the channels of each tick, shape (n, 55) or more rows.
+        """
+        machine = self.machine
+        if not machine.is_planar or self._own is not None or self.is_asleep:
+            for k in range(n):
+                self.advance()
+                self._sense()
+                tick.follow(machine.packets, machine.marks, self.mode, raw[k])
+        else:
+            share = 1e-3 if self.mode in (SAFE, FULL) else 0.0
+            right, left = self.requested
+            mode = machine.run(n, (share * left, share * right, self.mode, self._was_docked), raw)
+            self.n_ticks += n
+            if mode != self.mode:
+                self._enter(mode)
+            self._was_docked = machine.is_docked
+
+    def sensors(self) -> Sensors:
+        """Return what the robot would send now, its rules obeyed: a trigger leaves Safe before it is told."""
+        self._sense()
+        return self.report()
+
+    def _sense(self) -> None:
+        packets = self.machine.read()
+        if self.mode == SAFE and tick.is_triggered(packets, self._was_docked, *map(float, self.requested)):
+            self._enter(PASSIVE)
+        self._was_docked = self.machine.is_docked
+
+    def report(self) -> Sensors:
+        """Return what the sensors read last, with what the program knows."""
+        left, right = self._travel
+        per_count = 1000.0 * 0.000444565
+        packets = self.machine.packets.tolist()
+        packets[DISTANCE : DISTANCE + 3] = (
+            _clipped(0.5 * (left + right) * per_count),
+            _clipped((right - left) * per_count / (1000.0 * BASE_M) * 57.29578),
+            self._charging_state(),
+        )
+        packets[MODE : MODE + 8] = (
+            self.mode + self.mode_offset,
+            self._song,
+            int(self._song_s > 0.0),
+            min(len(self._stream), 108),
+            *self.velocity_radius,
+            *self.requested,
+        )
+        return Sensors(*packets)
+
+    def say(self) -> bytes:
+        """Return what goes out in this tick: answers, a frame of the stream, text."""
+        if self.is_asleep:
+            return b""
+        said = b""
+        if self.mode == OFF:
+            return self._text()
+        numbers, self._answers = self._answers, []
+        sensors = self.sensors()
+        for number in numbers:
+            said += encode_packet(sensors, number)
+        if self._is_streaming and self._stream:
+            said += frame_of(sensors, self._stream)[:LINE_BYTES]
+        if self._tells_way((*numbers, *(self._stream if self._is_streaming else ()))):
+            self.forget_way()
+        return said
+
+    def forget_way(self) -> None:
+        """Clear distance and angle, as each reading of them does."""
+        self._travel = [0.0, 0.0]
+
+    def _text(self) -> bytes:
+        said = b""
+        while self._texts and self._texts[0][0] <= self.n_ticks:
+            said += self._texts.popleft()[1]
+        machine = self.machine
+        n_up = -1 if self._boot_tick is None else self.n_ticks - self._boot_tick - round(BOOT_S / TICK_S)
+        if machine.is_docked and n_up >= 0 and n_up % round(1 / TICK_S) == 0:
+            minutes, seconds = divmod(round(n_up * TICK_S), 60)
+            volts, amps = round(1000.0 * machine.volts), round(1000.0 * machine.amps)
+            celsius = machine.temperature_k - 273.15
+            line = f"bat:   min {minutes}  sec {seconds}  mV {volts}  mA {amps}  deg-C {celsius:.0f}\r\n"
+            said += line.encode()
+        return said
+
+    def _charging_state(self) -> int:
+        if not self.machine.is_charging:
+            return 0
+        return 3 if self.machine.is_full else 2
+
+    @staticmethod
+    def _tells_way(numbers: tuple[int, ...]) -> bool:
+        return any(n in (19, 20) or n in (0, 2, 6, 100) for n in numbers)
+
+
+def is_packet(number: int) -> bool:
+    """Tell whether there is a packet, or a group, of this number."""
+    return number in PACKETS or number in GROUPS
+
+
+def _arc(velocity: int, radius: int) -> tuple[int, int]:
+    """Return the wheel speeds, right and left, of opcode 137."""
+    if radius in STRAIGHT or radius == 0:
+        return velocity, velocity
+    if radius in (1, -1):
+        return radius * velocity, -radius * velocity
+    share = 500.0 * BASE_M / max(min(radius, 2000), -2000)
+    return _limited(round(velocity * (1.0 + share))), _limited(round(velocity * (1.0 - share)))
+
+
+def _signed(two: bytes) -> int:
+    return int.from_bytes(two, "big", signed=True)
+
+
+def _limited(speed: int) -> int:
+    return max(min(speed, FASTEST), -FASTEST)
+
+
+def _clipped(number: float) -> int:
+    return max(min(round(number), 32767), -32768)
+
+
+# ---- docking by itself -----------------------------------------------------------------------------------------------
+
+FAST, SLOW, TURN = 0.20, 0.08, 1.2  # m/s, m/s, rad/s
+BEFORE_M, ARRIVED_M, AIMED_RAD = 0.55, 0.05, 0.05
+BACK_S, TURN_S, ASIDE_S = 0.7, (0.5, 1.6), (1.0, 2.5)
+
+
+class OwnDrive:
+    """One drive of the robot's own.
+
+    Args:
+        to_dock: To the dock, or cleaning.
+    """
+
+    def __init__(self, to_dock: bool) -> None:
+        self._to_dock = to_dock
+        self._held: list[tuple[float, float, float]] = []  # for how long (s), forward (m/s), yaw (rad/s)
+        self._is_lined_up = False
+
+    def wheels(self, machine: Machine, bumped: bool, rng: Generator) -> tuple[float, float]:
+        """Return what it asks of the wheels now, left and right, m/s."""
+        if self._to_dock and machine.is_docked:
+            return 0.0, 0.0
+        if bumped and not self._held:
+            side = 1.0 if rng.random() < 0.5 else -1.0
+            self._held = [
+                (BACK_S, -0.15, 0.0),
+                (float(rng.uniform(*TURN_S)), 0.0, side * TURN),
+                (float(rng.uniform(*ASIDE_S)), FAST, 0.0),
+            ]
+            self._is_lined_up = False
+        elif bumped and self._held[0][1] > 0.0:
+            self._held = []
+        if self._held:
+            left_s, forward, yaw = self._held[0]
+            self._held[0] = left_s - TICK_S, forward, yaw
+            if left_s <= TICK_S:
+                self._held.pop(0)
+            return _wheels(forward, yaw)
+        return self._towards_dock(machine) if self._to_dock else _wheels(FAST, 0.0)
+
+    def _towards_dock(self, machine: Machine) -> tuple[float, float]:
+        dock = machine.room.dock
+        x, y, heading = machine.pose
+        c, s = math.cos(dock.direction), math.sin(dock.direction)
+        ahead, aside = (x - dock.x) * c + (y - dock.y) * s, -(x - dock.x) * s + (y - dock.y) * c
+        if not self._is_lined_up:
+            to_x, to_y = dock.x + BEFORE_M * c - x, dock.y + BEFORE_M * s - y
+            if math.hypot(to_x, to_y) < ARRIVED_M:
+                self._is_lined_up = True
+            else:
+                return _steer(math.atan2(to_y, to_x) - heading, FAST)
+        if ahead > 2.0 * BEFORE_M or abs(aside) > 0.15:
+            self._is_lined_up = False
+        aim = dock.direction + math.pi + math.atan2(2.5 * aside, 0.4)
+        return _steer(aim - heading, SLOW)
+
+
+def is_bumped(machine: Machine) -> bool:
+    """Tell whether the bumper is pressed now."""
+    found = machine._found
+    return bool(found[BUMP_L] or found[BUMP_R])
+
+
+def _steer(off: float, speed: float) -> tuple[float, float]:
+    off = math.remainder(off, 2.0 * math.pi)
+    yaw = min(max(2.5 * off, -TURN), TURN)
+    return _wheels(speed * max(math.cos(off), 0.0) if abs(off) < 0.7 else 0.0, yaw)
+
+
+def _wheels(forward: float, yaw: float) -> tuple[float, float]:
+    return forward - 0.5 * BASE_M * yaw, forward + 0.5 * BASE_M * yaw

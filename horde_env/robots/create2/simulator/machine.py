@@ -1,0 +1,389 @@
+"""Machine: the robot without its rules: body, battery, eyes and switches in a room, one tick of 1/64 s at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.backend import Floats, Ints
+from horde_env.robot import RobotSpec, asset, create2
+from horde_env.robots.create2.simulator import tick, world
+from horde_env.robots.create2.simulator.room import Room, load_room
+from horde_env.robots.create2.simulator.tick import Rules
+from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, TICK_S
+from horde_env.sim.engine import Box, Motion
+from horde_env.sim.physics import Physics
+from horde_env.sim.saving import number_of
+
+CAPACITY_AH = 2.7
+OFFSETS = (0.0, 32.0)  # of the light signals
+LIFT_S, BUTTON_S = (0.8, 2.0), 1 / 6
+REACH_M = 0.1  # more than the robot moves in MOST_TICKS
+DRIVEN, CHARGEABLE = (SAFE, FULL), (OFF, PASSIVE)  # modes
+MOST_TICKS = 10  # in one `run`
+START_M = 0.45  # of clear floor around the place where a life begins
+
+
+class Machine:
+    """A robot in its room.
+
+    Args:
+        spec: The robot: where its sensors look.
+        room: Where it is; `assets/room.toml` when None.
+        battery_scale: Factor on the battery's capacity.
+        physics: What moves the body, "planar" or "bullet".
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+
+    Attributes:
+        state: Pose, wheels, currents: see `world`.
+        amounts, marks: Battery, timers and contacts: see `tick`, whose constants are their places.
+        packets: What the sensors read last: packets 7 to 58, shape (52,).
+        charge_ah, volts, amps, temperature_k: Of the battery.
+        is_docked: Whether it touches the dock's contacts, and the dock has power.
+        is_charging: Whether the dock charges the battery.
+        dock_has_power: The dock's plug.
+        stuck: 1 if something holds the left wheel, 2 the right one, 0 neither.
+        lifted_s, cliff_s: For how much longer somebody holds it up, or it stands at an edge.
+        sag_v: What a bad battery lacks, V.
+        n_ticks: Since it was placed.
+    """
+
+    charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
+    capacity_ah: float = number_of("amounts", tick.CAPACITY_AH, float)
+    volts: float = number_of("amounts", tick.VOLTS, float)
+    amps: float = number_of("amounts", tick.AMPS, float)
+    temperature_k: float = number_of("amounts", tick.KELVIN, float)
+    sag_v: float = number_of("amounts", tick.SAG_V, float)
+    lifted_s: float = number_of("amounts", tick.LIFTED_S, float)
+    cliff_s: float = number_of("amounts", tick.CLIFF_S, float)
+    is_docked: bool = number_of("marks", tick.IS_DOCKED, bool)
+    dock_has_power: bool = number_of("marks", tick.HAS_POWER, bool)
+    is_charging: bool = number_of("marks", tick.IS_CHARGING, bool)
+    stuck: int = number_of("marks", tick.STUCK, int)
+
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        room: Room | None = None,
+        *,
+        battery_scale: float = 1.0,
+        physics: Physics = "planar",
+    ) -> None:
+        if not 0.0 < battery_scale < math.inf:
+            raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
+        spec = create2() if spec is None else spec
+        self.room = load_room() if room is None else room
+        self.amounts, self.marks = np.zeros(tick.N_AMOUNTS), np.zeros(tick.N_MARKS, dtype=np.int64)
+        self.capacity_ah = CAPACITY_AH * battery_scale
+        self._segments = self.room.segments()
+        self._mover = open_mover(physics, spec, self.room)
+        dock = np.array(self.room.dock[:3])
+        eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
+        self._scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
+        self.state, self._found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
+        self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
+        normal, uniform = np.zeros((MOST_TICKS, 14)), np.zeros((MOST_TICKS, 6))
+        self._normal, self._uniform = normal, uniform
+        # Of each tick: the wheels' noise, what happens, the sensors' noise, the receivers' dropouts.
+        self._draws = [(normal[k, :2], uniform[k, :3], normal[k, 2:], uniform[k, 3:]) for k in range(MOST_TICKS)]
+        self._lift_chance = self.room.lifts_per_h / 3600.0 * TICK_S
+        self._button_chance = self.room.buttons_per_h / 3600.0 * TICK_S
+        self._dirty = [(*row[:4], row[7]) for row in self.room.patches.tolist() if row[7] > 0.0]
+        self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
+
+    def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
+        """Put the robot at rest at a pose (metres, radians), battery full; `rng` is the source of all its noise."""
+        self._rng = rng
+        self.state[:] = 0.0
+        self.state[:3] = x, y, heading
+        self._mover.place(x, y, heading)
+        self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
+        self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
+        self._found[:] = 0.0
+        capacity_ah = self.capacity_ah
+        self.amounts[:], self.marks[:] = 0.0, 0
+        self.packets[:] = 0
+        self.amounts[tick.SEEN_AT] = math.nan
+        self.amounts[tick.ROOM_KELVIN], self.amounts[tick.BRIGHTNESS] = self.room.temperature_k, self.room.brightness
+        self.capacity_ah, self.charge_ah, self.temperature_k = (
+            capacity_ah,
+            0.98 * capacity_ah,
+            self.room.temperature_k + 8.0,
+        )
+        self.volts, self.amps = 15.5, tick.AWAKE_A
+        self.dock_has_power = True
+        self.n_ticks = 0
+        self.amounts[tick.OFFSET : tick.OFFSET + 6] = rng.uniform(*OFFSETS, 6)
+        self.amounts[tick.FLOOR : tick.FLOOR + 4] = self.room.spread * rng.standard_normal(4)
+
+    def place_freely(self, rng: Generator) -> None:
+        """Put the robot at a random pose with room around it."""
+        wide, deep = (0.5 * side - START_M for side in self.room.side_m)
+        for _ in range(10_000):
+            x, y = float(rng.uniform(-wide, wide)), float(rng.uniform(-deep, deep))
+            free = min(math.dist((x, y), world.nearest(x, y, row)) for row in self._segments)
+            if free > 0.5 * START_M:
+                break
+        self.place(x, y, float(rng.uniform(-math.pi, math.pi)), rng)
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self._mover.close()
+
+    @property
+    def pose(self) -> tuple[float, float, float]:
+        """Where it is: metres, and radians in (-pi, pi]."""
+        x, y, heading = self.state[:3].tolist()
+        return x, y, math.pi - (math.pi - heading) % (2.0 * math.pi)
+
+    def tick(self, left: float, right: float, *, may_charge: bool, is_awake: bool = True) -> None:
+        """Let 1/64 s pass.
+
+        Args:
+            left: What the left wheel is asked for, m/s.
+            right: The same of the right one.
+            may_charge: Whether the rules let the dock charge the battery.
+            is_awake: Whether the robot is on.
+        """
+        wheels, chances, _, _ = self._draws[0]
+        self._rng.standard_normal(out=wheels)
+        self._rng.random(out=chances)
+        self._pass(0, left, right, may_charge, is_awake)
+
+    def read(self) -> Ints:
+        """Return packets 7 to 58 as the sensors read them now, shape (52,); the robot's program fills in the others.
+
+        The array is `packets`.
+        """
+        return self._read(0)
+
+    @property
+    def is_planar(self) -> bool:
+        """Whether `run` can be called: the body is moved by a kernel."""
+        return isinstance(self._mover, PlanarMover)
+
+    def run(self, n: int, rules: Rules, raw: Floats) -> int:
+        """Let ticks of 1/64 s pass as `tick` and `read` do, drawing the same numbers, in as few calls as possible.
+
+        Args:
+            n: How many, at most MOST_TICKS.
+            rules: What the robot's program does; see `tick.Rules`.
+            raw: Receives the channels of each tick, shape (n, 55) or more rows.
+
+        Returns:
+            The mode after the last tick: Passive if something ended Safe.
+        """
+        left, right, mode, was_docked = rules
+        chances = self._lift_chance, self._button_chance, self._dirt_chance()
+        n_done = 0
+        while n_done < n:
+            n_quiet = tick.draw(self._rng, n - n_done, chances, self.dock_has_power, self._normal, self._uniform)
+            if n_quiet:
+                before = left, right, mode, was_docked
+                mode = tick.live(
+                    n_quiet, self.state, self._found, self._scene, self.amounts, self.marks, before,
+                    self._normal, self._uniform, self.packets, raw[n_done:],
+                )  # fmt: skip
+                self.n_ticks += n_quiet
+                n_done += n_quiet
+            if n_done < n:  # something happens in the next tick
+                left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
+                was_docked = self.marks[tick.IS_DOCKED] == 1
+                self._pass(n_quiet, left, right, mode in CHARGEABLE, True)
+                self._read(n_quiet)
+                mode = tick.conclude(self.packets, self.marks, (left, right, mode, was_docked), raw[n_done])
+                n_done += 1
+            left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
+            was_docked = self.marks[tick.IS_DOCKED] == 1
+        return int(mode)
+
+    # ---- parts of it -------------------------------------------------------------------------------------------------
+
+    def _read(self, k: int) -> Ints:
+        _, _, noise, dropouts = self._draws[k]
+        self._rng.standard_normal(out=noise)
+        if self.dock_has_power:
+            self._rng.random(out=dropouts)
+        body = self.state, self._found, self._scene, self.amounts, self.marks
+        tick.sense(*body, noise, dropouts, self.packets)
+        return self.packets
+
+    def _pass(self, k: int, left: float, right: float, may_charge: bool, is_awake: bool) -> None:
+        """Let a tick pass under the draws of row `k`; arguments as of `tick`."""
+        self.n_ticks += 1
+        noise, chances, _, _ = self._draws[k]
+        drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
+        self._mover.move(self.state, left, right, noise, drag, self.stuck, self._found)
+        tick.pass_time(self.state, self._scene, self.amounts, self.marks, may_charge, is_awake)
+        lift, button, dirt = chances.tolist()
+        if lift < self._lift_chance:
+            self.lifted_s = float(self._rng.uniform(*LIFT_S))
+        if button < self._button_chance:
+            self.press(1 << int(self._rng.integers(8)))
+        if abs(float(self._found[world.AHEAD])) > 1e-4 and dirt < dirt_per_s * TICK_S:
+            self.marks[tick.DIRT] = int(self._rng.integers(20, 200))
+
+    def _dirt_chance(self) -> float:
+        """Return the most dirt in a tick that the body's coming MOST_TICKS can meet."""
+        x, y = self.state[:2].tolist()
+        near = [
+            dirt_per_s * TICK_S
+            for x0, y0, x1, y1, dirt_per_s in self._dirty
+            if x0 - REACH_M < x < x1 + REACH_M and y0 - REACH_M < y < y1 + REACH_M
+        ]
+        return max(near, default=0.0)
+
+    def press(self, bits: int) -> None:
+        """Press buttons, bits as in packet 18, for 1/6 s."""
+        self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, BUTTON_S
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more goes into the battery."""
+        return self.charge_ah >= tick.FULL_SHARE * self.capacity_ah
+
+
+# ---- physics ---------------------------------------------------------------------------------------------------------
+
+WALL_M, HEIGHT_M = 0.1, 0.2
+GRIP = 0.6  # friction of rubber on a hard floor: beyond it wheels slip
+GRAVITY = 9.81
+ON_FACE_M = 0.01
+
+Push = tuple[float, float, float]  # of the world: N, N, N m; or m/s, m/s, rad/s
+_NOTHING: Push = (0.0, 0.0, 0.0)
+
+
+class Mover(Protocol):
+    """What moves a body for a tick."""
+
+    def place(self, x: float, y: float, heading: float) -> None:
+        """Put it at rest at a pose (metres, radians)."""
+
+    def move(
+        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
+    ) -> None:
+        """Let a tick pass; arguments as of `world.move`."""
+
+    def close(self) -> None:
+        """Let go of it. Closing twice does nothing."""
+
+
+class PlanarMover:
+    """A round body that slides along what it meets: kernels alone, wherever numba runs."""
+
+    def __init__(self, room: Room) -> None:
+        self._segments = room.segments()
+
+    def place(self, x: float, y: float, heading: float) -> None:
+        """Nothing is remembered here."""
+
+    def move(
+        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
+    ) -> None:
+        """Let a tick pass; arguments as of `world.move`."""
+        world.move(state, left, right, noise, drag, stuck, self._segments, found)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class BulletMover:
+    """A rigid body in PyBullet, which the wheels drive with what force their grip allows.
+
+    Raises:
+        BackendUnavailable: If PyBullet is missing.
+    """
+
+    def __init__(self, spec: RobotSpec, room: Room) -> None:
+        from horde_env.sim import bullet
+
+        boxes, self._dock = boxes_of(room), room.dock
+        urdf = asset("robot/create2.urdf")
+        self._body = bullet.PlanarBody(boxes, tick_s=TICK_S, urdf=urdf)
+        self._mass, self._inertia = float(spec.body["mass_kg"]), float(spec.body["inertia_kg_m2"])
+        self._most_n = GRIP * self._mass * GRAVITY
+        self._most_nm = self._most_n * 0.5 * world.BASE_M
+        self._n_dock = len(boxes) - 1
+        self._load = _NOTHING
+
+    def place(self, x: float, y: float, heading: float) -> None:
+        """Put it at rest at a pose."""
+        self._body.place(x, y, heading)
+        self._load = _NOTHING
+
+    def move(
+        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
+    ) -> None:
+        """Let a tick pass; arguments as of `world.move`."""
+        before = self._body.motion
+        world.turn_wheels(state, left, right, noise, stuck)
+        push = self._traction(before, world.wanted(state))
+        after = self._body.step(push)
+        state[world.X], state[world.Y], state[world.HEADING] = after.x, after.y, after.heading
+        found[:] = 0.0
+        touches = self._body.touches()
+        self._load = self._reaction(before, after, push) if touches else _NOTHING
+        for x, y, box in touches:
+            if box == self._n_dock and self._is_on_face(x, y):
+                found[world.AT_DOCK] = 1.0
+            else:
+                world.press(state, x, y, found)
+        world.feel(state, left, right, drag, stuck, before.x, before.y, before.heading, found)
+
+    def close(self) -> None:
+        """Let go of the client. Closing twice does nothing."""
+        self._body.close()
+
+    def _traction(self, now: Motion, wanted: Push) -> Push:
+        """Return the force of the floor on the wheels, N and N m: what brings the body to its wanted velocity.
+
+        It holds against what the walls did in the last tick, too, up to the grip: tyres do not creep under a load.
+        """
+        fx = self._mass / TICK_S * (wanted[0] - now.vx) - self._load[0]
+        fy = self._mass / TICK_S * (wanted[1] - now.vy) - self._load[1]
+        torque = self._inertia / TICK_S * (wanted[2] - now.yaw_rate) - self._load[2]
+        share = min(1.0, self._most_n / max(math.hypot(fx, fy), 1e-9))
+        return share * fx, share * fy, min(max(torque, -self._most_nm), self._most_nm)
+
+    def _reaction(self, before: Motion, after: Motion, push: Push) -> Push:
+        """Return what the walls did in a tick, N and N m."""
+        return (
+            self._mass / TICK_S * (after.vx - before.vx) - push[0],
+            self._mass / TICK_S * (after.vy - before.vy) - push[1],
+            self._inertia / TICK_S * (after.yaw_rate - before.yaw_rate) - push[2],
+        )
+
+    def _is_on_face(self, x: float, y: float) -> bool:
+        dock = self._dock
+        return (x - dock.x) * math.cos(dock.direction) + (y - dock.y) * math.sin(dock.direction) > -ON_FACE_M
+
+
+def boxes_of(room: Room) -> list[Box]:
+    """Return walls, furniture and, last, the dock: centre x, y, size x, y, height (metres), and turned by (radians)."""
+    wide, deep = room.side_m
+    far_x, far_y = 0.5 * (wide + WALL_M), 0.5 * (deep + WALL_M)
+    boxes: list[Box] = [
+        (0.0, far_y, wide + 2 * WALL_M, WALL_M, HEIGHT_M, 0.0),
+        (0.0, -far_y, wide + 2 * WALL_M, WALL_M, HEIGHT_M, 0.0),
+        (far_x, 0.0, WALL_M, deep, HEIGHT_M, 0.0),
+        (-far_x, 0.0, WALL_M, deep, HEIGHT_M, 0.0),
+    ]
+    boxes += [(x, y, size_x, size_y, HEIGHT_M, 0.0) for x, y, size_x, size_y, _ in room.boxes.tolist()]
+    dock, (along, behind) = room.dock, room.dock.size
+    middle = np.array([dock.x, dock.y]) - 0.5 * behind * np.array([math.cos(dock.direction), math.sin(dock.direction)])
+    return [*boxes, (float(middle[0]), float(middle[1]), behind, along, HEIGHT_M, dock.direction)]
+
+
+def open_mover(physics: Physics, spec: RobotSpec, room: Room) -> Mover:
+    """Return what moves the robot.
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+    """
+    return BulletMover(spec, room) if physics == "bullet" else PlanarMover(room)

@@ -1,0 +1,434 @@
+"""A tick of 1/64 s beside the body's motion (`world`), in kernels: battery, floor, dock, and what the sensors read.
+
+`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64); the constants below are
+their places. `live` runs all ticks of a step of the planar engine in one call.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from horde_env._jit import drawing_kernel, kernel, kernel_over
+from horde_env.robots.create2.simulator import world
+from horde_env.robots.create2.simulator.world import (
+    AHEAD,
+    AMP_L,
+    BASE_M,
+    BUMP_L,
+    BUMP_R,
+    COUNT_L,
+    HEADING,
+    LEFT,
+    RADIUS_M,
+    X,
+    Y,
+)
+from horde_env.robots.create2.stream import N_TICKS
+from horde_env.robots.create2.wire import COUNT_MOST, OFF, PASSIVE, SAFE, TICK_S, Sensors, loudness
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+RESISTANCE_OHM, CHARGE_A = 0.25, 1.2
+REST_A, AWAKE_A, DRIVE_A = -0.05, -0.22, -0.10  # asleep; awake; awake and driving, beside the wheels' own
+# Twelve cells at rest by their share of charge; NiMH stays flat for long.
+CHARGED, AT_REST_V = np.array([0.0, 0.05, 0.2, 0.5, 0.9, 1.0]), np.array([12.0, 13.0, 14.1, 14.7, 15.3, 15.9])
+CHARGING_V = 1.1  # above rest
+FULL_SHARE = 0.995
+
+NEAR_SIGNALS = (125, 125, 125, 125, 125, 286)
+NEAR_HYSTERESIS = 4
+CLIFF_BELOW = 300
+OVERCURRENT_A, OVERCURRENT_S = 1.0, 0.25
+LIGHT_SD, CLIPPED_SD, CLIFF_SD = 1.6, 0.2, 9.0
+
+EMITTER_M = 0.06  # before the dock's face
+FIELD_M, BEAM_M, OMNI_BEAM_M = 0.61, 1.5, 1.2
+GREEN_DEG, RED_DEG = (-25.0, 5.0), (-5.0, 25.0)  # seen from the dock, counter-clockwise; 10 degrees overlap
+FIELD_BIT, GREEN_BIT, RED_BIT = 1, 4, 8
+RECEIVERS = ((0.15, 0.0, 0.0, math.pi), (0.15, 0.03, 0.35, 0.9), (0.15, -0.03, -0.35, 0.9))  # x, y, looks, half width
+DROPOUT = 0.04  # share of ticks in which a character is missed
+CONTACT_M, CONTACT_RAD = 0.03, math.radians(8.0)
+SILL_DROP_S = 0.12
+
+# Places in `amounts`: of the battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or passed (OVER_S, of
+# two wheels); the six light signals without noise, and the pose at which they were computed; each sensor's own offset.
+CHARGE_AH, CAPACITY_AH, VOLTS, AMPS, KELVIN, SAG_V, SILL_S, LIFTED_S, CLIFF_S, BUTTON_S, OVER_S = range(11)
+LIGHT, SEEN_AT, FLOOR, OFFSET, ROOM_KELVIN, BRIGHTNESS, N_AMOUNTS = 12, 18, 21, 25, 31, 32, 33
+# Places in `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the last N_HISTORY ticks.
+IS_DOCKED, HAS_POWER, IS_CHARGING, STUCK, ON_SILL, BUTTON, DIRT, NEAR, N_HISTORY, HISTORY = range(10)
+N_MARKS = HISTORY + 2 * (N_TICKS + 1)
+
+Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
+"""Segments and patches and sills of the room, the dock (x, y, direction), directions of lights, places of cliffs."""
+Rules = tuple[float, float, int, bool]  # the wheels' requests, left and right, m/s; the mode; docked a tick ago
+
+Chances = tuple[float, float, float]  # of being lifted, of a button, of dirt; in a tick
+
+_PLACE = {name: i for i, name in enumerate(Sensors._fields)}
+BUMPS, WALL, CLIFF, VIRTUAL_WALL = _PLACE["bumps"], _PLACE["wall"], _PLACE["cliff_left"], _PLACE["virtual_wall"]
+OVERCURRENTS, DIRTY, IR_OMNI, BUTTONS = _PLACE["overcurrents"], _PLACE["dirt"], _PLACE["ir_omni"], _PLACE["buttons"]
+VOLTAGE, WALL_SIGNAL, CLIFF_SIGNAL = _PLACE["voltage"], _PLACE["wall_signal"], _PLACE["cliff_signal_left"]
+SOURCES, ENCODER, NEAR_BITS = _PLACE["charging_sources"], _PLACE["encoder_left"], _PLACE["light_bumper"]
+LIGHTS, IR_LEFT, IR_RIGHT = _PLACE["light_left"], _PLACE["ir_left"], _PLACE["ir_right"]
+WHEEL_MA, BRUSH_MA, STASIS = _PLACE["current_left"], _PLACE["current_main_brush"], _PLACE["stasis"]
+N_PACKETS = len(Sensors._fields)
+
+_LOUDNESS = np.array([loudness(signal) for signal in range(4096)])
+_TURN = 2.0 * math.pi
+
+
+@kernel
+def remainder(angle: float) -> float:
+    """Return an angle less whole turns, in [-pi, pi]."""
+    return float(angle - _TURN * np.rint(angle / _TURN))
+
+
+@kernel
+def within(x: float, y: float, row: Floats) -> bool:
+    """Return whether a point lies in a rectangle (x0, y0, x1, y1, ...)."""
+    return bool(row[0] <= x <= row[2] and row[1] <= y <= row[3])
+
+
+@kernel
+def floor_under(x: float, y: float, patches: Floats) -> tuple[float, float]:
+    """Return the drag (A of each wheel) and the dirt (1/s) of the first patch at a point."""
+    for k in range(patches.shape[0]):
+        if within(x, y, patches[k]):
+            return patches[k, 6], patches[k, 7]
+    return 0.0, 0.0
+
+
+@kernel_over(world)
+def pass_time(state: Floats, scene: Scene, amounts: Floats, marks: Ints, may_charge: bool, is_awake: bool) -> None:
+    """Advance timers, contacts and battery by a tick after which the body is where `state` says."""
+    for i in (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S):
+        amounts[i] = max(amounts[i] - TICK_S, 0.0)
+    marks[DIRT] = max(marks[DIRT] - 8, 0)
+    x, y, heading = state[X], state[Y], state[HEADING]
+    wheel_x, wheel_y = x - 0.5 * BASE_M * math.sin(heading), y + 0.5 * BASE_M * math.cos(heading)
+    sills, on_sill = scene[2], 0
+    for k in range(sills.shape[0]):
+        if within(wheel_x, wheel_y, sills[k]):
+            on_sill = 1
+    if on_sill == 1 and marks[ON_SILL] == 0:
+        amounts[SILL_S] = SILL_DROP_S
+    marks[ON_SILL] = on_sill
+    for i in range(2):
+        amounts[OVER_S + i] = amounts[OVER_S + i] + TICK_S if state[AMP_L + i] > OVERCURRENT_A else 0.0
+    marks[IS_DOCKED] = 1 if marks[HAS_POWER] == 1 and touches_dock(x, y, heading, scene[3]) else 0
+    let_current_flow(state, amounts, marks, may_charge, is_awake)
+
+
+@kernel
+def touches_dock(x: float, y: float, heading: float, dock: Floats) -> bool:
+    """Return whether the robot's contacts meet the dock's (x, y, direction)."""
+    c, s = math.cos(dock[2]), math.sin(dock[2])
+    ahead, aside = (x - dock[0]) * c + (y - dock[1]) * s, -(x - dock[0]) * s + (y - dock[1]) * c
+    off = remainder(heading - dock[2] - math.pi)
+    return bool(abs(ahead - RADIUS_M) < CONTACT_M and abs(aside) < CONTACT_M and abs(off) < CONTACT_RAD)
+
+
+@kernel_over(world)
+def let_current_flow(state: Floats, amounts: Floats, marks: Ints, may_charge: bool, is_awake: bool) -> None:
+    """Charge or drain the battery for a tick; see `pass_time`."""
+    is_charging = marks[IS_DOCKED] == 1 and may_charge
+    marks[IS_CHARGING] = 1 if is_charging else 0
+    share = min(max(amounts[CHARGE_AH] / amounts[CAPACITY_AH], 0.0), 1.0)
+    if is_charging:
+        amps = CHARGE_A if share < FULL_SHARE else 0.06
+    elif is_awake:
+        wheels = state[AMP_L] + state[AMP_L + 1]
+        amps = AWAKE_A + (DRIVE_A if wheels > 0.02 else 0.0) - wheels
+    else:
+        amps = REST_A
+    amounts[AMPS] = amps
+    amounts[CHARGE_AH] = min(max(amounts[CHARGE_AH] + amps * TICK_S / 3600.0, 0.0), amounts[CAPACITY_AH])
+    rest_v = world.between(share, CHARGED, AT_REST_V)
+    amounts[VOLTS] = rest_v + (CHARGING_V * share if is_charging else RESISTANCE_OHM * amps)
+    goal_k = amounts[ROOM_KELVIN] + 8.0 + 12.0 * abs(amps)
+    amounts[KELVIN] += TICK_S / 600.0 * (goal_k - amounts[KELVIN])
+
+
+@kernel_over(world)
+def sense(
+    state: Floats,
+    found: Floats,
+    scene: Scene,
+    amounts: Floats,
+    marks: Ints,
+    normal: Floats,
+    uniform: Floats,
+    out: Ints,
+) -> None:
+    """Write packets 7 to 58 as the body's sensors read them; what the robot's program fills in stays.
+
+    Args:
+        state: See `world`.
+        found: See `world`.
+        scene: What can be sensed.
+        amounts: See above; the light signals are computed anew if the pose is another.
+        marks: See above; the robot's own judgement of the light signals is changed.
+        normal: Standard normals, shape (12,).
+        uniform: For the dropouts of three receivers, shape (3,).
+        out: Receives the packets in the order of `Sensors`, shape (52,).
+    """
+    x, y, heading = state[X], state[Y], state[HEADING]
+    if amounts[SEEN_AT] != x or amounts[SEEN_AT + 1] != y or amounts[SEEN_AT + 2] != heading:
+        amounts[SEEN_AT], amounts[SEEN_AT + 1], amounts[SEEN_AT + 2] = x, y, heading
+        world.look(x, y, heading, scene[4], scene[0], amounts[LIGHT : LIGHT + 6])
+    read_lights(amounts, marks, normal, out)
+    read_floor(state, scene, amounts, normal[6:10], out)
+    read_infrared(x, y, heading, scene, marks[HAS_POWER] == 1, uniform, out)
+    dropped = amounts[LIFTED_S] > 0.0
+    on_sill = dropped or amounts[SILL_S] > 0.0
+    bumps = (1 if found[BUMP_R] > 0.0 else 0) + (2 if found[BUMP_L] > 0.0 else 0)
+    out[BUMPS] = bumps + (4 if dropped else 0) + (8 if on_sill else 0)
+    over_l, over_r = amounts[OVER_S] > OVERCURRENT_S, amounts[OVER_S + 1] > OVERCURRENT_S
+    out[OVERCURRENTS] = (8 if over_r else 0) + (16 if over_l else 0)
+    out[DIRTY] = marks[DIRT]
+    out[BUTTONS] = marks[BUTTON] if amounts[BUTTON_S] > 0.0 else 0
+    out[VOLTAGE] = int(np.rint(1000.0 * (amounts[VOLTS] - amounts[SAG_V])))
+    out[VOLTAGE + 1] = int(np.rint(1000.0 * amounts[AMPS] + 4.0 * normal[0]))
+    out[VOLTAGE + 2] = int(np.rint(amounts[KELVIN] - 273.15))
+    out[VOLTAGE + 3] = int(np.rint(1000.0 * amounts[CHARGE_AH]))
+    out[VOLTAGE + 4] = int(np.rint(1000.0 * amounts[CAPACITY_AH]))
+    out[SOURCES] = 2 * marks[IS_DOCKED]
+    for i in range(2):
+        out[ENCODER + i] = wrapped(math.floor(state[COUNT_L + i]))
+        milliamps = 1000.0 * state[AMP_L + i] * math.copysign(1.0, state[LEFT + i]) + 2.0 * normal[4 + i]
+        out[WHEEL_MA + i] = int(np.rint(milliamps))
+        out[BRUSH_MA + i] = int(np.rint(2.0 * normal[10 + i]))
+    out[STASIS] = 1 if found[AHEAD] > 5e-4 else 0
+
+
+@kernel
+def wrapped(count: int) -> int:
+    """Return a count as two bytes hold it, in -32768..32767."""
+    return (count + 32768) % 65536 - 32768
+
+
+@kernel
+def read_lights(amounts: Floats, marks: Ints, normal: Floats, out: Ints) -> None:
+    """Write the light signals and the robot's own judgement of them; arguments as of `sense`."""
+    near = 0
+    for i in range(6):
+        light = amounts[LIGHT + i]
+        level = light + amounts[OFFSET + i] - 16.0
+        level += (LIGHT_SD if level > 0.0 else CLIPPED_SD) * normal[i]
+        signal = min(max(int(np.rint(level)), 0), 4095)
+        limit = NEAR_SIGNALS[i] - NEAR_HYSTERESIS * (marks[NEAR] >> i & 1)
+        near += (1 << i) if signal >= limit else 0
+        out[LIGHTS + i] = signal
+    marks[NEAR] = near
+    out[NEAR_BITS] = near
+    out[WALL] = 1 if out[LIGHTS + 5] > NEAR_SIGNALS[5] else 0
+    out[WALL_SIGNAL] = min(out[LIGHTS + 5] // 4, 1023)
+
+
+@kernel
+def read_floor(state: Floats, scene: Scene, amounts: Floats, normal: Floats, out: Ints) -> None:
+    """Write the four cliff signals and what the robot makes of them; `normal` (4,), the rest as of `sense`."""
+    patches, cliffs = scene[1], scene[5]
+    c, s = math.cos(state[HEADING]), math.sin(state[HEADING])
+    for i in range(4):
+        x = state[X] + c * cliffs[i, 0] - s * cliffs[i, 1]
+        y = state[Y] + s * cliffs[i, 0] + c * cliffs[i, 1]
+        level = amounts[BRIGHTNESS] + amounts[FLOOR + i]
+        for k in range(patches.shape[0]):
+            if within(x, y, patches[k]):
+                level = patches[k, 4] + patches[k, 5] * math.sin(70.0 * x) * math.sin(70.0 * y)
+        if amounts[CLIFF_S] > 0.0 or amounts[LIFTED_S] > 0.0:
+            level = 20.0
+        out[CLIFF_SIGNAL + i] = min(max(int(np.rint(level + CLIFF_SD * normal[i])), 0), 4095)
+        out[CLIFF + i] = 1 if out[CLIFF_SIGNAL + i] < CLIFF_BELOW else 0
+
+
+@kernel_over(world)
+def read_infrared(
+    x: float, y: float, heading: float, scene: Scene, has_power: bool, uniform: Floats, out: Ints
+) -> None:
+    """Write the infrared characters of three receivers, and whether the robot is in the dock's force field."""
+    dock = scene[3]
+    from_x, from_y = dock[0] + EMITTER_M * math.cos(dock[2]), dock[1] + EMITTER_M * math.sin(dock[2])
+    c, s = math.cos(heading), math.sin(heading)
+    out[VIRTUAL_WALL] = 1 if has_power and math.hypot(x - from_x, y - from_y) < FIELD_M else 0
+    for i in range(3):
+        ahead, aside, looks, width = RECEIVERS[i]
+        at_x, at_y = x + c * ahead - s * aside, y + s * ahead + c * aside
+        dx, dy = at_x - from_x, at_y - from_y
+        distance = math.hypot(dx, dy)
+        bits = 0
+        if has_power and uniform[i] >= DROPOUT and distance < BEAM_M:
+            bits = FIELD_BIT if distance < FIELD_M else 0
+            off = remainder(math.atan2(-dy, -dx) - heading - looks)
+            if (i > 0 or distance < OMNI_BEAM_M) and abs(off) <= width:
+                bearing = math.degrees(remainder(math.atan2(dy, dx) - dock[2]))
+                bits += GREEN_BIT if GREEN_DEG[0] <= bearing <= GREEN_DEG[1] else 0
+                bits += RED_BIT if RED_DEG[0] <= bearing <= RED_DEG[1] else 0
+            if bits > 0 and world.is_hidden(from_x, from_y, at_x, at_y, scene[0]):
+                bits = 0
+        out[IR_OMNI if i == 0 else IR_LEFT if i == 1 else IR_RIGHT] = 0xA0 | bits if bits > 0 else 0
+
+
+@kernel
+def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> bool:
+    """Return whether Safe ends: a wheel drop, a charger that was not there a tick ago, a cliff on the way.
+
+    Args:
+        packets: In the order of `Sensors`, shape (52,).
+        was_docked: Whether the robot was on its dock a tick ago.
+        right: Speed that is asked of the right wheel, in the unit of `left`.
+        left: The same of the left wheel.
+    """
+    if packets[BUMPS] & 12 != 0 or (packets[SOURCES] & 2 != 0 and not was_docked):
+        return True
+    is_cliff = packets[CLIFF] + packets[CLIFF + 1] + packets[CLIFF + 2] + packets[CLIFF + 3] > 0
+    forward, turning = 0.5 * (right + left), abs(right - left)
+    is_tight = turning > 0.0 and abs(forward) * BASE_M / turning < RADIUS_M
+    return bool(is_cliff and (forward > 0.0 or (forward < 0.0 and is_tight)))
+
+
+@kernel
+def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
+    """Write the raw channels of a tick, which follows the last one; see `stream.FrameParser.follow`.
+
+    Args:
+        packets: Those of the tick, shape (52,).
+        marks: See above; the encoders' history is changed.
+        mode: The robot's.
+        out: Receives the channels in the order of `wire.channels`, shape (55,).
+    """
+    n = marks[N_HISTORY]
+    if n > 0:
+        at = HISTORY + 2 * (n - 1)
+        for i in range(2):
+            if abs(wrapped(packets[ENCODER + i] - marks[at + i])) > COUNT_MOST:
+                n = 0
+    if n == N_TICKS + 1:
+        for i in range(HISTORY, HISTORY + 2 * N_TICKS):
+            marks[i] = marks[i + 2]
+        n -= 1
+    marks[HISTORY + 2 * n], marks[HISTORY + 2 * n + 1] = packets[ENCODER], packets[ENCODER + 1]
+    marks[N_HISTORY] = n + 1
+    scale = N_TICKS / max(n, 1)
+    left = np.rint(scale * wrapped(packets[ENCODER] - marks[HISTORY]))
+    right = np.rint(scale * wrapped(packets[ENCODER + 1] - marks[HISTORY + 1]))
+    for i in range(4):
+        out[i] = packets[VOLTAGE + i]
+        out[21 + i], out[25 + i] = packets[CLIFF_SIGNAL + i], packets[CLIFF + i]
+    out[4], out[5], out[8] = left, right, right - left
+    bumps, over = packets[BUMPS], packets[OVERCURRENTS]
+    for i in range(2):
+        out[6 + i], out[45 + i] = packets[WHEEL_MA + i], packets[BRUSH_MA + i]
+        out[29 + i], out[31 + i], out[43 + i] = bumps >> (1 - i) & 1, bumps >> (3 - i) & 1, over >> (4 - i) & 1
+    for i in range(6):
+        out[9 + i], out[15 + i] = _LOUDNESS[packets[LIGHTS + i]], packets[NEAR_BITS] >> i & 1
+    for i in range(3):
+        character = packets[IR_OMNI if i == 0 else IR_LEFT if i == 1 else IR_RIGHT]
+        out[33 + 3 * i], out[34 + 3 * i], out[35 + 3 * i] = character & 1, character >> 2 & 1, character >> 3 & 1
+    out[42], out[47], out[48] = packets[VIRTUAL_WALL], packets[STASIS] & 1, packets[DIRTY]
+    out[49], out[50], out[51] = packets[SOURCES] >> 1 & 1, 0.0, 0.0
+    out[52], out[53] = 1.0 if mode != SAFE else 0.0, marks[IS_CHARGING]
+    out[54] = 1.0 if packets[BUTTONS] != 0 else 0.0
+
+
+@kernel
+def conclude(packets: Ints, marks: Ints, rules: Rules, raw: Floats) -> int:
+    """Write the channels of a tick that was sensed, shape (55,), and return the mode after it; see `live`."""
+    left, right, mode, was_docked = rules
+    if mode == SAFE and is_triggered(packets, was_docked, right, left):
+        mode = PASSIVE
+    follow(packets, marks, mode, raw)
+    return mode
+
+
+@kernel_over(world)
+def live(
+    n: int,
+    state: Floats,
+    found: Floats,
+    scene: Scene,
+    amounts: Floats,
+    marks: Ints,
+    rules: Rules,
+    normal: Floats,
+    uniform: Floats,
+    packets: Ints,
+    raw: Floats,
+) -> int:
+    """Run ticks of the planar engine in which nobody lifts the robot, presses a button or drops dirt.
+
+    Args:
+        n: How many.
+        state: See `world`.
+        found: See `world`.
+        scene: What can be met and sensed.
+        amounts: See above.
+        marks: See above.
+        rules: What the robot's program does.
+        normal: Standard normals: two of the wheels, twelve of the sensors, in each tick; shape (n, 14) or more rows.
+        uniform: Three of what happens, which are not looked at, and three of the receivers; shape (n, 6) or more rows.
+        packets: Receives those of the last tick, shape (52,).
+        raw: Receives the channels of each tick, shape (n, 55) or more rows.
+
+    Returns:
+        The mode after the last tick: Passive if something ended Safe.
+    """
+    left, right, mode, was_docked = rules
+    for k in range(n):
+        drag = floor_under(state[X], state[Y], scene[1])[0]
+        world.move(state, left, right, normal[k, :2], drag, marks[STUCK], scene[0], found)
+        pass_time(state, scene, amounts, marks, mode in (OFF, PASSIVE), True)
+        sense(state, found, scene, amounts, marks, normal[k, 2:], uniform[k, 3:], packets)
+        before = left, right, mode, was_docked
+        mode = conclude(packets, marks, before, raw[k])
+        if mode != before[2]:
+            left = right = 0.0
+        was_docked = marks[IS_DOCKED] == 1
+    return mode
+
+
+@drawing_kernel
+def draw(rng: Generator, n: int, chances: Chances, has_power: bool, normal: Floats, uniform: Floats) -> int:
+    """Draw the numbers of ticks until something happens, as `Machine.tick` and `Machine.read` draw them.
+
+    Args:
+        rng: The source.
+        n: Of how many ticks.
+        chances: Of being lifted, of a button and of dirt in a tick.
+        has_power: Whether the dock sends, so that receivers may miss a character.
+        normal: See `live`.
+        uniform: See `live`.
+
+    Returns:
+        How many ticks are complete. If fewer than `n`, two normals and three uniforms of the next one are drawn too.
+    """
+    for k in range(n):
+        for i in range(2):
+            normal[k, i] = rng.standard_normal()
+        for i in range(3):
+            uniform[k, i] = rng.random()
+        if uniform[k, 0] < chances[0] or uniform[k, 1] < chances[1] or uniform[k, 2] < chances[2]:
+            return k
+        for i in range(2, 14):
+            normal[k, i] = rng.standard_normal()
+        for i in range(3, 6 if has_power else 3):
+            uniform[k, i] = rng.random()
+    return n
+
+
+@kernel
+def gather(n: int, raw: Floats, is_any: Bools, lsb: Floats, offset: Floats, out: Floats) -> None:
+    """Write the SI values of a step of `n` ticks: the newest, or if `is_any` the largest; shapes (n, 55) and (55,)."""
+    for i in range(out.shape[0]):
+        value = raw[n - 1, i]
+        if is_any[i]:
+            for k in range(n - 1):
+                value = max(value, raw[k, i])
+        out[i] = lsb[i] * value + offset[i]

@@ -1,0 +1,128 @@
+"""DropsLine: the program on the robot that turns its packets into drops, and drops into its controls.
+
+Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horde_env.emulation.lines import SocketLine
+from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot.wire import MI_ON, Control, encode_control
+
+N_DROPS_KEPT = 16
+WAKE_AFTER = 100  # cycles without a packet after which the driver types "mi on"
+
+
+class PacketCutter:
+    """The driver's way to find packets: the next 79 bytes after a header, whatever they are. It looks at no checksum.
+
+    A byte that does not continue a header is passed over, and the match goes on where it was. So a byte that is lost
+    makes one packet of the ruins and costs the next. A wrong parity, of which the terminal tells, costs its packet.
+    """
+
+    def __init__(self) -> None:
+        self._n_header = 0
+        self._packet = bytearray()
+
+    def cut(self, data: bytes, bad_parity: bool = False) -> list[bytes]:
+        """Return the packets that a cycle's bytes complete."""
+        if bad_parity:
+            self._n_header = 0
+            self._packet.clear()
+            return []
+        packets = []
+        for byte in data:
+            if self._n_header < len(wire.HEADER):
+                self._n_header += byte == wire.HEADER[self._n_header]
+                continue
+            self._packet.append(byte)
+            if len(self._packet) == wire.STATE_SIZE - len(wire.HEADER):
+                packets.append(wire.HEADER + bytes(self._packet))
+                self._packet.clear()
+                self._n_header = 0
+        return packets
+
+
+class DropsLine(SocketLine):
+    """The robot's on-board driver: state drops out, control drops in (`drops`).
+
+    As the original: each packet becomes a drop, sound or not (`PacketCutter`), its bytes 0D changed into 0A, IR
+    distance scrambled; after each packet the newest control that has come since the last one goes to the robot, older
+    ones are lost; what comes in must be whole control drops, else the host is cut off. It leaves its socket as the
+    operating system made it: drops wait until the host has acknowledged the last ones. It differs in taking one host.
+
+    Args:
+        host: Address to listen on.
+        port: Its port; 0 for any.
+        clock: The driver's wall clock, in seconds, for the drops' time.
+        cured: Whether the robot's terminal was told to leave 0D alone (`stty -icrnl`).
+    """
+
+    waits_for_company = True
+
+    def __init__(self, host: str, port: int, clock: Callable[[], float], *, cured: bool = False) -> None:
+        super().__init__(host, port)
+        self._clock, self._cured = clock, cured
+        self._cutter = PacketCutter()
+        self._drops: dict[bytes, bytes] = {}
+        self._slot: bytes | None = None
+        self._ready = encode_control(Control(0))  # the driver's first word: all zeros
+        self._silent = WAKE_AFTER
+
+    def read(self) -> bytes:
+        """Return what the driver writes to the robot."""
+        data = super().read()
+        for start in range(0, len(data), stream.CONTROL_DROP_SIZE):
+            drop = data[start : start + stream.CONTROL_DROP_SIZE]
+            if len(drop) < stream.CONTROL_DROP_SIZE:
+                self._hang_up()
+                break
+            self._slot = encode_control(stream.decode_control_drop(drop))
+        ready, self._ready = self._ready, b""
+        if self._silent >= WAKE_AFTER:
+            self._silent = 0
+            return MI_ON + ready
+        return ready
+
+    def write(self, data: bytes, bad_parity: bool = False) -> None:
+        """Turn the robot's packets into stream."""
+        packets = self._cutter.cut(data if self._cured else data.replace(b"\r", b"\n"), bad_parity)
+        self._silent = 0 if packets else self._silent + 1
+        for packet in packets:
+            self._send(self._drop(packet))
+        if packets and self._slot is not None:
+            self._ready, self._slot = self._slot, None
+
+    def _drop(self, packet: bytes) -> bytes:
+        """Return the drop of a packet; those of repeated ones (`Microcontroller.cycle`) are not computed again."""
+        if packet not in self._drops:
+            if len(self._drops) >= N_DROPS_KEPT:
+                self._drops.clear()
+            made = bytearray(stream.encode_state_drop(stream.drop_of(wire.decode_states([packet])[0], 0.0)))
+            # The error flags' top byte is the charge state's copy; of a ruin, whatever stands there.
+            made[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
+            self._drops[packet] = bytes(made)
+        drop, start = self._drops[packet], len(stream.STATE_START)
+        seconds, microseconds = divmod(round(self._clock() * 1e6), 1_000_000)
+        now = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
+        return drop[:start] + now + drop[start + 8 :]
+
+    def _send(self, drop: bytes) -> None:
+        """Send a whole drop or none: one for which there is no room is lost."""
+        if len(self._outbox) < len(drop) or self.in_lockstep:
+            self._outbox += drop
+        if not self.in_lockstep:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has not been sent; a drop of which the network took a part is kept."""
+        n = self._put(bytes(self._outbox)) if self._outbox else 0
+        self.n_sent += n
+        del self._outbox[:n]
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        self._slot = None
+        self._outbox.clear()

@@ -1,0 +1,365 @@
+"""The robot's ARM as its serial line shows it: a console, then state packets at 100 Hz; no threads and no time.
+
+One call of `cycle` is the ARM's 10 ms: the motors' event and the physics, the sensors, the commands that have come,
+one state packet, all error flags cleared, and the recharger. A command therefore acts from the next cycle on.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from enum import Enum
+
+import numpy as np
+from numpy.random import Generator
+
+from horde_env.backend import Floats
+from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.emulator import console
+from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
+from horde_env.sim import motors
+from horde_env.sim.engine import BodyState
+from horde_env.sim.firmware import CLICKS, HUNG
+from horde_env.sim.machine import Machine
+from horde_env.sim.pen import Pen, load_pen
+from horde_env.sim.period import N_RAW
+from horde_env.sim.physics import resolve_physics
+from horde_env.sim.sensors import Senses
+
+WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
+PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
+MISALIGNED_SHARE = 0.299  # of the real robot's packets carry that flag: 2,988 of the log's 9,998, independent of time
+
+
+class PacketSenses(Senses):
+    """Senses that read single packets: IR light is that of the packet itself and not the mean of two.
+
+    The converter's ten bits are all there; that the packet carries eight of them is the firmware's fault, not its own.
+    """
+
+    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
+        ten_bits = copy.copy(spec)
+        ten_bits.raw_high = spec.raw_high.copy()
+        ten_bits.raw_high[spec.group("ir_light")] = 1023
+        super().__init__(ten_bits, pen)
+
+    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
+        """Write acceleration .. thermal of the packet at `t_s` into `out`; see `Senses.read`."""
+        super().read(previous, body, t_s, rng, out)
+        out[self._ir_light] = self.packets[1]
+
+
+class Microcontroller:
+    """The robot behind its serial line.
+
+    Physics, senses and electronics draw from generators of their own, so that a packet that nobody reads
+    (`cycle(look=False)`) changes nothing of the robot's motion.
+
+    Args:
+        machine: The body with its motors and batteries; it is placed by `boot`.
+        senses: What reads channels 16..52.
+        spec: The robot; the Critterbot by default.
+        awake: Start in the machine interface (state packets) rather than at the console.
+
+    Attributes:
+        in_mi: Whether state packets are sent; False at the console.
+        errors: Error flags since the last packet.
+        n_cycles: Cycles of 10 ms since `boot`.
+        control: The last control packet that the robot took, without its LEDs, or None.
+        recharger: Drives to the dock in place of the host, whose commands are ignored; None where it does not.
+    """
+
+    def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
+        self.spec = critterbot() if spec is None else spec
+        self.machine, self.senses, self._awake = machine, senses, awake
+        self._first, self._last = self.spec.group("acceleration").start, self.spec.group("thermal").stop
+        self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
+
+    def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
+        """Switch the robot on at a pose (metres, radians), batteries full; `rng` is the source of all its noise."""
+        self._body_rng, self._sense_rng, self._packet_rng = rng.spawn(3)
+        self.machine.reset(x, y, heading)
+        self.senses.reset(self._sense_rng)
+        self.n_cycles = 0
+        self._raw = np.zeros(wire.N_CHANNELS)
+        self._values = np.zeros(self.spec.n_channels)
+        self._velocity_before = (0.0, 0.0)
+        self._seen: BodyState | None = self.machine.state((0.0, 0.0))
+        self.control: Control | None = None
+        self._start()
+        self._look(self.machine.state((0.0, 0.0)), self._seen)
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether the ARM hangs (`hang`)."""
+        return bool(self.machine.firmware.arm[HUNG])
+
+    def hang(self) -> None:
+        """Let the ARM hang: it says nothing, hears nothing, and the motor AVRs stop by themselves after 0.6 s.
+
+        Its watchdog resets it after 3 s. Bytes that come meanwhile go round its ring.
+        """
+        self.machine.firmware.hang()
+
+    def reboot(self) -> None:
+        """Reset the ARM alone, as its watchdog does: motors off, charging disabled, back at the console."""
+        self.machine.firmware.reset_arm()
+        self.machine.power.charging_enabled = False
+        self._start(awake=False)
+
+    def close(self) -> None:
+        """Let go of the simulation. Closing twice does nothing."""
+        self.machine.close()
+
+    def _start(self, awake: bool | None = None) -> None:
+        self.in_mi = self._awake if awake is None else awake
+        self.errors = 0
+        self._receiver = Receiver()
+        self.recharger: Recharger | None = None
+        self._says = b"" if self.in_mi else console.banner()
+        self._sent = deque([b"", b""], maxlen=2)
+
+    @property
+    def leds(self) -> bytes:
+        """The ring's 16 x (red, green, blue), as custom LED packets have set them."""
+        return self._receiver.leds
+
+    def receive(self, data: bytes, errors: int = 0) -> None:
+        """Take bytes off the line into the receive buffer; a bad parity or frame only sets its flag in `errors`."""
+        self._receiver.take(data)
+        self.errors |= errors
+
+    def cycle(self, look: bool = True) -> bytes:
+        """Let 10 ms pass and return what the robot puts on its line.
+
+        Args:
+            look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
+                the reader is known not to use. The motion is the same either way.
+        """
+        is_hung = self.is_hung
+        look = (look or self.recharger is not None) and not is_hung
+        previous = self._advance(look)
+        if is_hung:
+            if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
+                self.reboot()
+            return b""
+        if look:
+            self._seen = self.machine.state(self._velocity_before)
+            self._look(previous, self._seen)
+        said, self._says = self._says, b""
+        if self._packet_rng.random() < MISALIGNED_SHARE:
+            self.errors |= POWER_MISALIGNED
+        if self.in_mi:
+            self._obey()
+            said += self._packet()
+            self.errors = 0
+        else:
+            said += self._type()
+        if self.recharger is not None and self.n_cycles % CYCLES_PER_STEP == 0:
+            self._recharge(self.recharger)
+        return said
+
+    # ---- sensors -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, look: bool) -> BodyState:
+        """Let the body move for 10 ms and return its state before, which the sensors need too."""
+        previous = self._seen
+        if look and previous is None:
+            previous = self.machine.state(self._velocity_before, touch=False)
+        motion = self.machine.body.motion
+        self._velocity_before, self._seen = (motion.vx, motion.vy), None
+        self.machine.tick(self._body_rng.standard_normal(3))
+        self.n_cycles += 1
+        return previous  # type: ignore[return-value]  # None only where nobody looks
+
+    def _look(self, previous: BodyState, body: BodyState) -> None:
+        """Take new readings of channels 16..52."""
+        spec, own = self.spec, slice(self._first, self._last)
+        self.senses.read(previous, body, self.n_cycles * motors.TICK_S, self._sense_rng, self._values)
+        self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
+
+    def _packet(self) -> bytes:
+        """Return this cycle's packet; without new readings that of two packets ago.
+
+        So it keeps the rhythm of the dock's beacon, by which a host may unwrap the IR light (`IrLightUnwrapper`).
+        """
+        packet = (b"" if self._seen else self._sent[0]) or wire.encode_state(self._state())
+        self._sent.append(packet)
+        return packet
+
+    def _state(self) -> RobotState:
+        """Return what the packet of this cycle says."""
+        machine, raw = self.machine, self._raw
+        overheated = machine.firmware.overheated
+        raw[:N_RAW] = machine.raw(self._packet_rng)
+        raw[wire.OVERHEATING] = overheated
+        monitor = wire.MONITOR_OVERHEATING if overheated else wire.MONITOR_DRIVE
+        monitor |= wire.MONITOR_CHARGING * machine.power.charging_enabled
+        return RobotState(raw, machine.power.state, self.errors, 0, monitor)
+
+    # ---- what the host says ------------------------------------------------------------------------------------------
+
+    def _type(self) -> bytes:
+        """Read one line at the console, if a whole one is there, and return the answer."""
+        line = self._receiver.line()
+        if line is None:
+            return b""
+        says, does, numbers = console.answer(line, self.machine, self.errors)
+        match does:
+            case "reset now":
+                self.reboot()
+                return b""
+            case "mi on":
+                self.in_mi, self.errors = True, 0
+            case "error clear":
+                self.errors = 0
+            case "recharge start":
+                self.recharger = Recharger()
+            case "recharge stop":
+                self.recharger = None
+            case "motor" if len(numbers) == 2:
+                self.machine.firmware.set_duty(numbers[0], _signed_byte(numbers[1]))
+            case "motor":
+                self.machine.firmware.command(int(MotorMode.WHEEL_SPACE), *map(_signed_byte, numbers))
+        return says
+
+    def _obey(self) -> None:
+        """Read all that has come; the last control packet acts, the others are lost.
+
+        While the recharger drives, a host may leave for the console and switch charging, and nothing else.
+        """
+        controls = self._receiver.controls()
+        if not controls:
+            return
+        self.control = control = controls[-1]
+        if control.mode == MotorMode.EXIT:
+            self.in_mi = control.led_mode != LedMode.EXIT
+        elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
+            self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
+        elif self.recharger is None:
+            self.machine.firmware.command(control.mode, control.a, control.b, control.c)
+
+    def _recharge(self, way: Recharger) -> None:
+        """Let the recharger take a step; its requests are commands like a host's."""
+        own = self.spec.group("ir_light")
+        moving = bool(self.machine.firmware.wheels[CLICKS].any())
+        request = way.step(self._raw[own] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
+        if way.state == State.DONE:
+            self.recharger = None
+        elif request is not None:
+            self.machine.firmware.command(int(MotorMode.XYTHETA_SPACE), *request)
+
+
+def _signed_byte(number: int) -> int:
+    """Return what C makes of a number that it puts into a signed char."""
+    return (number + 128) % 256 - 128
+
+
+def build_robot(
+    *,
+    spec: RobotSpec | None = None,
+    pen: Pen | None = None,
+    battery_scale: float = 1.0,
+    physics: str | None = None,
+    awake: bool = False,
+) -> Microcontroller:
+    """Return a robot in its pen, at the middle of it: `boot` places it elsewhere.
+
+    Raises:
+        BackendUnavailable: If PyBullet is asked for and missing.
+        ValueError: If `battery_scale` is not positive.
+    """
+    spec, pen = spec or critterbot(), pen or load_pen()
+    machine = Machine(spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
+    return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)
+
+
+# ---- docking by itself -----------------------------------------------------------------------------------------------
+
+Request = tuple[int, int, int]  # x, y (to the RIGHT), theta in wire units
+
+CYCLES_PER_STEP = 5
+ALTERNATING = (1.0, -1.0, 1.0, -1.0)
+SEEN, NEAR = 10, 150  # of 255: the alternation of infrared light that is the beacon's, and the one beside the dock
+DOCKED_BUS = 170  # 0.1 V
+FAST, SLOW, TURN, SLOW_TURN = 20, 8, 10, 4  # wire units
+WANDERING = ((FAST, 0, 0), (-FAST, 0, 0), (0, FAST, 0), (0, -FAST, 0), (0, 0, 0))
+WANDER_STEPS, WIGGLE_STEPS, STANDS_AFTER, GIVES_UP_AFTER = 20, 20, 5, 500
+
+
+class State(Enum):
+    """What it is at."""
+
+    WANDER = "looks for the beacon"
+    APPROACH = "drives to it"
+    CLOSE = "creeps into the dock"
+    WIGGLE = "feels for the contacts"
+    DONE = "is there"
+
+
+class Recharger:
+    """The robot's search for its dock, one step in 50 ms.
+
+    Attributes:
+        state: What it is at; it ends in DONE.
+    """
+
+    def __init__(self) -> None:
+        self.state = State.WANDER
+        self._seen: deque[Floats] = deque(maxlen=len(ALTERNATING))
+        self._n_steps = self._n_standing = 0
+        self._direction: Request = WANDERING[0]
+
+    def step(self, ir_light: Floats, is_moving: bool, bus: int, rng: Generator) -> Request | None:
+        """Return what the robot drives now, or None where it says nothing to its motors.
+
+        Args:
+            ir_light: The packet's eight readings, of 256.
+            is_moving: Whether any wheel turns.
+            bus: Bus voltage, 0.1 V.
+            rng: Source of the direction of a search.
+        """
+        self._seen.append(ir_light)
+        if len(self._seen) < len(ALTERNATING):
+            return None
+        beacon = np.abs(np.array(ALTERNATING) @ np.array(self._seen)) // 2
+        ahead = int(np.argmax(beacon)) == 0
+        self._n_steps += 1
+        self._n_standing = 0 if is_moving else self._n_standing + 1
+        if self.state == State.WIGGLE:
+            return self._wiggle(bus)
+        if self.state == State.WANDER or beacon.max() < SEEN:
+            return self._wander(bool(beacon.max() >= SEEN), rng)
+        if not ahead:
+            return 0, 0, TURN if int(np.argmax(beacon)) <= 4 else -TURN
+        if self.state == State.CLOSE and self._n_standing >= STANDS_AFTER:
+            self._enter(State.WIGGLE)
+        elif self.state == State.APPROACH and beacon[0] >= NEAR:
+            self._enter(State.CLOSE)
+        return (SLOW if self.state == State.CLOSE else FAST), 0, 0
+
+    def _enter(self, state: State) -> None:
+        self.state, self._n_steps, self._n_standing = state, 0, 0
+
+    def _wander(self, sees: bool, rng: Generator) -> Request:
+        """Drive for a second in one direction, then in another; approach a beacon that is there at its end."""
+        if self.state != State.WANDER:
+            self._enter(State.WANDER)
+        if self._n_steps % WANDER_STEPS == 0:
+            if sees:
+                self._enter(State.APPROACH)
+            self._direction = WANDERING[int(rng.integers(len(WANDERING)))]
+        return self._direction
+
+    def _wiggle(self, bus: int) -> Request | None:
+        """Half sideways, half turning, until there is power; search again after 25 s without."""
+        if bus > DOCKED_BUS:
+            self._enter(State.DONE)
+            return None
+        if self._n_steps >= GIVES_UP_AFTER:
+            self._enter(State.WANDER)
+        return (0, -SLOW, 0) if self._n_steps // WIGGLE_STEPS % 2 == 0 else (0, 0, -SLOW_TURN)

@@ -1,0 +1,57 @@
+"""What the emulator's tests share: a robot at its console or awake, and how to talk to it by bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horde_env.robot import critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.emulator.microcontroller import Microcontroller, build_robot
+from horde_env.robots.critterbot.wire import Control, MotorMode, RobotState, decode_state, encode_control
+from horde_env.sim import firmware
+
+SPEC = critterbot()
+VELOCITY, DUTY = SPEC.group("motor_velocity"), SPEC.group("motor_voltage")
+
+
+def robot(
+    seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
+) -> Microcontroller:
+    """Return a robot that stands in its pen, with motors whose voltage cap has grown."""
+    robot = build_robot(awake=awake)
+    robot.boot(np.random.default_rng(seed), x, y, heading)
+    if awake:
+        for k in range(130):
+            robot.cycle(look=k >= 128)
+    return robot
+
+
+def say(robot: Microcontroller, mode: int, *values: int, led: int = 0) -> None:
+    """Send one control packet."""
+    robot.receive(encode_control(Control(mode, *values, led_mode=led)))
+
+
+def drive(robot: Microcontroller, n: int, mode: int, *values: int) -> RobotState:
+    """Send the same packet in each of `n` cycles and return the last state."""
+    for _ in range(n):
+        say(robot, mode, *values)
+        packet = robot.cycle(look=True)
+    return decode_state(packet)
+
+
+def listen(robot: Microcontroller, n: int) -> list[RobotState]:
+    """Return the states of `n` cycles of silence."""
+    return [decode_state(robot.cycle()) for _ in range(n)]
+
+
+def setpoints(robot: Microcontroller) -> list[int]:
+    """Return what the wheels are told now, wheel units or duties."""
+    return [int(v) for v in robot.machine.firmware.wheels[firmware.SETPOINT]]
+
+
+def is_packet(data: bytes) -> bool:
+    """Tell whether `data` is one state packet and nothing else."""
+    return len(data) == wire.STATE_SIZE and data.startswith(wire.HEADER) and wire.is_sound(data)
+
+
+STOP = (MotorMode.XYTHETA_SPACE, 0, 0, 0)

@@ -1,0 +1,258 @@
+"""What goes wrong with the emulated robot: on demand and at random, and always counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from horde_env.emulation.faults import KINDS, FaultRates
+from horde_env.robot import critterbot
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
+from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import Control, MotorMode, decode_state, encode_control
+from horde_env.sim import firmware
+from tests.env.critterbot.emulated import VELOCITY, drive, robot, setpoints
+
+pytestmark = pytest.mark.sim
+SPEC = critterbot()
+PACKET = encode_control(Control(1, 20, 0, 5))
+
+
+def faulty(seed: int = 0, **rates: float) -> tuple[Microcontroller, Faults]:
+    it = robot(seed)
+    return it, Faults(it, FaultRates(**rates), np.random.default_rng(seed))
+
+
+def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: int) -> bytes:
+    """Return what arrives at the host in `n` cycles under a command."""
+    heard = b""
+    for _ in range(n):
+        faults.tick()
+        it.receive(*faults.on_the_way_in(encode_control(Control(mode, *values))))
+        heard += faults.on_the_way_out(it.cycle())[0]
+    return heard
+
+
+# ---- the line --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["loss", "flip", "burst"])
+def test_damage_hits_the_next_traffic_once(kind: str) -> None:
+    _, faults = faulty()
+    for seed in range(50):
+        faults._rng = np.random.default_rng(seed)
+        faults.inject(kind)
+        assert faults.on_the_way_in(b"") == (b"", 0)
+        packet = bytes(range(83))
+        spoilt, bad_parity = faults.on_the_way_out(packet)
+        assert bad_parity == (kind != "loss")  # which changes no byte
+        differing = sum(a != b for a, b in zip(spoilt, packet, strict=False))
+        if kind == "loss":
+            assert len(spoilt) == 82
+            assert spoilt in {packet[:i] + packet[i + 1 :] for i in range(83)}
+        elif kind == "flip":
+            bits = int.from_bytes(spoilt, "big") ^ int.from_bytes(packet, "big")
+            assert bits.bit_count() == 1
+        else:
+            assert len(spoilt) == 83
+            assert 1 <= differing <= 40
+        assert faults.on_the_way_out(packet) == (packet, False)
+        assert faults.counts[kind] == seed + 1
+
+
+def test_damage_on_the_way_to_the_robot_sets_its_error_flags() -> None:
+    """A byte of nine to the robot against 83 from it: one hit in ten is on the way in."""
+    _, faults = faulty()
+    flags = {"loss": 0, "flip": PARITY, "burst": PARITY | FRAMING}
+    n_in = 0
+    for kind, errors in flags.items():
+        for _ in range(300):
+            faults.inject(kind)
+            data, seen = faults.on_the_way_in(PACKET)
+            faults.on_the_way_out(bytes(83))
+            assert seen == (errors if data != PACKET else 0)
+            n_in += data != PACKET
+    assert pytest.approx(n_in, abs=30) == 900 * 9 / 92
+
+
+def test_damage_waits_for_traffic() -> None:
+    _, faults = faulty()
+    faults.inject("flip")
+    for _ in range(10):
+        faults.on_the_way_in(b"")
+        assert faults.on_the_way_out(b"") == (b"", False)
+    assert faults.counts["flip"] == 0
+    assert faults.on_the_way_out(b"\0")[0] != b"\0"
+
+
+def test_damage_without_traffic_does_not_heap_up() -> None:
+    """A console to which nobody types, for weeks: two faults a second would be a million in six days."""
+    _, faults = faulty()
+    for _ in range(1_000):
+        faults.inject("flip")
+    faults.on_the_way_out(bytes(10_000))
+    assert faults.counts["flip"] == 100
+
+
+def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
+    it, faults = faulty()
+    cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    faults.inject("stall", for_s=0.8)
+    assert cycles(it, faults, 80, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    assert setpoints(it) == [0, 0, 0]
+    assert len(cycles(it, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
+
+
+def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_console() -> None:
+    it, faults = faulty()
+    cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    faults.inject("reboot")
+    assert cycles(it, faults, 300, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    faults.inject("reboot", for_s=1.0)
+    assert b"CritterBOOT" in cycles(it, faults, 300 + 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    assert not it.in_mi
+    assert faults.counts["reboot"] == 2
+    assert setpoints(it) == [0, 0, 0]
+
+
+def test_the_motor_boards_stop_a_robot_that_hangs_0_6_s_after_its_last_word() -> None:
+    """They go on with the last setpoint till then, whatever comes over the line."""
+    it, faults = faulty()
+    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    faults.inject("reboot")
+    outputs = []
+    for _ in range(64):
+        cycles(it, faults, 1, MotorMode.WHEEL_VOLTAGE, 0, 0, 0)
+        outputs.append(bool(it.machine.firmware.wheels[firmware.OUTPUT].all()))
+    assert outputs == [True] * 61 + [False] * 3
+    assert setpoints(it) == [20, 20, 20]
+
+
+def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() -> None:
+    it, _ = faulty()
+    wheels = it.machine.firmware.wheels
+    drive(it, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    it.machine.power.charging_enabled = True
+    wheels[firmware.INTEGRAL] = 77
+    it.reboot()
+    assert not it.machine.power.charging_enabled
+    assert wheels[firmware.INTEGRAL].tolist() == [77, 77, 77]
+    assert wheels[firmware.CAP].min() > 90
+    assert [it.cycle() for _ in range(60)][1:] == [b""] * 59
+    assert setpoints(it) == [0, 0, 0]
+
+
+# ---- the robot -------------------------------------------------------------------------------------------------------
+
+
+def test_a_low_battery_shows_and_passes() -> None:
+    """12.2 V: under a careful host's limit and above the 12.0 V at which the robot itself gives up."""
+    it, faults = faulty()
+    bus = SPEC.index("bus_voltage")
+    faults.inject("low_battery", for_s=2.0)
+    cycles(it, faults, 20)
+    low = decode_state(cycles(it, faults, 1)).raw
+    assert low[bus] == pytest.approx(122, abs=2)
+    assert np.all(low[SPEC.group("battery_voltage")] < 130)
+    cycles(it, faults, 200)
+    assert not it.machine.power.is_low
+    assert decode_state(cycles(it, faults, 1)).raw[bus] == pytest.approx(165, abs=3)
+
+
+def test_heat_holds_the_motors_and_passes() -> None:
+    it, faults = faulty()
+    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 10, 10, 10)
+    faults.inject("heat", for_s=1.5)
+    cycles(it, faults, 100, MotorMode.WHEEL_SPACE, 10, 10, 10)
+    hot = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 10, 10, 10))
+    assert hot.monitor == wire.MONITOR_OVERHEATING
+    assert np.all(hot.raw[SPEC.group("motor_temperature")] < 60)
+    assert np.all(np.abs(hot.raw[VELOCITY]) <= 1)
+    cycles(it, faults, 130, MotorMode.WHEEL_SPACE, 10, 10, 10)
+    cool = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 10, 10, 10))
+    assert cool.monitor == wire.MONITOR_DRIVE
+    assert np.all(cool.raw[VELOCITY] > 5)
+    np.testing.assert_allclose(it.machine.motion[5], 0.0, atol=1.0)
+
+
+def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
+    it, faults = faulty(seed=4)
+    free = drive(robot(4), 100, MotorMode.WHEEL_SPACE, 15, 15, 15)
+    faults.inject("stuck_wheel", for_s=1.5)
+    cycles(it, faults, 99, MotorMode.WHEEL_SPACE, 15, 15, 15)
+    stuck = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15))
+    wheel = it.machine.stuck
+    assert wheel is not None
+    assert stuck.raw[VELOCITY][wheel] == 0
+    assert stuck.raw[SPEC.group("motor_current")][wheel] > 12
+    gyro = SPEC.index("rotational_velocity")
+    assert stuck.raw[gyro] < 0.8 * free.raw[gyro]
+    cycles(it, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
+    assert it.machine.stuck is None
+    assert decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel] > 8
+
+
+# ---- at random -------------------------------------------------------------------------------------------------------
+
+
+def test_faults_come_at_their_rates() -> None:
+    """Poisson: 2 a second for 50 s is 100 +- 10 of each; a stall of 0.4 s in which another begins counts as one."""
+    it, faults = faulty(loss=2.0, flip=2.0, burst=2.0, stall=0.2)
+    it.cycle = lambda look=True: setattr(it, "n_cycles", it.n_cycles + 1) or bytes(83)  # type: ignore[method-assign]
+    cycles(it, faults, 5_000)
+    for kind in ("loss", "flip", "burst"):
+        assert faults.counts[kind] == pytest.approx(100, abs=40)
+    assert faults.counts["stall"] == pytest.approx(10, abs=8)
+    assert faults.counts["unplug"] == faults.counts["heat"] == 0
+
+
+def test_a_parser_survives_every_fault_and_accepts_no_bad_packet() -> None:
+    """What the parser accepts is what the robot said, in that order, though hundreds of bytes were lost or changed."""
+    it, faults = faulty(loss=5.0, flip=5.0, burst=5.0, stall=0.5, low_battery=0.5, heat=0.5, stuck_wheel=0.5)
+    said, heard = [], []
+    parser = StateParser()
+    for _ in range(2_000):
+        faults.tick()
+        it.receive(*faults.on_the_way_in(PACKET))
+        packet = it.cycle()
+        said.append(packet)
+        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet)[0])]
+    remaining = iter(said)
+    assert all(packet in remaining for packet in heard)
+    assert parser.crc_errors > 50
+    assert len(heard) > 1_000
+    assert all(faults.counts[kind] > 0 for kind in KINDS if getattr(faults.rates, kind))
+
+
+def test_a_lasting_fault_lasts_as_long_as_it_is_told() -> None:
+    it, faults = faulty()
+    for kind in LASTING_S:
+        faults.inject(kind, for_s=0.3)
+        for k in range(31):
+            faults.tick()
+            assert faults.is_on(kind) == (k < 30)
+            it.cycle(look=False)
+
+
+def test_a_fault_that_is_there_already_lasts_until_the_later_end() -> None:
+    it, faults = faulty()
+    faults.inject("stall", for_s=0.2)
+    for k in range(40):
+        if k == 10:
+            faults.inject("stall", for_s=0.2)
+        if k == 12:
+            faults.inject("stall", for_s=0.05)
+        faults.tick()
+        assert faults.is_on("stall") == (k < 30)
+        it.cycle(look=False)
+    assert faults.counts["stall"] == 1
+
+
+def test_what_is_no_fault_is_refused() -> None:
+    _, faults = faulty()
+    with pytest.raises(ValueError, match="unknown fault 'fire'"):
+        faults.inject("fire")
+    with pytest.raises(ValueError, match="longer than 0 s, not -1"):
+        faults.inject("stall", for_s=-1)

@@ -1,0 +1,515 @@
+"""Where hosts plug in, in real time: pseudo terminals, sockets, stream. Whoever waits here has a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import serial
+from numpy.random import default_rng
+
+from horde_env.commands.serving import serve
+from horde_env.emulation.lines import PtyLine, SocketLine
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware.port import serial_for_url
+from horde_env.robot import critterbot
+from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
+from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import Control, encode_control
+from tests.env.critterbot.emulated import setpoints
+from tests.env.hardware.packets import GOLDEN
+from tests.env.hardware.peers import LIMIT_S, config, handshake, open_port
+
+pytestmark = [pytest.mark.sim, pytest.mark.hardware]
+SPEC = critterbot()
+
+
+@pytest.fixture
+def emulator() -> Iterator[Emulator]:
+    """A robot at its console, ten times as fast as the real one."""
+    with Emulator(seed=1) as emulator:
+        yield emulator
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Return the condition's value as soon as it is true; fail after a while."""
+    end = time.monotonic() + LIMIT_S
+    while not (value := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.002)
+    return value
+
+
+def address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("socket://").split(":")
+    return host, int(port)
+
+
+# ---- end to end ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [Emulator.open_pty, Emulator.listen])
+def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator, line: Any) -> None:
+    url = line(emulator)
+    emulator.start(speed=5.0)
+    with open_port(config(url), time.monotonic) as port:
+        handshake(port)
+        turning = SPEC.index("rotational_velocity")
+
+        def turns() -> bool:
+            port.write(encode_control(Control(1, 0, 0, 10)))
+            return bool(port.last_two()[-1].state.raw[turning] > 100)
+
+        until(turns)
+        assert port.counts.crc_errors == 0
+
+
+def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None:
+    """The driver wakes the robot by itself, and takes its commands."""
+    url = emulator.listen_drops()
+    emulator.start(speed=5.0)
+    parser = stream.StateDropParser()
+    with open_port(config(url), time.monotonic, parser=parser) as port:
+        handshake(port, wake=b"", listen_s=LIMIT_S)
+
+        def turns() -> bool:
+            port.write(stream.encode_control_drop(Control(1, 0, 0, -10)))
+            return bool(port.last_two()[-1].state.raw[SPEC.index("rotational_velocity")] < -100)
+
+        until(turns)
+        assert parser.newest is not None
+        assert parser.newest.source == stream.DataSource.ROBOT
+        assert not np.any(parser.newest.state.raw[SPEC.group("ir_light")] > 255)
+
+
+def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> None:
+    """Counted where they leave, between two of its own instants, so that a busy machine changes nothing."""
+    url = emulator.open_pty()
+    emulator.start(speed=10.0)
+
+    def now() -> tuple[float, int]:
+        with emulator._lock:
+            return emulator.t, emulator.lines[0].n_sent
+
+    with open_port(config(url), time.monotonic) as port:
+        handshake(port)
+        t, n = now()
+        until(lambda: emulator.t > t + 2.0)
+        end, n_end = now()
+        assert (n_end - n) / wire.STATE_SIZE == pytest.approx(100 * (end - t), abs=3)
+        until(lambda: port.counts.n_bytes >= n_end)
+        assert port.counts.crc_errors == 0
+
+
+def test_the_gaps_are_those_of_the_real_robots_log() -> None:
+    """The log's: mean 9.97 ms, p1 7, p5 8, median 10, p95 14, p99 18, max 33, in whole milliseconds."""
+    rng, k = default_rng(0), np.arange(50_000)
+    delays = packet_delays(rng)
+    times_ms = 10.0 * k + 1e3 * np.array([next(delays) for _ in k])
+    gaps = np.diff(np.floor(times_ms))
+
+    assert np.mean(gaps) == pytest.approx(10.0, abs=0.01)
+    for share, logged_ms in ((1, 7), (5, 8), (25, 9), (50, 10), (75, 10), (90, 11), (95, 14), (99, 18)):
+        assert np.percentile(gaps, share) == pytest.approx(logged_ms, abs=1)
+    assert np.min(np.diff(times_ms)) >= 7.9  # 83 bytes of 11 bits at 115,200 baud
+    assert np.max(times_ms - 10.0 * k) <= LATE_MS[1]
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_byte_passes_a_pseudo_terminal_both_ways() -> None:
+    line, everything = PtyLine("robot"), bytes(range(256))
+    host = os.open(line.url, os.O_RDWR | os.O_NOCTTY)
+    os.write(host, everything)
+    assert line.await_received(256, LIMIT_S)
+    assert line.read() == everything
+    line.write(everything)
+    heard = b""
+    while len(heard) < 256:
+        heard += os.read(host, 256)
+    assert heard == everything
+    os.close(host)
+    line.close()
+
+
+def test_a_pseudo_terminal_keeps_its_name_and_is_gone_in_between() -> None:
+    line = PtyLine("robot")
+    path = line.url
+    host = os.open(path, os.O_RDWR | os.O_NOCTTY)
+    line.unplug()
+    assert not os.path.lexists(path)
+    with pytest.raises(OSError):  # noqa: PT011  EIO
+        os.write(host, b"!")
+    line.plug()
+    assert line.url == path
+    assert stat.S_ISCHR(os.stat(path).st_mode)
+    os.close(host)
+    line.close()
+    line.close()
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
+    line = PtyLine("robot")
+    for _ in range(10_000):
+        line.write(GOLDEN)
+    assert line.n_sent < 10_000 * len(GOLDEN)
+    assert not line._outbox
+    line.close()
+
+
+def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
+    line = PtyLine("robot")
+    with open_port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
+        open_port(config(line.url), time.monotonic)
+    line.close()
+
+
+@pytest.mark.parametrize("make", [SocketLine, lambda host, port: DropsLine(host, port, lambda: 0.0)])
+def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None:
+    with contextlib.closing(make("127.0.0.1", 0)) as line:
+        with socket.create_connection(address(line.url)) as first:
+            until(lambda: (line._accept(), line._client)[1])
+            with socket.create_connection(address(line.url)) as second:
+                line.write(GOLDEN)
+                second.settimeout(LIMIT_S)
+                assert second.recv(1) == b""
+            assert first.recv(16)
+        until(lambda: (line.read(), line._client is None)[1])
+        with socket.create_connection(address(line.url)) as third:
+            until(lambda: (line.write(GOLDEN), line._client)[1])
+            assert third.recv(16)
+
+
+@pytest.mark.parametrize(
+    ("make", "waits"), [(SocketLine, False), (lambda host, port: DropsLine(host, port, lambda: 0.0), True)]
+)
+def test_bytes_of_the_serial_line_go_at_once_and_drops_wait_for_company(make: Any, waits: bool) -> None:
+    with contextlib.closing(make("127.0.0.1", 0)) as line, socket.create_connection(address(line.url)):
+        client = until(lambda: (line._accept(), line._client)[1])
+        assert bool(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is not waits
+
+
+def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BackendUnavailable, match=rf"cannot listen on 127\.0\.0\.1:{port}: "):
+            SocketLine("127.0.0.1", port)
+
+
+# ---- the on-board driver ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def driver() -> Iterator[tuple[DropsLine, socket.socket]]:
+    line = DropsLine("127.0.0.1", 0, lambda: 1_286_293_951.25)
+    with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
+        host.settimeout(LIMIT_S)
+        until(lambda: (line._accept(), line._client)[1])
+        yield line, host
+
+
+def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, _ = driver
+    assert line.read() == b"\rmi on\r" + encode_control(Control(0))
+    assert line.read() == b""
+
+
+def test_the_drivers_ir_distance_is_scrambled(driver: tuple[DropsLine, socket.socket]) -> None:
+    """Ten bits on the wire; the high eight OR the low two in a drop: 37 is 9 | 1 = 9, 239 is 59 | 3 = 59."""
+    line, host = driver
+    line.write(GOLDEN)
+    drop = stream.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+    wired = wire.decode_state(GOLDEN).raw[SPEC.group("ir_distance")].astype(int)
+
+    assert drop.ir_distance.tolist() == [v >> 2 | v & 3 for v in wired]
+    assert drop.time_s == 1_286_293_951.25
+    assert drop.on_battery
+    np.testing.assert_array_equal(drop.state.raw[:23], wire.decode_state(GOLDEN).raw[:23])
+
+
+def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, host = driver
+    line.read()
+    host.sendall(stream.encode_control_drop(Control(1, 1)) + stream.encode_control_drop(Control(1, 2)))
+    assert line.await_received(2 * 94, LIMIT_S)
+    assert line.read() == b""
+    line.write(GOLDEN)
+    assert line.read() == encode_control(Control(1, 2))
+    line.write(GOLDEN)
+    assert line.read() == b""
+
+
+def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
+    driver: tuple[DropsLine, socket.socket],
+) -> None:
+    line, host = driver
+    line.read()
+    host.sendall(stream.encode_control_drop(Control(1, 1))[:50])
+    assert line.await_received(50, LIMIT_S)
+    line.read()
+    assert host.recv(1) == b""
+
+
+def bundles(line: DropsLine, port: Any) -> list[int]:
+    """Return how many drops are there for a host after each one that the driver sends; the host speaks with every 10th.
+
+    No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops take.
+    """
+    sizes = []
+    for k in range(200):
+        line.write(GOLDEN)
+        if k % 10 == 0:
+            port.write(stream.encode_control_drop(Control(0)))
+            line.read()
+        sizes.append(len(port.read(100 * stream.DROP_SIZE)) // stream.DROP_SIZE)
+    return sizes[50:]  # a new connection acknowledges at once for a while
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="acknowledging at once is Linux's")
+def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_acknowledgements() -> None:
+    """The original driver's Nagle against the host's delayed acknowledgement: drops in fours, 40 ms old."""
+    sizes = {}
+    for whose, connect in (("pyserial's", serial.serial_for_url), ("ours", serial_for_url)):
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0)
+        with contextlib.closing(line), contextlib.closing(connect(line.url, timeout=0)) as port:
+            line.await_received(0, LIMIT_S)
+            sizes[whose] = bundles(line, port)
+    assert max(sizes["pyserial's"]) >= 4
+    assert max(sizes["ours"]) <= 2
+
+
+# ---- what the driver makes of a bad line -----------------------------------------------------------------------------
+
+
+def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
+    """Whatever they are, and however the header came: DE 00 AD BE EF is one, for the match goes on where it was."""
+    wrong_crc = GOLDEN[:-1] + b"!"
+    assert PacketCutter().cut(wrong_crc + GOLDEN) == [wrong_crc, GOLDEN]
+    assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
+    cutter = PacketCutter()
+    assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [GOLDEN] * 2
+
+
+def test_a_lost_byte_makes_one_packet_of_the_ruins_and_costs_the_next() -> None:
+    for lost in range(4, 83):
+        ruin, *rest = PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3)
+        assert ruin == GOLDEN[:lost] + GOLDEN[lost + 1 :] + b"\xde", lost
+        assert rest == [GOLDEN] * 2, lost
+    for lost in range(4):
+        assert PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3) == [GOLDEN] * 3, lost
+
+
+def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
+    cutter = PacketCutter()
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    assert cutter.cut(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+    cutter.cut(GOLDEN[:30])
+    assert cutter.cut(GOLDEN[30:], bad_parity=True) == []
+    assert cutter.cut(GOLDEN) == [GOLDEN]
+
+
+def test_a_host_is_sent_the_ruins_of_a_packet_and_refuses_them(driver: tuple[DropsLine, socket.socket]) -> None:
+    """A drop for each packet that the driver found; the host takes two of the three, and counts the third."""
+    line, host = driver
+    for data in (GOLDEN, GOLDEN[:50] + GOLDEN[51:], GOLDEN, GOLDEN):
+        line.write(data)
+    line.write(GOLDEN[:50] + b"?" + GOLDEN[51:], bad_parity=True)
+    parser, n = stream.StateDropParser(), 0
+    while parser.packets + parser.crc_errors < 3:
+        n += len(parser.feed(host.recv(4096)))
+    assert (n, parser.crc_errors, parser.skipped_bytes) == (2, 1, 396)
+
+
+def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
+    driver: tuple[DropsLine, socket.socket],
+) -> None:
+    line, host = driver
+    line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
+    drop = host.recv(396, socket.MSG_WAITALL)
+    assert drop[24 + 4 * 90 : 24 + 4 * 91] == b"\0\0\0\x09"
+
+
+def test_the_driver_changes_0d_into_0a_unless_its_terminal_is_cured() -> None:
+    """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
+    for cured, thermal in ((False, 2570), (True, 3341)):
+        line = DropsLine("127.0.0.1", 0, lambda: 0.0, cured=cured)
+        with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
+            host.settimeout(LIMIT_S)
+            line.await_received(0, LIMIT_S)
+            line.write(GOLDEN)
+            drop = stream.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+        assert drop.state.raw[SPEC.group("thermal")][3] == thermal
+
+
+def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[DropsLine, socket.socket]) -> None:
+    line, host = driver
+    for _ in range(30_000):
+        line.write(GOLDEN)
+    assert line.n_sent < 30_000 * 396
+    assert len(line._outbox) < 2 * 396  # what has no room is lost, not kept
+    parser, host_is_silent = stream.StateDropParser(), False
+    host.settimeout(0.2)
+    while not host_is_silent:
+        try:
+            parser.feed(host.recv(1 << 20))
+        except TimeoutError:
+            host_is_silent = True
+    assert parser.packets > 10
+    assert parser.skipped_bytes == 0
+
+
+# ---- the thread ------------------------------------------------------------------------------------------------------
+
+
+def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emulator: Emulator) -> None:
+    path = emulator.open_pty()
+    emulator.start(speed=5.0)
+    port = open_port(config(path), time.monotonic)
+    handshake(port)
+    emulator.inject("unplug", for_s=1.0)
+    with pytest.raises(PortLost, match="went away"):
+        until(lambda: port.wait(10**9, 0.05))
+    port.close()
+    until(lambda: os.path.exists(path))
+    with open_port(config(path), time.monotonic) as port:
+        handshake(port, listen_s=LIMIT_S)
+    assert emulator.fault_counts["unplug"] == 1
+
+
+def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
+    """The robot must not die of it, nor cut off the host of its other line at each attempt."""
+    terminal, url = emulator.open_pty(), emulator.listen()
+    emulator.inject("unplug", for_s=0.02)
+    emulator.advance()
+    with socket.create_server(address(url)):
+        for _ in range(5):
+            emulator.advance()
+        device = os.readlink(terminal)
+        for _ in range(5):
+            emulator.advance()
+        assert os.readlink(terminal) == device
+    emulator.advance()
+    with socket.create_connection(address(url)):
+        emulator.advance()
+        assert os.readlink(terminal) == device
+
+
+def test_a_lost_host_leaves_the_robot_standing(emulator: Emulator) -> None:
+    """SIGKILL, power, cable: the robot's own 0.5 s. With the ramp of 20 units that is 0.7 s at most."""
+    url = emulator.listen()
+    emulator.start(speed=2.0)
+    with open_port(config(url), time.monotonic) as port:
+        handshake(port)
+        until(
+            lambda: (
+                port.write(encode_control(Control(0, 20, 20, 20))) or emulator.robot.machine.body.motion.yaw_rate > 1
+            )
+        )
+    with emulator._lock:
+        t = emulator.t
+    until(lambda: setpoints(emulator.robot) == [0, 0, 0])
+    assert emulator.t - t < 0.9
+
+
+def test_it_cannot_be_started_twice_and_closing_twice_does_nothing() -> None:
+    emulator = Emulator()
+    emulator.start(speed=3.0)
+    with pytest.raises(RuntimeError, match="was started before"):
+        emulator.start()
+    emulator.close()
+    emulator.close()
+    assert emulator._thread is not None
+    assert not emulator._thread.is_alive()
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_speed_must_be_positive(speed: float) -> None:
+    with Emulator() as emulator, pytest.raises(ValueError, match="speed must be positive"):
+        emulator.start(speed=speed)
+
+
+def test_a_machine_that_is_too_slow_falls_behind_and_says_so() -> None:
+    with Emulator(awake=True) as emulator:
+        emulator.start(speed=10_000.0)
+        until(lambda: emulator.n_slips > 0)
+
+
+# ---- the command line's function -------------------------------------------------------------------------------------
+
+
+def test_serve_tells_where_it_is_and_ends_when_told() -> None:
+    lines: list[str] = []
+    stop, counts = threading.Event(), {}
+    thread = threading.Thread(
+        target=lambda: counts.update(
+            serve(tcp="0", drops="127.0.0.1:0", speed=5.0, faults="stall=5", seed=3, say=lines.append, stop=stop)
+        )
+    )
+    thread.start()
+    until(lambda: len(lines) == 3)
+    path = re.match(r"serial +(\S+) ", lines[0])
+    assert path
+    with contextlib.closing(open_port(config(path[1]), time.monotonic)) as port:
+        handshake(port, patience_s=LIMIT_S)
+    url = lines[2].split()[1]
+    with open_port(config(url), time.monotonic, parser=stream.StateDropParser()) as port:
+        handshake(port, wake=b"", listen_s=LIMIT_S)
+    stop.set()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert counts["stall"] > 0
+    assert counts["flip"] == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot whose thread has died would look like one that is switched off, for ever."""
+
+    def die(*_: Any, **__: Any) -> bytes:
+        raise ZeroDivisionError("a bug in the emulator")
+
+    monkeypatch.setattr(Emulator, "_cycle", die)
+    with pytest.raises(RuntimeError, match="the emulated robot's thread has died"):
+        serve(say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"tcp": "here"}, "an address is HOST:PORT or PORT, not 'here'"),
+        ({"drops": "127.0.0.1:70000"}, "not '127.0.0.1:70000'"),
+        ({"faults": "fire=1"}, "unknown fault 'fire'; choose among loss, flip"),
+        ({"faults": "loss=often"}, "'loss=often' gives no rate"),
+        ({"faults": "loss=-1"}, r"the rate of loss must be in 0\.\.100 per second"),
+        ({"speed": 0.0}, "speed must be positive"),
+    ],
+)
+def test_serve_refuses_what_makes_no_sense(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        serve(**wrong)
+
+
+def test_a_parser_of_ours_reads_what_two_hosts_in_a_row_are_sent(emulator: Emulator) -> None:
+    url = emulator.listen()
+    emulator.start(speed=5.0)
+    for _ in range(2):
+        with socket.create_connection(address(url)) as host:
+            host.settimeout(LIMIT_S)
+            host.sendall(b"\rmi on\r")
+            parser = StateParser()
+            while parser.packets < 10:
+                parser.feed(host.recv(1000))

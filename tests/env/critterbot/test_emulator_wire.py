@@ -1,0 +1,420 @@
+"""The microcontroller by its bytes: console, state packets, control packets. No line, no threads, no time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller, PacketSenses
+from horde_env.robots.critterbot.stream import IrLightUnwrapper
+from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, decode_state, encode_control
+from horde_env.sim.backend import SimulatedBody
+from horde_env.sim.firmware import SLEW_TARGET
+from horde_env.sim.pen import load_pen
+from horde_env.sim.sensors import Senses
+from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
+
+pytestmark = pytest.mark.sim
+PEN = load_pen()
+
+
+def facing_the_dock(distance_m: float) -> Microcontroller:
+    """Return a robot that looks into the beacon."""
+    x, y, _ = PEN.beacon.position_m
+    c, s = np.cos(PEN.beacon.direction_rad), np.sin(PEN.beacon.direction_rad)
+    return robot(x=x + distance_m * c, y=y + distance_m * s, heading=PEN.beacon.direction_rad + np.pi)
+
+
+# ---- the console -----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_reset_there_is_a_banner_a_prompt_and_no_packet() -> None:
+    asleep = robot(awake=False)
+    said = b"".join(asleep.cycle() for _ in range(100))
+
+    assert said.startswith(b"\r\r\r------------CritterBOOT-------------\r")
+    assert said.endswith(b"\rcritterprompt> ")
+    assert b"\n" not in said
+    assert wire.HEADER not in said
+
+
+def test_cr_mi_on_cr_starts_the_packets() -> None:
+    """The first CR ends an empty line, one line a cycle: two cycles of text, then a packet in every cycle."""
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(MI_ON)
+
+    assert asleep.cycle() == b'\rInvalid command: ""\rcritterprompt> '
+    assert asleep.cycle() == b"\rcritterprompt> "
+    assert all(is_packet(asleep.cycle()) for _ in range(10))
+
+
+def test_a_line_without_its_end_is_no_command() -> None:
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(b"mi on")
+    assert b"".join(asleep.cycle() for _ in range(10)) == b""
+    asleep.receive(b"\r")
+    assert asleep.cycle() == b"\rcritterprompt> "
+    assert is_packet(asleep.cycle())
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b"dance", rb'\rInvalid command: "dance"\rcritterprompt> '),
+        (b"get_accel", rb"\rcritterprompt> "),
+        (b"error", rb"\rError status: (0|8000)\rcritterprompt> "),
+    ],
+)
+def test_the_console_answers(line: bytes, answer: bytes) -> None:
+    asleep = robot(awake=False)
+    asleep.cycle()
+    asleep.receive(line + b"\r")
+    assert re.fullmatch(answer, asleep.cycle())
+
+
+def test_the_console_enables_charging_and_resets() -> None:
+    asleep = robot(awake=False)
+    asleep.receive(b"avr 1\rstatus\rreset now\r")
+    said = b"".join(asleep.cycle() for _ in range(2))
+    assert b"Charge State: 0" in said
+    assert b"System Voltage: 16" in said
+    assert asleep.machine.power.charging_enabled
+    asleep.cycle()
+    assert not asleep.machine.power.charging_enabled
+    assert b"CritterBOOT" in asleep.cycle()
+
+
+def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
+    """Return a robot at its console whose motors may have full duty, `n` cycles after a line was typed."""
+    asleep = robot(awake=False)
+    for _ in range(130):
+        asleep.cycle(look=False)
+    asleep.receive(line + b"\r")
+    return asleep, b"".join(asleep.cycle() for _ in range(n))
+
+
+def test_the_consoles_motor_with_three_numbers_drives_for_half_a_second() -> None:
+    """By a ramp; no prompt and no packet tells when it is over."""
+    asleep, said = console(b"motor 20 20 20")
+    assert said == b"\rcritterprompt> "
+    for _ in range(49):
+        asleep.cycle(look=False)
+    assert setpoints(asleep) == [20, 20, 20]
+    assert asleep.machine.body.motion.yaw_rate > 1.0
+    for _ in range(21):
+        asleep.cycle(look=False)
+    assert setpoints(asleep) == [0, 0, 0]
+
+
+def test_the_consoles_motor_with_two_numbers_is_the_duty_of_one_wheel() -> None:
+    """Until the timeout, which has not been told of it: it comes every 50 cycles, the next in cycle 150.
+
+    Numbers are signed bytes, and duties 100 at most.
+    """
+    asleep, _ = console(b"motor 1 -30")
+    assert setpoints(asleep) == [0, -30, 0]
+    while setpoints(asleep) != [0, 0, 0]:
+        asleep.cycle(look=False)
+    assert asleep.n_cycles == 150
+    assert setpoints(console(b"motor 2 120")[0]) == [0, 0, 100]
+    assert setpoints(console(b"motor 2 200")[0]) == [0, 0, -56]
+    assert setpoints(console(b"motor 7 50")[0]) == [0, 0, 0]
+    assert setpoints(console(b"motor -1 50")[0]) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("line", [b"motor", b"motor 3", b"motor x 3 4", b"motor 1 fast"])
+def test_the_consoles_motor_wants_numbers(line: bytes) -> None:
+    asleep, said = console(line, n=3)
+    assert said == b"\rInvalid argument(s) for motor.\rcritterprompt> "
+    assert setpoints(asleep) == [0, 0, 0]
+
+
+def test_the_console_clears_its_error_flags() -> None:
+    asleep, _ = console(b"status")
+    asleep.receive(b"", errors=PARITY)
+    asleep.receive(b"error\rerror clear\rerror\r")
+    answers = [int(asleep.cycle().split(b": ")[1].split(b"\r")[0], 16) for _ in range(1)]
+    assert answers[0] & PARITY
+    asleep.cycle()
+    assert not int(asleep.cycle().split(b": ")[1].split(b"\r")[0], 16) & PARITY
+
+
+@pytest.mark.parametrize("line", [b"mi on", b"  mi   on", b"mi on now please"])
+def test_the_console_looks_at_the_first_two_words(line: bytes) -> None:
+    asleep, _ = console(line)
+    assert is_packet(asleep.cycle())
+
+
+def test_a_longer_line_than_the_console_takes_counts_by_its_end() -> None:
+    asleep, said = console(b"x" * 255 + b"mi on", n=2)
+    assert said.startswith(b"\rcritterprompt> ")
+    assert is_packet(asleep.cycle())
+
+
+# ---- the robot's own way to its dock ---------------------------------------------------------------------------------
+
+
+def test_recharge_start_drives_the_robot_and_no_command_stops_it() -> None:
+    """At the console and among packets alike; charging can be switched, and everything else is ignored."""
+    asleep, _ = console(b"recharge start", n=100)
+    asleep.receive(b"mi on\r")
+    asleep.cycle()
+    driven = []
+    for _ in range(300):
+        say(asleep, *STOP)
+        say(asleep, MotorMode.WHEEL_VOLTAGE)
+        assert is_packet(asleep.cycle())
+        driven.append(max(map(abs, setpoints(asleep))))
+    assert np.mean(np.array(driven) > 0) > 0.5
+    say(asleep, MotorMode.ENABLE_CHARGING)
+    asleep.cycle()
+    assert asleep.machine.power.charging_enabled
+
+
+def test_on_its_way_the_robot_thinks_every_50_ms_and_looks_at_what_nobody_reads() -> None:
+    """Its target changes with a step of 50 ms and at no other time, and no packet is a repeated one."""
+    awake, _ = console(b"recharge start\rmi on", n=40)
+    targets, packets = [], []
+    for _ in range(1_000):
+        packets.append(awake.cycle(look=False))
+        targets.append(tuple(awake.machine.firmware.wheels[SLEW_TARGET]))
+    changes = [k for k in range(1, len(targets)) if targets[k] != targets[k - 1]]
+    assert len(changes) > 4
+    assert len({k % 5 for k in changes}) == 1
+    assert len(set(packets)) == len(packets)
+
+
+def test_recharge_stop_gives_the_robot_back() -> None:
+    """Its way out of the packets is the only word that is obeyed; then the timeout ends the last request."""
+    awake, _ = console(b"recharge start\rmi on", n=200)
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    awake.cycle()
+    awake.receive(b"recharge stop\rmi on\r")
+    listened = [awake.cycle() for _ in range(80)]
+    assert is_packet(listened[-1])
+    assert setpoints(awake) == [0, 0, 0]
+    drive(awake, 30, MotorMode.WHEEL_SPACE, 5, 5, 5)
+    assert setpoints(awake) == [5, 5, 5]
+
+
+def test_a_reset_ends_the_way_to_the_dock() -> None:
+    awake, _ = console(b"recharge start", n=60)
+    awake.reboot()
+    for _ in range(120):
+        awake.cycle()
+    assert setpoints(awake) == [0, 0, 0]
+
+
+def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
+    """The packet of the cycle in which the exit is read is still sent."""
+    awake = robot()
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    assert is_packet(awake.cycle())
+    assert b"".join(awake.cycle() for _ in range(20)) == b""
+    awake.receive(MI_ON)
+    awake.cycle()
+    awake.cycle()
+    assert is_packet(awake.cycle())
+
+
+@pytest.mark.parametrize(("mode", "led"), [(MotorMode.EXIT, 0), (MotorMode.WHEEL_SPACE, LedMode.EXIT)])
+def test_half_an_exit_is_none(mode: int, led: int) -> None:
+    awake = robot()
+    say(awake, mode, led=led)
+    assert all(is_packet(awake.cycle()) for _ in range(5))
+
+
+def test_exit_and_a_later_packet_of_the_same_cycle_is_no_exit() -> None:
+    awake = robot()
+    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    say(awake, MotorMode.WHEEL_SPACE, 5, 5, 5)
+    awake.cycle()
+    assert is_packet(awake.cycle())
+
+
+# ---- state packets ---------------------------------------------------------------------------------------------------
+
+
+def test_every_cycle_is_one_sound_packet_with_the_robots_readings() -> None:
+    """The same place, seen by the simulator: noise apart the same readings, IR light that of one packet."""
+    awake = robot(x=0.2, y=-0.3, heading=1.0)
+    raw = np.mean([state.raw for state in listen(awake, 400)], axis=0)
+    body = SimulatedBody(SPEC)
+    body.reset(np.random.default_rng(0))
+    body.machine.reset(0.2, -0.3, 1.0)
+    frames = [body.exchange(np.zeros(3)).values for _ in range(200)]
+    body.close()
+
+    difference = np.abs(SPEC.to_si(raw) - np.mean(frames, axis=0))
+    assert np.max(difference[:45]) < 0.15
+    assert np.max(difference[SPEC.group("thermal")]) < 0.5  # which drift
+    assert raw[SPEC.index("bus_voltage")] == pytest.approx(165, abs=2)
+    assert raw[SPEC.index("acceleration_z")] == pytest.approx(978, abs=60)
+
+
+def test_cycle_time_is_0_and_an_idle_robot_may_drive() -> None:
+    state = listen(robot(), 1)[0]
+    assert (state.cycle_time, state.monitor, state.charge_state) == (0, 0x40, 0)
+
+
+def test_the_power_boards_misalignment_shows_in_three_packets_of_ten() -> None:
+    """The log: bit 15 in 2,988 of 9,998 packets, independent of the packet before; no other bit at all."""
+    flags = np.array([state.error_flags for state in listen(robot(), 2_000)])
+    assert set(flags) == {0, 1 << 15}
+    share = np.mean(flags != 0)
+    assert share == pytest.approx(0.299, abs=4 * np.sqrt(0.299 * 0.701 / 2_000))
+
+
+def test_error_flags_are_cleared_with_every_packet() -> None:
+    """A byte with bad parity is used all the same; the flag stands in one packet."""
+    awake = robot()
+    awake.receive(encode_control(Control(1, 20)), errors=PARITY)
+    assert listen(awake, 1)[0].error_flags & ~(1 << 15) == 1 << 11
+    assert awake.control == Control(1, 20)
+    assert all(state.error_flags & ~(1 << 15) == 0 for state in listen(awake, 20))
+
+
+def test_ir_light_is_sent_modulo_256() -> None:
+    """The converter has ten bits: 40, 171, 302 .. 957 become 40, 171, 46, 177, 52, 183, 60, 189 on the wire."""
+    counts = np.array([40, 171, 302, 433, 564, 695, 826, 957])
+    awake = robot()
+
+    class Bright(PacketSenses):
+        def read(self, previous, body, t_s, rng, out) -> None:  # type: ignore[no-untyped-def]
+            super().read(previous, body, t_s, rng, out)
+            out[SPEC.group("ir_light")] = counts / 255
+
+    awake.senses = Bright(SPEC, PEN)
+    assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
+
+
+def test_the_beacon_alternates_from_packet_to_packet() -> None:
+    """49.4 to 50 Hz at 100 packets a second: the sensor that faces the dock changes much more than its mean does."""
+    near = facing_the_dock(0.6)
+    front = np.array([state.raw[SPEC.index("ir_light_0")] for state in listen(near, 20)])
+
+    assert np.all(np.diff(front)[:-1] * np.diff(front)[1:] < 0)
+    assert np.min(np.abs(np.diff(front))) > 20
+
+
+def test_single_packets_are_those_of_which_the_simulators_frame_is_the_mean() -> None:
+    one, two = np.zeros(57), np.zeros(57)
+    single, mean = PacketSenses(SPEC, PEN), Senses(SPEC, PEN)
+    body = robot(x=0.0, y=0.2, heading=-1.5).machine.state((0.0, 0.0))
+    for senses, out in ((single, one), (mean, two)):
+        senses.reset(np.random.default_rng(7))
+        senses.read(body, body, 0.5, np.random.default_rng(8), out)
+    at = SPEC.group("ir_light")
+    np.testing.assert_allclose(two[at], single.packets.mean(axis=0))
+    np.testing.assert_array_equal(one[at], single.packets[1])
+    np.testing.assert_array_equal(np.delete(one, np.r_[at]), np.delete(two, np.r_[at]))
+
+
+def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
+    one, other = robot(5), robot(5)
+    for k in range(300):
+        for it, look in ((one, True), (other, k % 10 >= 8)):
+            say(it, MotorMode.XYTHETA_SPACE, 20, 0, 5 * (k // 50 % 3 - 1))
+            assert is_packet(it.cycle(look))
+    assert one.machine.body.motion == other.machine.body.motion
+    np.testing.assert_array_equal(one.machine.firmware.wheels, other.machine.firmware.wheels)
+
+
+def test_repeated_packets_keep_the_beacons_rhythm() -> None:
+    """With every packet the one before, a host that unwraps by continuity would see 276 where 20 was sent."""
+    near = facing_the_dock(0.5)
+    unwrapper = IrLightUnwrapper()
+    states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
+    levels = [unwrapper.unwrap(wire.ir_light(state)) for state in states]
+    assert np.max(levels) < 256
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
+    def life(seed: int) -> bytes:
+        it = robot(seed)
+        return b"".join(wire.encode_state(drive(it, 1, MotorMode.XYTHETA_SPACE, 10, 0, 3)) for _ in range(60))
+
+    assert life(3) == life(3)
+    assert life(3) != life(4)
+
+
+# ---- control packets -------------------------------------------------------------------------------------------------
+
+
+def test_a_packet_acts_from_the_next_cycle_on() -> None:
+    awake = robot()
+    say(awake, MotorMode.WHEEL_VOLTAGE, 40, 0, 0)
+    awake.cycle()
+    assert listen(awake, 1)[0].raw[SPEC.index("motor_voltage_100")] == 40
+
+
+def test_nine_and_57_bytes_and_the_leds() -> None:
+    awake, leds = robot(), bytes(range(48))
+    custom = encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds))
+    awake.receive(custom + encode_control(Control(0, 1, 1, 1)))
+    awake.cycle()
+    assert awake.control == Control(0, 1, 1, 1)
+    assert awake.leds == leds
+    awake.receive(custom)
+    awake.cycle()
+    assert awake.control == Control(0, 3, 4, 5, LedMode.CUSTOM)
+
+
+def test_a_custom_led_packet_moves_the_robot_before_its_leds_are_there() -> None:
+    """And what comes then is taken for colours: a stop among it is not heard."""
+    awake = robot()
+    awake.receive(encode_control(Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48)))[:9])
+    awake.cycle()
+    say(awake, *STOP)
+    listen(awake, 8)
+    assert setpoints(awake) == [7, 7, 7]
+    awake.receive(bytes(39))
+    awake.cycle()
+    say(awake, *STOP)
+    listen(awake, 9)
+    assert setpoints(awake) == [0, 0, 0]
+
+
+def test_a_packet_split_in_time_acts_once_its_five_bytes_are_there() -> None:
+    awake, packet = robot(), encode_control(Control(0, 7, 7, 7))
+    for piece in (packet[:2], packet[2:7], packet[7:8]):
+        awake.receive(piece)
+        awake.cycle()
+        assert awake.control is None
+    awake.receive(packet[8:])
+    awake.cycle()
+    assert awake.control == Control(0, 7, 7, 7)
+
+
+def test_the_last_packet_of_a_cycle_wins() -> None:
+    """Charging on, then a motor command, in one write: the charging is lost."""
+    awake = robot()
+    say(awake, MotorMode.ENABLE_CHARGING)
+    say(awake, MotorMode.WHEEL_SPACE, 4, 4, 4)
+    awake.cycle()
+    assert awake.control == Control(0, 4, 4, 4)
+    assert not listen(awake, 1)[0].monitor & wire.MONITOR_CHARGING
+
+
+@pytest.mark.parametrize("mode", [0x6B, 0x6C, 0x6D, 0x6E])
+def test_reference_and_amplifier_leave_the_motors_alone(mode: int) -> None:
+    awake = robot()
+    drive(awake, 30, MotorMode.WHEEL_SPACE, 20, 10, -5)
+    say(awake, mode, 99, 99, 99)
+    listen(awake, 2)
+    assert setpoints(awake) == [20, 10, -5]
+
+
+def test_charging_is_switched_by_two_modes_and_shown_in_bit_7() -> None:
+    awake = robot()
+    say(awake, MotorMode.ENABLE_CHARGING)
+    awake.cycle()
+    assert listen(awake, 1)[0].monitor == 0xC0
+    say(awake, MotorMode.DISABLE_CHARGING)
+    awake.cycle()
+    assert listen(awake, 1)[0].monitor == 0x40

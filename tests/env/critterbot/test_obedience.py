@@ -1,0 +1,253 @@
+"""A Critterbot that does not follow its commands is noticed by its motors' voltages, and a sound one never is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_env.backend import Frame
+from horde_env.env import PenEnv
+from horde_env.make import make_emulated_env, make_replay_env, make_simulator_env
+from horde_env.replay import RecordedLife
+from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot.safety import ADRIFT, IDLE, VoltageObedience
+from horde_env.sim import firmware, period
+from tests.env import recording
+
+SPEC = critterbot()
+VOLTAGE, CURRENT = SPEC.group("motor_voltage"), SPEC.group("motor_current")
+FORWARD, TURN, STAND = np.array([0.35, 0.0, 0.0]), np.array([0.0, 0.0, 1.96]), np.zeros(3)
+GENTLE = np.array([0.15, 0.0, 0.0])  # 8.4 units of the fastest wheel
+
+
+def frame(volts: Sequence[float] | Floats = (0.0, 0.0, 0.0), **rest: Any) -> Frame:
+    values = np.zeros(SPEC.n_channels)
+    values[VOLTAGE] = volts
+    return Frame(values=values, t=0.0, **rest)
+
+
+STILL, DRIVEN = frame(), frame([0.0, -0.01, 0.0])  # one motor with a hundredth of its voltage is driven
+
+
+def judged(*steps: tuple[Floats, Frame]) -> list[str]:
+    """The complaint after each step of a life: the first letter of its kind, or nothing."""
+    obedience = VoltageObedience(SPEC)
+    said = [obedience.judge(request, shown) for request, shown in steps]
+    return [{"": "", IDLE: "i", ADRIFT: "a"}[complaint] for complaint in said]
+
+
+# ---- the rule --------------------------------------------------------------------------------------------------------
+
+
+def test_motors_without_voltage_are_noticed_in_the_sixth_step_that_requests_motion() -> None:
+    assert judged(*[(FORWARD, STILL)] * 7) == [""] * 5 + ["i"] * 2
+    assert judged(*[(TURN, STILL)] * 6)[-1] == "i"
+
+
+def test_steps_with_small_requests_are_not_counted() -> None:
+    """Forward and stop by turns: the sixth step forward is the eleventh of all. Below ten units none is counted."""
+    assert judged(*[(FORWARD, STILL), (STAND, STILL)] * 6) == [""] * 10 + ["i"] * 2
+    assert judged(*[(GENTLE, STILL)] * 30) == [""] * 30
+
+
+def test_one_motor_with_a_voltage_ends_a_complaint() -> None:
+    """Standing still, or a request of no motion, does not."""
+    assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, DRIVEN), *[(FORWARD, STILL)] * 6) == [""] * 11 + ["i"]
+    after = [(STAND, STILL), (GENTLE, STILL), (FORWARD, STILL), (FORWARD, DRIVEN), (FORWARD, STILL)]
+    assert judged(*[(FORWARD, STILL)] * 6, *after)[6:] == ["i", "i", "i", "", ""]
+
+
+def test_motors_that_drive_on_are_noticed_after_the_longest_ramp() -> None:
+    """1.2 s for ramp and delay, then six steps; any other request restarts the count."""
+    assert judged(*[(STAND, DRIVEN)] * 18) == [""] * 17 + ["a"]
+    assert judged(*[(STAND, DRIVEN)] * 12, (GENTLE, DRIVEN), *[(STAND, DRIVEN)] * 17) == [""] * 30
+    assert judged(*[(STAND, DRIVEN)] * 15, (STAND, STILL), *[(STAND, DRIVEN)] * 5) == [""] * 21
+    assert judged(*[(STAND, DRIVEN)] * 18, (FORWARD, DRIVEN), (FORWARD, STILL))[-2:] == ["a", ""]
+
+
+def test_steps_in_which_commands_cannot_be_applied_restart_the_count() -> None:
+    """Charging, heat, a safety stop, a lost link: counting restarts, but an earlier complaint remains."""
+    held, gap, stale = (frame(**{kind: value}) for kind, value in (("applied", False), ("gap", True), ("stale", True)))
+    for explained in (held, gap):
+        assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, explained), *[(FORWARD, STILL)] * 6)[-2:] == ["", "i"]
+        assert judged(*[(FORWARD, STILL)] * 6, (FORWARD, explained), (FORWARD, STILL))[-2:] == ["i", "i"]
+        assert judged(*[(STAND, DRIVEN)] * 17, (STAND, explained), *[(STAND, DRIVEN)] * 17)[-1] == ""
+    assert judged(*[(FORWARD, STILL)] * 5, *[(FORWARD, stale)] * 9, (FORWARD, STILL))[-2:] == ["", "i"]
+
+
+def test_a_request_to_the_left_is_judged_in_the_firmwares_wheel_units() -> None:
+    """9 units left and 2 of theta: 100 gets 0.6, 220 -4.8, 340 10.6 units. Mirrored it would be 3.7, 9.0, -6.3."""
+    left = np.array([0.0, 9 * 0.0176, 2 * 0.196])
+    assert judged(*[(left, STILL)] * 6)[-1] == "i"
+    assert judged(*[(left * [1.0, -1.0, 1.0], STILL)] * 6)[-1] == ""
+
+
+def test_a_new_life_begins_without_a_complaint() -> None:
+    obedience = VoltageObedience(SPEC)
+    for _ in range(6):
+        obedience.judge(FORWARD, STILL)
+    obedience.forget()
+    assert obedience.complaint == ""
+    assert [obedience.judge(FORWARD, STILL) for _ in range(5)] == [""] * 5
+
+
+# ---- no false alarm --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not recording.REAL_LOG.exists(), reason="the real robot's log is not here")
+@pytest.mark.parametrize("shown", [VOLTAGE, CURRENT], ids=["echo", "current"])
+def test_the_real_robot_is_never_suspected(shown: slice) -> None:
+    """For 37 of 99.7 s it pushed against an obstacle, with driven motors.
+
+    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a driven motor in all
+    steps but the first. Speeds would have raised an alarm for a third of the log.
+    """
+    log = RecordedLife(recording.REAL_LOG, SPEC)
+    frames = [log.reset(np.random.default_rng(0))]
+    while not frames[-1].last:
+        frames.append(log.exchange(STAND))
+    obedience, n_still = VoltageObedience(SPEC), 0
+    for seen in frames:
+        values = seen.values.copy()
+        values[VOLTAGE] = np.where(np.abs(seen.values[shown]) > 1.5 / 255, 0.5, 0.0)
+        request = seen.values[SPEC.group("last_request")] * SPEC.largest_request
+        assert obedience.judge(request, replace(seen, values=values)) == ""
+        n_still += not values[VOLTAGE].any()
+    assert len(frames) > 950
+    assert n_still == 1
+
+
+def requests(kind: str, rng: np.random.Generator) -> Any:
+    """Yield actions: as the behaviour policy does, by turns, or always against a wall."""
+    k, action = 0, 4
+    while True:
+        if kind == "sticky" and rng.random() > 0.5:
+            action = int(rng.integers(5))
+        elif kind == "by turns":
+            action = k % 2
+        elif kind == "pressing":
+            action = 0
+        k += 1
+        yield action
+
+
+@pytest.mark.parametrize("kind", ["sticky", "by turns", "pressing"])
+@pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
+def test_a_body_that_follows_commands_is_never_suspected(body: str, kind: str) -> None:
+    with _environment(body) as env:
+        env.reset(seed=3)
+        for action, _ in zip(requests(kind, np.random.default_rng(3)), range(200), strict=False):
+            assert env.step(action)[-1]["obeyed"] == 1
+
+
+@pytest.mark.parametrize("body", ["simulator", "serial"])
+def test_ramps_from_any_velocity_are_waited_for(body: str) -> None:
+    """Velocities of up to 100 wheel units, with a ramp of 1 s."""
+    rng = np.random.default_rng(4)
+    with _environment(body, action_type="velocity") as env:
+        env.reset(seed=4)
+        for _ in range(12):
+            for share in [rng.choice([-1.0, 1.0], 3)] * 12 + [STAND] * 20:
+                assert env.step(share)[-1]["obeyed"] == 1
+
+
+def test_the_firmwares_stops_are_not_disobedience() -> None:
+    """Heat for two seconds: the robot reports that it stopped; it drives again when it has cooled."""
+    with _environment("serial") as env:
+        env.reset(seed=5)
+        for _ in range(12):
+            env.step(0)
+        env.unwrapped.backend.emulator.inject("heat", 2.0)  # type: ignore[attr-defined]
+        infos = [env.step(k // 3 % 2)[-1] for k in range(60)]
+    assert [info["obeyed"] for info in infos] == [1] * 60
+    applied = [info["applied"] for info in infos]
+    assert 15 <= applied.count(0) <= 40
+    assert applied[-5:] == [1] * 5
+
+
+# ---- bodies that do not ----------------------------------------------------------------------------------------------
+
+
+def _environment(body: str, **settings: Any) -> PenEnv:
+    return make_simulator_env(**settings) if body == "simulator" else make_emulated_env(link=body, **settings)  # type: ignore[arg-type]
+
+
+def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Discard all commands to the firmware."""
+    backend: Any = env.backend
+    if hasattr(backend, "emulator"):
+        monkeypatch.setattr(backend.emulator.robot.machine.firmware, "command", lambda *_: None)
+    else:
+        if backend.physics != "bullet":
+            pytest.skip("a period with the planar engine is one kernel, in which no wire can be cut")
+        monkeypatch.setattr(period, "send_request", lambda *_: None)
+
+
+@pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
+def test_a_wire_that_is_cut_is_noticed_within_seven_steps_in_every_body(
+    body: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The robot stood still. Nothing is applied from then on, with one message; after the repair, at once again."""
+    with _environment(body) as env:
+        env.reset(seed=6)
+        for _ in range(10):
+            env.step(4)
+        cut(env, monkeypatch)
+        infos = [env.step(k % 4)[-1] for k in range(20)]
+        assert [info["applied"] for info in infos] == [1] * 5 + [0] * 15
+        assert [info["obeyed"] for info in infos] == [1] * 5 + [0] * 15
+        assert env.disobedience == IDLE
+        assert [r.message for r in caplog.records if r.name == "horde_env.env"] == [IDLE]
+        monkeypatch.undo()
+        infos = [env.step(0)[-1] for _ in range(3)]
+        assert [info["applied"] for info in infos][1:] == [1, 1]
+        assert caplog.records[-1].message == "the robot follows its commands again"
+
+
+@pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
+def test_a_robot_that_drives_on_is_noticed_in_every_body(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its firmware hangs while it drives: it continues although the command is to stop."""
+    with _environment(body) as env:
+        env.reset(seed=7)
+        for _ in range(10):
+            env.step(3)
+        cut(env, monkeypatch)
+        backend: Any = env.backend
+        machine = backend.emulator.robot.machine if hasattr(backend, "emulator") else backend.machine
+
+        def hold() -> None:  # past the firmware's own timeout
+            machine.firmware.arm[firmware.SILENT] = 0
+
+        applied = []
+        for _ in range(22):
+            hold()
+            applied.append(env.step(4)[-1]["applied"])
+    assert applied == [1] * 17 + [0] * 5
+
+
+def test_a_recorded_life_is_not_judged(tmp_path: Any) -> None:
+    """It ignores commands."""
+    log = recording.packets(300)
+    for column in ("MotorCommand0", "MotorCommand1", "MotorCommand2"):
+        log[column] = np.zeros(300)
+    with make_replay_env(log=recording.write(tmp_path / "life.csv", log)) as env:
+        env.reset(seed=0)
+        infos = [env.step(0)[-1] for _ in range(20)]
+    assert [info["applied"] for info in infos] == [1] * 20
+    assert "obeyed" not in infos[0]
+
+
+def test_a_reset_clears_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset with a drive to the middle, in the same life, does not."""
+    with _environment("simulator") as env:
+        env.reset(seed=8)
+        cut(env, monkeypatch)
+        for _ in range(7):
+            env.step(0)
+        assert env.reset(options={"manoeuvre": "centre"})[1]["obeyed"] == 0
+        assert env.reset()[1]["obeyed"] == 1
+        assert env.disobedience == ""

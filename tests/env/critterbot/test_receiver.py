@@ -1,0 +1,189 @@
+"""What the robot makes of the bytes that reach it, whole and in pieces; no line, no motors, no time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.emulator.console import RING, Receiver
+from horde_env.robots.critterbot.wire import FILL, MI_ON, STOP, Control, LedMode, encode_control
+from tests.env.hardware.packets import RELAXED, controls
+from tests.oracles.wire import RingReader
+
+ASKED = Control(1, 20, -3, 5)
+CUSTOM = encode_control(ASKED._replace(led_mode=LedMode.CUSTOM, leds=bytes([200] * 48)))
+PLAIN = encode_control(ASKED)
+
+
+def heard(robot: Receiver, data: bytes) -> list[Control]:
+    """Return the controls of one cycle."""
+    robot.take(data)
+    return robot.controls()
+
+
+def at_place(place: int) -> Receiver:
+    """Return a robot whose next byte comes to a place of its ring."""
+    robot = Receiver()
+    robot.take(bytes(place))
+    robot.controls()
+    return robot
+
+
+@RELAXED
+@given(st.lists(controls | st.binary(max_size=12), max_size=12), st.lists(st.integers(0, 400), max_size=8))
+def test_it_agrees_with_the_ring_itself(items: list[Control | bytes], cuts: list[int]) -> None:
+    """Byte by byte, around the ring several times, in pieces as the cycles of 10 ms cut them."""
+    stream = b"".join(encode_control(item) if isinstance(item, Control) else item for item in items) * 9
+    robot, twin = Receiver(), RingReader()
+    edges = [0, *sorted(min(9 * c, len(stream)) for c in cuts), len(stream)]
+    for a, b in itertools.pairwise(edges):
+        for i in range(a, b, 900):  # more would be lost
+            piece = stream[i : min(i + 900, b)]
+            for byte in piece:
+                twin.put(byte)
+            assert heard(robot, piece) == twin.cycle()
+            assert list(robot.leds) == twin.leds
+
+
+def test_it_agrees_with_the_ring_itself_over_a_bad_line() -> None:
+    """40,000 bytes of packets, headers and noise in pieces of 1 to 20 bytes: 39 times around the ring."""
+    rng = np.random.default_rng(11)
+    alphabet = np.frombuffer(wire.HEADER + b"\x00\x01\x07\x14", dtype=np.uint8)
+    robot, twin, n_heard = Receiver(), RingReader(), 0
+    while n_heard < 3_000:
+        mode, a, led_mode = (int(v) for v in rng.integers(0, [256, 128, 8]))
+        packet = encode_control(Control(mode, a, led_mode=led_mode, leds=rng.bytes(48) if led_mode == 7 else b""))
+        stream = packet + bytes(rng.choice(alphabet, rng.integers(0, 8)))
+        while stream:
+            n = int(rng.integers(1, 21))
+            piece, stream = stream[:n], stream[n:]
+            for byte in piece:
+                twin.put(byte)
+            found = heard(robot, piece)
+            assert found == twin.cycle()
+            n_heard += len(found)
+    assert list(robot.leds) == twin.leds
+
+
+@pytest.mark.parametrize(
+    ("before", "n_taken"),
+    [(b"", 1), (b"\xde", 0), (b"\xde\xad", 0), (b"\xde\xad\xbe", 0), (b"\xad", 1), (b"junk", 1), (b"\xde\x00", 1)],
+)
+def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_taken: int) -> None:
+    """DE DE AD BE EF loses its packet in the robot; a searching parser would find it."""
+    assert len(heard(Receiver(), before + STOP)) == n_taken
+
+
+def test_a_control_is_taken_when_its_five_bytes_are_there() -> None:
+    robot = Receiver()
+    assert [len(heard(robot, bytes([byte]))) for byte in PLAIN] == [0] * 8 + [1]
+
+
+def test_a_custom_led_packet_acts_at_once_and_the_next_48_bytes_are_its_leds() -> None:
+    """Be they what they may: of a stop that follows a cut one the robot makes colours, and then takes the next."""
+    robot = Receiver()
+    assert heard(robot, CUSTOM[:9]) == [ASKED._replace(led_mode=LedMode.CUSTOM)]
+    assert robot.leds == bytes(48)
+    for _ in range(5):
+        assert heard(robot, STOP) == []
+    assert heard(robot, bytes(3) + STOP) == [Control(1)]
+    assert robot.leds == STOP * 5 + bytes(3)
+
+
+def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
+    """1,030 bytes in one cycle: the first 1,024 are overwritten, and a packet among them never was."""
+    assert heard(Receiver(), PLAIN + bytes(RING - 3)) == []
+    assert heard(Receiver(), PLAIN + bytes(RING - 10)) == [ASKED]
+    robot = at_place(700)
+    robot.take(bytes(2 * RING - 5) + PLAIN)
+    assert list(robot._bytes) == list(PLAIN[-4:])
+
+
+@pytest.mark.parametrize("place", [RING - 8, RING - 6, RING - 5])
+def test_across_the_end_of_the_ring_a_packet_acts_with_four_of_its_five_bytes(place: int) -> None:
+    """One cycle early, its LED mode read as FF; the fifth byte comes as junk, and does no harm."""
+    robot = at_place(place)
+    assert heard(robot, PLAIN[:7]) == []
+    assert heard(robot, PLAIN[7:8]) == [ASKED._replace(led_mode=0xFF)]
+    assert heard(robot, PLAIN[8:]) == []
+    assert heard(robot, PLAIN) == [ASKED]
+
+
+def test_a_byte_that_was_not_there_takes_no_place_in_the_ring() -> None:
+    """A ring later the end is where it was: a packet that begins nine bytes before it waits for its fifth byte."""
+    robot = at_place(RING - 8)
+    heard(robot, PLAIN[:8])
+    heard(robot, PLAIN[8:] + bytes(RING - 10))
+    assert heard(robot, PLAIN[:8]) == []
+    assert heard(robot, PLAIN[8:]) == [ASKED]
+
+
+@pytest.mark.parametrize("place", [RING - 9, RING - 4, 0, 500])
+def test_elsewhere_in_the_ring_it_waits_for_the_fifth(place: int) -> None:
+    robot = at_place(place)
+    assert heard(robot, PLAIN[:8]) == []
+    assert heard(robot, PLAIN[8:]) == [ASKED]
+
+
+def test_across_the_end_of_the_ring_leds_are_taken_a_byte_too_early_and_their_last_is_junk() -> None:
+    """Where that one begins a header, the next packet is lost: DE DE AD BE EF."""
+    robot = at_place(RING - 30)
+    heard(robot, CUSTOM[:56])
+    assert robot.leds == bytes([200] * 47) + b"\xff"
+    assert heard(robot, b"\xde" + STOP) == []
+    assert heard(robot, STOP) == [Control(1)]
+
+
+# ---- the way out of half a packet ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, RING - 20, RING - 60])
+def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
+    """However much it was left with, and wherever in its ring."""
+    for left in range(58):
+        robot = at_place(place)
+        before = heard(robot, CUSTOM[:left])
+        taken = before + heard(robot, FILL + STOP)
+        assert taken[-1] == Control(1), left
+        assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in taken), left
+        assert heard(robot, STOP) == [Control(1)], left
+
+
+def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
+    """Its header, taken for velocities, is y = -34, theta = -83: a spin at full speed."""
+    robot = Receiver()
+    heard(robot, CUSTOM[:6])
+    assert heard(robot, STOP)[0][1:4] == (20, -34, -83)
+
+
+# ---- the console's lines ---------------------------------------------------------------------------------------------
+
+
+def test_a_line_ends_with_cr_and_one_is_read_at_a_time() -> None:
+    robot = Receiver()
+    robot.take(MI_ON + b"stat")
+    assert [robot.line(), robot.line(), robot.line()] == [b"", b"mi on", None]
+    robot.take(b"us\r")
+    assert robot.line() == b"status"
+
+
+def test_a_line_ends_for_the_robots_language_at_a_zero() -> None:
+    """Stops that were sent to a robot at its console are no words, and do not hide those that come after the CR."""
+    robot = Receiver()
+    robot.take(FILL + STOP + MI_ON)
+    assert [robot.line(), robot.line()] == [b"", b"mi on"]
+    robot.take(STOP + b"\r")
+    assert robot.line() == wire.HEADER + b"\x01"
+
+
+@pytest.mark.parametrize(("n", "n_cycles", "n_left"), [(255, 0, 255), (256, 1, 1), (511, 2, 1), (510, 1, 255)])
+def test_of_a_line_that_is_too_long_the_rest_is_the_line(n: int, n_cycles: int, n_left: int) -> None:
+    robot = Receiver()
+    robot.take(b"x" * n + b"\r")
+    assert [robot.line() for _ in range(n_cycles + 1)] == [None] * n_cycles + [b"x" * n_left]
+    assert robot.line() is None

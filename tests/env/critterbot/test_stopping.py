@@ -1,0 +1,208 @@
+"""The project's own words of stopping stop the robot's own programs from any state that bytes can bring them into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import serial
+
+from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.link import KeepAlive, Link
+from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.hardware.stream import Counts
+from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop
+from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.wire import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
+from horde_env.sim import firmware as fw
+from horde_env.sim.firmware import Firmware
+from tests.env.hardware.packets import SPEC
+
+pytestmark = pytest.mark.hardware
+
+CYCLE_S, BUS = 0.01, 165
+WATCHED = 400  # cycles after the words began: the longest ramp is 1 s, the last word comes after 0.4 s
+STILL_FROM = 150
+Words = dict[int, bytes]  # what arrives, by the cycle in which it does
+
+
+class Bare:
+    """The robot's programs without a body: wheels that follow their duty slowly, or that something holds."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.receiver, self.firmware = Receiver(), Firmware(np.array(SPEC.drive["kinematics_1024"]))
+        self.firmware.wheels[fw.TEMPERATURE], self.firmware.wheels[fw.CAP] = 128, 94
+        self._free, self._speed = rng.random(3) < 0.7, np.zeros(3)
+
+    def cycle(self, data: bytes = b"") -> None:
+        wheels = self.firmware.wheels
+        self.firmware.cycle(BUS, False)
+        self._speed += 0.1 * (1.1 * wheels[fw.DUTY] * self._free - self._speed)
+        wheels[fw.CLICKS] = 4 * self._speed
+        wheels[fw.CURRENT] = 0.75 * np.abs(wheels[fw.DUTY] - 0.9 * self._speed)
+        self.receiver.take(data)
+        for control in self.receiver.controls()[-1:]:
+            self.firmware.command(*control[:4])
+
+    def is_driven(self) -> bool:
+        return bool(self.firmware.wheels[fw.SETPOINT].any() or self.firmware.wheels[fw.DUTY].any())
+
+
+def anything(rng: np.random.Generator) -> bytes:
+    """Return what a host, another program or a bad line may send: whole packets of any kind, pieces, noise."""
+    mode = int(rng.choice([0, 1, 1, 2, 3, 77, 0x68, 0x69, 0x6E, rng.integers(256)]))
+    leds = int(rng.choice([0, 1, LedMode.CUSTOM]))
+    numbers = [int(v) for v in rng.integers(-128, 128, 3)] if rng.random() < 0.8 else [0, 0, 0]
+    packet = encode_control(Control(mode, *numbers, leds, rng.bytes(LEDS_SIZE) if leds == LedMode.CUSTOM else b""))
+    kind = rng.random()
+    if kind < 0.7:
+        return packet
+    return packet[: rng.integers(len(packet))] if kind < 0.85 else packet[:4] + rng.bytes(int(rng.integers(60)))
+
+
+def some_state(seed: int) -> Bare:
+    """Return a robot after a history of its own, mid-ramp or not, awaiting anything."""
+    rng = np.random.default_rng(seed)
+    robot = Bare(rng)
+    for _ in range(rng.integers(1, 8)):
+        robot.cycle(anything(rng))
+        for _ in range(rng.integers(0, 30)):
+            robot.cycle()
+    return robot
+
+
+def runs_on(robot: Bare, words: Words) -> bool:
+    """Tell whether anything drives the robot when the words should have stopped it."""
+    driven = []
+    for k in range(WATCHED):
+        robot.cycle(words.get(k, b""))
+        driven.append(robot.is_driven())
+    return any(driven[STILL_FROM:])
+
+
+# ---- the words, as the project's own code says them ------------------------------------------------------------------
+
+
+class Mouth:
+    """A port that notes what is written, and its time."""
+
+    lost, counts, config, in_waiting = "", Counts(), PortConfig("nowhere"), 0
+
+    def __init__(self) -> None:
+        self.t, self.said = 0.0, Words()
+
+    def write(self, data: bytes) -> None:
+        k = round(self.t / CYCLE_S)
+        self.said[k] = self.said.get(k, b"") + data
+
+    def monotonic(self) -> float:
+        return self.t
+
+    def sleep(self, seconds: float) -> None:
+        self.t += seconds
+
+    def read(self, n: int) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        """Let nothing go."""
+
+
+def closing_a_link() -> Words:
+    mouth = Mouth()
+    link = Link(lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep)  # type: ignore[arg-type,return-value]
+    link._adopt(mouth)  # type: ignore[arg-type]
+    link.command(Control(1, 20))
+    mouth.said.clear()
+    link.close()
+    return mouth.said
+
+
+def horde_robot_stop() -> Words:
+    mouth = Mouth()
+    config = PortConfig("nowhere", parity="none")
+    send_stop(config, SERIAL, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
+    return mouth.said
+
+
+def a_lapse_of_the_keep_alive() -> Words:
+    mouth = Mouth()
+    keep = KeepAlive(encode_control(HALT), encode_control(COAST), 0.05, 0.35, mouth.monotonic, RAMP_S)
+    keep.renew(b"forward")
+    mouth.t = 0.36
+    while mouth.t < 0.36 + CYCLE_S * WATCHED:
+        if data := keep.due():
+            mouth.write(data)
+        mouth.t += CYCLE_S
+    return {k - 36: data for k, data in mouth.said.items()}
+
+
+SAID: dict[str, Callable[[], Words]] = {
+    "closing a link": closing_a_link,
+    "horde-robot stop": horde_robot_stop,
+    "a lapse of the keep-alive": a_lapse_of_the_keep_alive,
+}
+N_STATES = [120, pytest.param(4_000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("n", N_STATES)
+@pytest.mark.parametrize("words", SAID)
+def test_no_state_goes_on_after_the_projects_words(words: str, n: int) -> None:
+    """Neither told to drive nor driven from 1.5 s after the first word on, which is 1.1 s after the last one."""
+    said = SAID[words]()
+    assert [seed for seed in range(n) if runs_on(some_state(seed), said)] == []
+
+
+def test_the_states_are_hard_enough_to_show_a_difference() -> None:
+    """Velocity 0 alone leaves a twentieth of them running: after duties the ramp's target is 0 already."""
+    halts: Words = {k: encode_control(HALT) for k in range(0, WATCHED, 5)}
+    n_running = sum(runs_on(some_state(seed), halts) for seed in range(120))
+    assert 2 <= n_running <= 20
+    assert sum(some_state(seed).is_driven() for seed in range(120)) > 50
+
+
+def test_the_words_are_velocity_0_and_then_duty_0_when_its_ramp_is_over() -> None:
+    halt, coast = encode_control(HALT), encode_control(COAST)
+    assert closing_a_link() == {0: bytes(53) + halt, 2: halt, 2 + round(100 * (RAMP_S - 0.02)): coast}
+    told = list(horde_robot_stop().items())[:3]
+    assert told == [(0, bytes(53) + halt), (3, halt), (3 + round(100 * RAMP_S), coast)]
+
+
+def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> None:
+    """A robot that waits for 48 bytes takes HALT, HALT, COAST for 27 of them, and drives on until its own timeout."""
+
+    def waiting() -> Bare:
+        robot = Bare(np.random.default_rng(0))
+        robot.cycle(encode_control(Control(0, 20, 20, 20, LedMode.CUSTOM, bytes(LEDS_SIZE)))[:9])
+        return robot
+
+    def driven_for(words: Words) -> int:
+        robot, driven = waiting(), [0]
+        for k in range(WATCHED):
+            robot.cycle(words.get(k, b""))
+            driven += [k] * bool(robot.firmware.wheels[fw.SETPOINT].any())
+        return driven[-1]
+
+    said = closing_a_link()
+    assert driven_for(said) <= 3
+    assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
+
+
+class Stalling(Mouth):
+    """A port that has no room for the first write."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if len(self.said) == 1 and self.said[0] == data:
+            raise serial.SerialTimeoutException
+
+
+@pytest.mark.parametrize("dialect", [SERIAL, DROPS], ids=["serial", "drops"])
+def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(dialect: Dialect) -> None:
+    """Zeros between two drops would be no drop's beginning: the driver would lose its place."""
+    mouth = Stalling()
+    config = PortConfig("nowhere", parity="none")
+    send_stop(config, dialect, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
+    stop = dialect.fill + dialect.encode(HALT)
+    assert mouth.said[0] == stop + dialect.fill + stop
