@@ -195,7 +195,9 @@ def resolve(config: LearnConfig) -> LearnConfig:
     questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
     _check_questions(questions, "run" if is_life(config.log) else config.backend)
     _check_folder(config.out)
-    physics = config.physics or (default_physics() if config.backend in SIMULATED else None)
+    physics = config.physics
+    if physics is None and config.backend in SIMULATED:
+        physics = "planar" if config.robot == "create2" else default_physics()
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
     return replace(config, questions=questions, steps=steps, physics=physics)
 
@@ -327,6 +329,8 @@ def _check_body(config: LearnConfig) -> None:
         if config.backend not in SIMULATED:
             body = config.env or f"{config.robot} with the backend {config.backend}"
             raise BadInput(f"--physics belongs to a simulated robot; the body of {body} has its own")
+        if config.robot == "create2" and config.physics != "planar":
+            raise BadInput("--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)")
     if config.backend == "replay":
         if config.log is None:
             raise BadInput("--backend replay needs --log FILE, the log to replay")

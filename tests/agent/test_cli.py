@@ -164,6 +164,7 @@ def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
             ["--robot", "create2", "--backend", "serial", "--port", "p", "--physics", "bullet"],
             "backend serial has its own",
         ),
+        (["--robot", "create2", "--physics", "bullet"], "Create 2"),
         (["--env", "CartPole-v1", "--physics", "planar"], "the body of CartPole-v1 has its own"),
         (["--env", "CartPole-v1", "--robot", "create2"], "leave out --robot create2"),
     ],

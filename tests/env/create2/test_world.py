@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 
 from horde_env.robot import create2
 from horde_env.robots.create2.simulator import world
+from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.simulator.room import load_room
 from horde_env.robots.create2.wire import TICK_S
 
@@ -79,3 +81,53 @@ def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     assert speeds[6] == pytest.approx(0.189)
     assert state[world.X] == pytest.approx(sum(speeds) * TICK_S)
     assert state[world.COUNT_L] * world.COUNT_M == pytest.approx(state[world.X])
+
+
+def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return states and contacts after each tick of four seconds at a speed (m/s), shapes (256, 13) and (256, 4)."""
+    machine = Machine()
+    machine.place(*start, np.random.default_rng(0))
+    states, found = [], []
+    for _ in range(256):
+        machine.tick(speed, speed, may_charge=False)
+        states.append(machine.state.copy())
+        found.append(machine._found.copy())
+    return np.array(states), np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ((0.9, -1.0, 0.0), (1.5 - world.RADIUS_M, -1.0)),  # a wall
+        ((-1.0, 0.55, math.pi / 2), (-1.0, 1.0 - world.RADIUS_M)),  # the sofa
+        ((0.0, -1.0, -math.pi / 2), (0.0, -1.4 + world.RADIUS_M)),  # the dock
+    ],
+)
+def test_an_obstacle_ahead_stops_the_robot_while_its_wheels_turn(
+    start: tuple[float, float, float], end: tuple[float, float]
+) -> None:
+    """At 0.2 m/s: both bumper switches close, except at the dock's face; the motors' current rises."""
+    states, found = driven(start, 0.2)
+    assert states[-1, :2] == pytest.approx(end, abs=3e-3)
+    is_dock = end[0] == 0.0
+    assert found[-64:, world.BUMP_L].all() == found[-64:, world.BUMP_R].all() == (not is_dock)
+    assert found[-64:, world.AT_DOCK].all() == is_dock
+    assert np.abs(found[-64:, world.AHEAD]).max() < 3e-4
+    assert states[-1, world.AMP_L] > 0.45
+    assert (np.diff(states[-64:, world.COUNT_L]) > 0).all()
+
+
+def test_the_robot_slides_along_a_wall_met_at_30_degrees() -> None:
+    """With the wall on its right the right switch closes, and the robot continues along the wall."""
+    states, found = driven((0.3, -1.25, -math.pi / 6), 0.15)
+    end = found[-64:]
+    assert (end[:, world.BUMP_L].mean(), end[:, world.BUMP_R].mean()) == pytest.approx((0.0, 1.0), abs=0.1)
+    assert states[-64:, 1] == pytest.approx(-1.5 + world.RADIUS_M, abs=2e-3)
+    speed = np.hypot(*(states[-1, :2] - states[-64, :2])) / (63 / 64)
+    assert 0.05 < speed < 0.15
+
+
+@pytest.mark.parametrize("name", ["CreatePen-v0", "CreateEmulated-v0"])
+def test_an_engine_other_than_planar_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="physics"):
+        gymnasium.make(f"horde_env:{name}", physics="bullet")

@@ -23,10 +23,9 @@ from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.simulator.drawing import Drawn
 from horde_env.robots.create2.simulator.firmware import Firmware
-from horde_env.robots.create2.simulator.machine import Machine
+from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
-from horde_env.sim.physics import resolve_physics
 
 REBOOT_S = 5.0  # of banner and silence
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
@@ -103,8 +102,7 @@ class CreateRobot:
         return said + self.firmware.tick()
 
     def close(self) -> None:
-        """Let go of the simulation."""
-        self.machine.close()
+        """Do nothing: the simulation holds no resources."""
 
 
 class CreateFaults(LineFaults):
@@ -175,10 +173,8 @@ class CreateEmulator(RobotEmulator):
         battery_scale: Factor on the battery's capacity.
         faults: Rates of the faults that come by themselves; none by default.
         mode_offset: 1 for a robot that reports each mode one too high.
-        physics: What moves the body; see `horde_env.sim.physics`.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
         ValueError: If `battery_scale` is not positive.
     """
 
@@ -194,10 +190,9 @@ class CreateEmulator(RobotEmulator):
         battery_scale: float = 1.0,
         faults: CreateFaultRates | None = None,
         mode_offset: int = 0,
-        physics: str | None = None,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        machine = Machine(spec, room, battery_scale=battery_scale, physics=resolve_physics(physics))
+        machine = Machine(spec, room, battery_scale=battery_scale)
         firmware = Firmware(machine, own, mode_offset=mode_offset)
         firmware.tick()  # compiles
         machine.place_freely(own)
@@ -216,7 +211,7 @@ class EmulatedCreate(Drawn, EmulatedRobot):
         spec: The robot; the Create 2 when None.
         room: Where it lives; `assets/room.toml` when None.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
-        physics: What moves the body; see `horde_env.sim.physics`.
+        physics: "planar" or None: it has no other engine.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
     Raises:
@@ -239,7 +234,7 @@ class EmulatedCreate(Drawn, EmulatedRobot):
     ) -> None:
         super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
         self.room: Room = load_room() if room is None else room
-        self.physics = resolve_physics(physics)
+        check_physics(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:
         """Return a new emulated robot."""
@@ -250,7 +245,6 @@ class EmulatedCreate(Drawn, EmulatedRobot):
             room=self.room,
             battery_scale=self._battery_scale,
             faults=self._faults,
-            physics=self.physics,
         )
 
     def connect(self, url: str, **time_of: Any) -> CreateBody:

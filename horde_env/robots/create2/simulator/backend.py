@@ -18,11 +18,10 @@ from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.drawing import Drawn
 from horde_env.robots.create2.simulator.firmware import Firmware
-from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine
+from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine, check_physics
 from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
-from horde_env.sim.physics import resolve_physics
 
 SETTLING_TICKS = 4  # after switching on, before the first frame
 
@@ -36,11 +35,10 @@ class SimulatedCreate(Drawn, Backend):
         spec: The robot; the Create 2 by default.
         room: Where it lives; `assets/room.toml` by default.
         battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
-        physics: What moves the body; see `horde_env.sim.physics`.
+        physics: "planar" or None: it has no other engine.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
-        ValueError: If `battery_scale` is not positive.
+        ValueError: If `battery_scale` is not positive, or `physics` names another engine.
     """
 
     drives = CREATE2_DRIVES
@@ -57,7 +55,7 @@ class SimulatedCreate(Drawn, Backend):
         self.spec = create2() if spec is None else spec
         self.room: Room = load_room() if room is None else room
         self.period_s = self.spec.period_s
-        self.physics = resolve_physics(physics)
+        check_physics(physics)
         self._battery_scale = battery_scale
         self._machine: Machine | None = self._make_machine()
         self.pilot = Pilot(self.spec)
@@ -67,7 +65,7 @@ class SimulatedCreate(Drawn, Backend):
         self._raw = np.zeros((MOST_TICKS, self.spec.n_channels))
 
     def _make_machine(self) -> Machine:
-        return Machine(self.spec, self.room, battery_scale=self._battery_scale, physics=self.physics)
+        return Machine(self.spec, self.room, battery_scale=self._battery_scale)
 
     @property
     def machine(self) -> Machine:
@@ -133,10 +131,7 @@ class SimulatedCreate(Drawn, Backend):
 
     def close(self) -> None:
         """Let go of the simulation. Closing twice does nothing."""
-        self._firmware = None
-        machine, self._machine = self._machine, None
-        if machine is not None:
-            machine.close()
+        self._firmware = self._machine = None
 
     @property
     def _t(self) -> float:

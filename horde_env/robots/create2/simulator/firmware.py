@@ -266,7 +266,7 @@ class Firmware:
             raw: Receives the channels of each tick, shape (n, 55) or more rows.
         """
         machine = self.machine
-        if not machine.is_planar or self._own is not None or self.is_asleep:
+        if self._own is not None or self.is_asleep:
             for k in range(n):
                 self.advance()
                 self._sense()

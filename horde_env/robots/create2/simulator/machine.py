@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Floats, Ints
-from horde_env.robot import RobotSpec, asset, create2
+from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.simulator.tick import Rules
 from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, TICK_S
-from horde_env.sim.engine import Box, Motion
-from horde_env.sim.physics import Physics
 from horde_env.sim.saving import number_of
 
 CAPACITY_AH = 2.7
@@ -27,6 +24,12 @@ MOST_TICKS = 10  # in one `run`
 START_M = 0.45  # of clear floor around the place where a life begins
 
 
+def check_physics(physics: str | None) -> None:
+    """Raise ValueError unless `physics` is "planar" or None: the Create 2 has one engine."""
+    if physics not in (None, "planar"):
+        raise ValueError(f"physics must be 'planar' for the Create 2, not {physics!r}; leave it out")
+
+
 class Machine:
     """A robot in its room.
 
@@ -34,10 +37,9 @@ class Machine:
         spec: The robot: where its sensors look.
         room: Where it is; `assets/room.toml` when None.
         battery_scale: Factor on the battery's capacity.
-        physics: What moves the body, "planar" or "bullet".
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
+        ValueError: If `battery_scale` is not positive and finite.
 
     Attributes:
         state: Pose, wheels, currents: see `world`.
@@ -72,7 +74,6 @@ class Machine:
         room: Room | None = None,
         *,
         battery_scale: float = 1.0,
-        physics: Physics = "planar",
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
@@ -81,7 +82,6 @@ class Machine:
         self.amounts, self.marks = np.zeros(tick.N_AMOUNTS), np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
         self._segments = self.room.segments()
-        self._mover = open_mover(physics, spec, self.room)
         dock = np.array(self.room.dock[:3])
         eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
         self._scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
@@ -101,7 +101,6 @@ class Machine:
         self._rng = rng
         self.state[:] = 0.0
         self.state[:3] = x, y, heading
-        self._mover.place(x, y, heading)
         self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
         self._found[:] = 0.0
@@ -131,10 +130,6 @@ class Machine:
                 break
         self.place(x, y, float(rng.uniform(-math.pi, math.pi)), rng)
 
-    def close(self) -> None:
-        """Let go of the simulation. Closing twice does nothing."""
-        self._mover.close()
-
     @property
     def pose(self) -> tuple[float, float, float]:
         """Where it is: metres, and radians in (-pi, pi]."""
@@ -161,11 +156,6 @@ class Machine:
         The array is `packets`.
         """
         return self._read(0)
-
-    @property
-    def is_planar(self) -> bool:
-        """Whether `run` can be called: the body is moved by a kernel."""
-        return isinstance(self._mover, PlanarMover)
 
     def run(self, n: int, rules: Rules, raw: Floats) -> int:
         """Let ticks of 1/64 s pass as `tick` and `read` do, drawing the same numbers, in as few calls as possible.
@@ -218,7 +208,7 @@ class Machine:
         self.n_ticks += 1
         noise, chances, _, _ = self._draws[k]
         drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
-        self._mover.move(self.state, left, right, noise, drag, self.stuck, self._found)
+        world.move(self.state, left, right, noise, drag, self.stuck, self._segments, self._found)
         tick.pass_time(self.state, self._scene, self.amounts, self.marks, may_charge, is_awake)
         lift, button, dirt = chances.tolist()
         if lift < self._lift_chance:
@@ -246,144 +236,3 @@ class Machine:
     def is_full(self) -> bool:
         """Whether no more goes into the battery."""
         return self.charge_ah >= tick.FULL_SHARE * self.capacity_ah
-
-
-# ---- physics ---------------------------------------------------------------------------------------------------------
-
-WALL_M, HEIGHT_M = 0.1, 0.2
-GRIP = 0.6  # friction of rubber on a hard floor: beyond it wheels slip
-GRAVITY = 9.81
-ON_FACE_M = 0.01
-
-Push = tuple[float, float, float]  # of the world: N, N, N m; or m/s, m/s, rad/s
-_NOTHING: Push = (0.0, 0.0, 0.0)
-
-
-class Mover(Protocol):
-    """What moves a body for a tick."""
-
-    def place(self, x: float, y: float, heading: float) -> None:
-        """Put it at rest at a pose (metres, radians)."""
-
-    def move(
-        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
-    ) -> None:
-        """Let a tick pass; arguments as of `world.move`."""
-
-    def close(self) -> None:
-        """Let go of it. Closing twice does nothing."""
-
-
-class PlanarMover:
-    """A round body that slides along what it meets: kernels alone, wherever numba runs."""
-
-    def __init__(self, room: Room) -> None:
-        self._segments = room.segments()
-
-    def place(self, x: float, y: float, heading: float) -> None:
-        """Nothing is remembered here."""
-
-    def move(
-        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
-    ) -> None:
-        """Let a tick pass; arguments as of `world.move`."""
-        world.move(state, left, right, noise, drag, stuck, self._segments, found)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class BulletMover:
-    """A rigid body in PyBullet, which the wheels drive with what force their grip allows.
-
-    Raises:
-        BackendUnavailable: If PyBullet is missing.
-    """
-
-    def __init__(self, spec: RobotSpec, room: Room) -> None:
-        from horde_env.sim import bullet
-
-        boxes, self._dock = boxes_of(room), room.dock
-        urdf = asset("robot/create2.urdf")
-        self._body = bullet.PlanarBody(boxes, tick_s=TICK_S, urdf=urdf)
-        self._mass, self._inertia = float(spec.body["mass_kg"]), float(spec.body["inertia_kg_m2"])
-        self._most_n = GRIP * self._mass * GRAVITY
-        self._most_nm = self._most_n * 0.5 * world.BASE_M
-        self._n_dock = len(boxes) - 1
-        self._load = _NOTHING
-
-    def place(self, x: float, y: float, heading: float) -> None:
-        """Put it at rest at a pose."""
-        self._body.place(x, y, heading)
-        self._load = _NOTHING
-
-    def move(
-        self, state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, found: Floats
-    ) -> None:
-        """Let a tick pass; arguments as of `world.move`."""
-        before = self._body.motion
-        world.turn_wheels(state, left, right, noise, stuck)
-        push = self._traction(before, world.wanted(state))
-        after = self._body.step(push)
-        state[world.X], state[world.Y], state[world.HEADING] = after.x, after.y, after.heading
-        found[:] = 0.0
-        touches = self._body.touches()
-        self._load = self._reaction(before, after, push) if touches else _NOTHING
-        for x, y, box in touches:
-            if box == self._n_dock and self._is_on_face(x, y):
-                found[world.AT_DOCK] = 1.0
-            else:
-                world.press(state, x, y, found)
-        world.feel(state, left, right, drag, stuck, before.x, before.y, before.heading, found)
-
-    def close(self) -> None:
-        """Let go of the client. Closing twice does nothing."""
-        self._body.close()
-
-    def _traction(self, now: Motion, wanted: Push) -> Push:
-        """Return the force of the floor on the wheels, N and N m: what brings the body to its wanted velocity.
-
-        It holds against what the walls did in the last tick, too, up to the grip: tyres do not creep under a load.
-        """
-        fx = self._mass / TICK_S * (wanted[0] - now.vx) - self._load[0]
-        fy = self._mass / TICK_S * (wanted[1] - now.vy) - self._load[1]
-        torque = self._inertia / TICK_S * (wanted[2] - now.yaw_rate) - self._load[2]
-        share = min(1.0, self._most_n / max(math.hypot(fx, fy), 1e-9))
-        return share * fx, share * fy, min(max(torque, -self._most_nm), self._most_nm)
-
-    def _reaction(self, before: Motion, after: Motion, push: Push) -> Push:
-        """Return what the walls did in a tick, N and N m."""
-        return (
-            self._mass / TICK_S * (after.vx - before.vx) - push[0],
-            self._mass / TICK_S * (after.vy - before.vy) - push[1],
-            self._inertia / TICK_S * (after.yaw_rate - before.yaw_rate) - push[2],
-        )
-
-    def _is_on_face(self, x: float, y: float) -> bool:
-        dock = self._dock
-        return (x - dock.x) * math.cos(dock.direction) + (y - dock.y) * math.sin(dock.direction) > -ON_FACE_M
-
-
-def boxes_of(room: Room) -> list[Box]:
-    """Return walls, furniture and, last, the dock: centre x, y, size x, y, height (metres), and turned by (radians)."""
-    wide, deep = room.side_m
-    far_x, far_y = 0.5 * (wide + WALL_M), 0.5 * (deep + WALL_M)
-    boxes: list[Box] = [
-        (0.0, far_y, wide + 2 * WALL_M, WALL_M, HEIGHT_M, 0.0),
-        (0.0, -far_y, wide + 2 * WALL_M, WALL_M, HEIGHT_M, 0.0),
-        (far_x, 0.0, WALL_M, deep, HEIGHT_M, 0.0),
-        (-far_x, 0.0, WALL_M, deep, HEIGHT_M, 0.0),
-    ]
-    boxes += [(x, y, size_x, size_y, HEIGHT_M, 0.0) for x, y, size_x, size_y, _ in room.boxes.tolist()]
-    dock, (along, behind) = room.dock, room.dock.size
-    middle = np.array([dock.x, dock.y]) - 0.5 * behind * np.array([math.cos(dock.direction), math.sin(dock.direction)])
-    return [*boxes, (float(middle[0]), float(middle[1]), behind, along, HEIGHT_M, dock.direction)]
-
-
-def open_mover(physics: Physics, spec: RobotSpec, room: Room) -> Mover:
-    """Return what moves the robot.
-
-    Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
-    """
-    return BulletMover(spec, room) if physics == "bullet" else PlanarMover(room)
