@@ -1,10 +1,11 @@
-"""Where the reference data lie, and small streams that several tests learn from."""
+"""Reference data, engines and small streams that several tests share."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,21 +23,29 @@ Floats = NDArray[np.float64]
 
 
 def reference(name: str) -> dict[str, Any]:
-    """Return the arrays of a reference file by name, or skip the test where the folder is not there."""
+    """Return the arrays of a reference file by name; skip the test if the folder is missing."""
     path = REFERENCE / "golden" / name
     if not path.exists():
         pytest.skip(f"needs {path.name} of the reference data")
     with np.load(path) as file:
-        return dict(file)  # an open file would be unpacked anew at each access
+        return dict(file)  # an open file unpacks at each access
 
 
 def robot_interface() -> Interface:
-    """Return what an agent knows of the Critterbot, without making an environment."""
+    """Return the Critterbot's interface without making an environment."""
     spec = critterbot()
     channels = tuple(ChannelInfo(c.name, c.group, c.unit, c.is_sensor) for c in spec.channels)
     coder = TileCoder.from_layout(spec.tile_layout, [c._asdict() for c in channels])
     scaler = Scaler(np.zeros(len(channels)), np.ones(len(channels)))
     return Interface(channels, tuple(a.name for a in spec.actions), spec.period_s, coder, scaler)
+
+
+class Setup(NamedTuple):
+    """An engine under test: its kind, its batch size in steps, and the update rule."""
+
+    engine: Literal["span", "plain"] = "span"
+    batch: int = 1
+    algorithm: str = "gtd"
 
 
 class RandomStream(NamedTuple):
@@ -51,15 +60,27 @@ class RandomStream(NamedTuple):
     z: Floats  # (T + 1, D)
 
     def signals(self, t: int) -> Signals:
-        """Return what the transition from t to t + 1 tells."""
+        """Return the signals of the transition from t to t + 1."""
         return Signals(self.rho[t], self.gamma[t + 1], self.lam[t + 1], self.c[t + 1], self.z[t + 1])
 
 
-def random_stream(seed: int, n_steps: int, group: list[int], n_features: int = 30, n_active: int = 5) -> RandomStream:
-    """Return a stream with everything that may vary varying: rho (often 0), gamma, lambda, cumulant, outcome."""
+def random_stream(
+    seed: int, n_steps: int, group: list[int], n_features: int = 30, n_active: int = 5, n_new: int = 0
+) -> RandomStream:
+    """Return a stream in which rho (often 0), gamma, lambda, cumulant and outcome vary.
+
+    With `n_new`, feature 0 is always active and only `n_new` active features change per step; otherwise all do.
+    """
     rng = np.random.default_rng(seed)
     n_groups, n_demons = max(group) + 1, len(group)
     tiles = [rng.choice(n_features, n_active, replace=False) for _ in range(n_steps + 1)]
+    if n_new:
+        now = np.arange(n_active)
+        for t in range(n_steps + 1):
+            off = rng.choice(np.arange(1, n_active), n_new, replace=False)
+            now = now.copy()
+            now[off] = rng.choice(np.setdiff1d(np.arange(n_features), now), n_new, replace=False)
+            tiles[t] = now
     return RandomStream(
         np.array(group),
         np.array(tiles),
@@ -71,22 +92,40 @@ def random_stream(seed: int, n_steps: int, group: list[int], n_features: int = 3
     )
 
 
+def new_engine(
+    setup: Setup,
+    group: Sequence[int] | NDArray[np.int64],
+    n_features: int = 30,
+    alpha: Any = 0.02,
+    alpha_w: Any = 0.01,
+    *,
+    policy: NDArray[np.int64] | None = None,
+    pace: Mapping[str, Any] | None = None,
+    **rules: Any,
+) -> Any:
+    """Return an engine in float64 unless `rules`, settings of LearnerConfig, say otherwise; `pace` is for span only."""
+    config = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 20.0, "algorithm": setup.algorithm} | rules)
+    args = (np.asarray(group), n_features, alpha, alpha_w, config)
+    if setup.engine == "plain":
+        return PlainEngine(*args, policy=policy)
+    return SpanEngine(*args, policy=policy, batch=setup.batch, **(pace or {}))
+
+
+def learn_all(engine: Any, stream: RandomStream) -> Any:
+    """Learn from the whole stream, and return the engine."""
+    engine.begin(stream.tiles[0])
+    for t in range(len(stream.rho)):
+        engine.learn(stream.tiles[t + 1], stream.signals(t))
+    engine.catch_up()
+    return engine
+
+
 def write_every(period: int | None, monkeypatch: pytest.MonkeyPatch, *, widest: int | None = None) -> None:
-    """Have Hordes that are made from now on write what is pending after so many steps, in blocks of so many lanes."""
+    """Make further Hordes flush every `period` steps, in blocks of at most `widest` lanes."""
     pace = {name: n for name, n in (("period", period), ("widest", widest)) if n is not None}
     monkeypatch.setattr(horde, "SpanEngine", functools.partial(SpanEngine, **pace))
 
 
-def learn_all(stream: RandomStream, config: LearnerConfig) -> PlainEngine:
-    """Return a plain engine after the whole stream."""
-    n_features = int(stream.tiles.max()) + 1
-    engine = PlainEngine(stream.group, n_features, 0.02, 0.01, config)
-    engine.begin(stream.tiles[0], stream.gamma[0], stream.lam[0])
-    for t in range(len(stream.rho)):
-        engine.learn(stream.tiles[t + 1], stream.signals(t))
-    return engine
-
-
 def binary(tiles: NDArray[np.int64], n_features: int) -> Floats:
-    """Return a feature vector in full; a tile that is there twice counts 2."""
+    """Return the dense feature vector; a repeated tile counts twice."""
     return np.bincount(tiles, minlength=n_features).astype(np.float64)

@@ -1,0 +1,99 @@
+"""Small Hordes, questions about a random stream, and signals that break: shared by the tests of the Horde."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, Gibbs, Horde, LearnerConfig, PolicyFunction, StickyRandom, Uniform
+
+N, N_ACTIVE, N_ACTIONS = 25, 4, 3
+IN_ALL = pytest.mark.parametrize(("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")])
+BOTH = pytest.mark.parametrize("engine", ["span", "plain"])
+BEHAVIOUR = Behaviour()
+
+
+def make(questions: list[GVF], engine: Any = "span", mode: Any = "eager", **settings: Any) -> Horde:
+    """Return a Horde whose estimates move within a few steps, in float64 unless `settings` say otherwise."""
+    rules: Any = {"dtype": "float64", "secondary_ratio": 0.1, "mspbe_tau": 30.0, "engine": engine, **settings}
+    return Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode)
+
+
+def ask(name: str, policy: Any = None, cumulant: Any = None, continuation: Any = 0.8, **more: Any) -> GVF:
+    """Return a question with defaults."""
+    return GVF(name, policy or Uniform(N_ACTIONS), cumulant or Channel(0), continuation, **more)
+
+
+def siblings(n: int = 9) -> list[GVF]:
+    """Return questions of one trace group, and one about a Gibbs policy."""
+    gibbs = Gibbs.random(np.random.default_rng(1), N_ACTIONS, N, 20)
+    return [ask(f"sibling {i}", cumulant=Channel(i % 3)) for i in range(n)] + [ask("gibbs", gibbs)]
+
+
+class RandomLife:
+    """One random stream for several Hordes. The last of the four channels counts the steps."""
+
+    def __init__(self, *hordes: Horde) -> None:
+        self.rng, self.behaviour, self.hordes, self.t = np.random.default_rng(5), StickyRandom(N_ACTIONS), hordes, 0
+        self.state = self._state()
+        for horde in hordes:
+            horde.begin(*self.state)
+
+    def _state(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.append(self.rng.random(3), self.t), self.rng.choice(N, N_ACTIVE, replace=False)
+
+    def run(self, n_steps: int, begin: Horde | None = None, at: tuple[int, ...] = ()) -> None:
+        """Learn; at the steps `at` the Horde `begin` begins a stream instead."""
+        for _ in range(n_steps):
+            self.t += 1
+            action, b = self.behaviour.draw(self.rng)
+            self.state = self._state()
+            for horde in self.hordes:
+                if horde is begin and self.t in at:
+                    horde.begin(*self.state)
+                else:
+                    horde.learn(action, b, *self.state)
+
+
+def after(n_steps: int, horde: Horde) -> Horde:
+    """Return a Horde after some steps of a random life."""
+    RandomLife(horde).run(n_steps)
+    return horde
+
+
+def breaking(at: tuple[int, ...], bad: float, good: Any = 0.5) -> Callable[..., Any]:
+    """Return a function of the state that returns `bad` at the steps `at`."""
+    return lambda observation, _: bad if int(observation[3]) in at else good
+
+
+def constant(observation: np.ndarray, tiles: np.ndarray) -> float:
+    """Return a constant, as a function of the state."""
+    return 0.5
+
+
+def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
+    """Return fixed probabilities, as a function of the state."""
+    return [0.5, 0.25, 0.25]
+
+
+def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
+    """Return a policy whose ratios of the steps `at` are NaN."""
+    bad = [np.nan] * N_ACTIONS
+    return PolicyFunction(lambda o, tiles: bad if int(o[3]) + 1 in at else leaning(o, tiles), N_ACTIONS)
+
+
+def assert_finite(horde: Horde) -> None:
+    """Assert that everything readable is finite."""
+    values = [*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar, horde.rho, horde.ratio_totals()]
+    values += [horde.mspbe_vector(), horde.mspbe_trace()] if horde.config.vector_mspbe else []
+    for value in values:
+        assert np.isfinite(value).all()
+
+
+def assert_same_weights(one: Horde, other: Horde, first: int = 0, its_first: int | None = None) -> None:
+    """Assert that theta and w of two Hordes are the same to the bit, from some demon on."""
+    for mine, its in zip(one.weights(), other.weights(), strict=True):
+        np.testing.assert_array_equal(mine[first:], its[first if its_first is None else its_first :])

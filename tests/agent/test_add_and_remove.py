@@ -1,0 +1,118 @@
+"""Demons added and removed during a life. What they learn is compared with an oracle in test_seams.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.kernels.span.arrays import CHUNK
+from horde_agent.life.observers import MspbeWatch
+from horde_agent.life.student import Student
+from horde_agent.policies import ConstantAction, Uniform
+from tests.agent.doubles import ToyBody, toy_questions
+from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, RandomLife, after, ask, make, siblings
+
+
+@IN_ALL
+def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: Any, mode: Any) -> None:
+    calls: list[int] = []
+
+    def breaks(observation: np.ndarray, tiles: np.ndarray) -> float:
+        calls.append(0)
+        return 1e300 if len(calls) == 20 else 1.0
+
+    bad = ask("bad", cumulant=breaks)
+    horde = make([bad, *siblings(6)], engine, mode)
+    life = RandomLife(horde)
+    life.run(30)
+    assert horde.diverged == ["bad"]
+    horde.remove(["sibling 0", "sibling 4"])
+    life.run(10)
+    assert horde.diverged == ["bad"]
+    assert not horde.weights()[0][0].any()
+    assert horde.predictions[0] == 0
+    horde.remove(["bad"])
+    horde.add([bad])
+    assert horde.diverged == []
+    life.run(10)
+    assert horde.diverged == []
+    assert horde.weights()[0][horde.names.index("bad")].any()
+    assert horde.n_updated == horde.n_demons == 6
+
+
+def test_demons_may_be_added_before_the_first_state_and_after_a_stream_ended() -> None:
+    a, b, c = (ask(f"{k}", ConstantAction(1, N_ACTIONS), Channel(k)) for k in range(3))
+    horde, whole = make([a]), make([a, b, c])
+    horde.add([b])
+    life = RandomLife(horde, whole)
+    life.run(20)
+    for each in (horde, whole):
+        each.learn(1, 0.5, *life.state, terminated=True)
+        each.reset_weights()
+    horde.add([c])
+    for each in (horde, whole):
+        each.begin(*life.state)
+    life.run(20)
+    np.testing.assert_allclose(horde.weights()[0][:2], whole.weights()[0][:2], rtol=1e-11, atol=1e-14)
+    assert horde.weights()[0][2].any()
+
+
+def test_a_new_demon_with_an_invalid_continuation_learns_nothing_and_changes_no_other() -> None:
+    horde, twin = make([ask("0")]), make([ask("0")])
+    life = RandomLife(horde, twin)
+    life.run(9)
+    horde.add([ask("invalid", continuation=lambda *_: 7.0)])
+    life.run(9)
+    assert horde.n_skipped.tolist() == [0, 9]
+    assert "continuation was 7.0 at learning step 10" in horde.skipped_because["invalid"]
+    assert not horde.weights()[0][1].any()
+    np.testing.assert_allclose(horde.weights()[0][0], twin.weights()[0][0], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: h.add([ask("0")]), "'0'"),
+        (lambda h: h.add([ask("new", Uniform(7))]), "actions"),
+        (lambda h: h.add([ask("new", cumulant=Prediction("missing"))]), "'missing'"),
+        (lambda h: h.remove(["missing"]), "names .*missing"),
+        (lambda h: h.remove("0"), "names must be a list"),
+        (lambda h: h.remove(["0", "1", "about 0"]), "at least one"),
+        (lambda h: h.remove(["0"]), "no demon '0'"),
+    ],
+)
+def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, words: str) -> None:
+    questions = [ask("0"), ask("1"), GVF("about 0", BEHAVIOUR, Prediction("0"), 0.5)]
+    horde, twin = make(questions), make(questions)
+    life = RandomLife(horde, twin)
+    life.run(12)
+    with pytest.raises(ValueError, match=words):
+        change(horde)
+    life.run(12)
+    assert horde.weights_sha256() == twin.weights_sha256()
+
+
+def test_the_memory_of_removed_demons_is_freed() -> None:
+    """160 demons in several blocks; the 16 that stay fill one, whichever lanes they had."""
+    horde = after(5, make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)]))
+    engine: Any = horde._engine
+    horde.remove([f"{i}" for i in range(160) if i % 10])
+    assert engine._span.theta.size == 16 * CHUNK
+    assert engine.layout.n_blocks == 1
+
+
+def test_objects_indexed_by_demon_refuse_to_continue() -> None:
+    interface = Interface.of(ToyBody())
+    coder = interface.coder
+    horde = Horde(toy_questions(), n_features=coder.n_features, n_active=coder.n_active)
+    student, watch = Student(horde, interface), MspbeWatch(horde)
+    horde.remove([horde.names[0]])
+    with pytest.raises(RuntimeError, match="make a new Student"):
+        student.observe(np.zeros(3, np.float32), 0)
+    with pytest.raises(RuntimeError, match="make a new MspbeWatch"):
+        watch.update(student)
