@@ -58,7 +58,7 @@ test-checked: $(VENV)/.dev
 
 test-interpreted: $(VENV)/.dev
 	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
-	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*'
+	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*,horde_env/robots/critterbot/simulator/*'
 
 test-all: $(VENV)/.dev  ## Everything, the slow tests too
 	$(COMPILED) $(BIN)/python -m pytest -m ''

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         make_serial_env,
         make_simulator_env,
     )
-    from horde_env.replay import RecordedLife
     from horde_env.robot import Action, Channel, RobotSpec, critterbot
     from horde_env.robots.critterbot.body import DropsBody, SerialBody
+    from horde_env.robots.critterbot.log import RecordedLife
 
 __all__ = [
     "Action",
@@ -63,9 +63,9 @@ _HOME = {
     "env": ("PenEnv",),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
     "robots.critterbot.body": ("DropsBody", "SerialBody"),
+    "robots.critterbot.log": ("RecordedLife",),
     "hardware.settings": ("LinkSettings", "PortConfig"),
     "make": ("make_drops_env", "make_emulated_env", "make_replay_env", "make_serial_env", "make_simulator_env"),
-    "replay": ("RecordedLife",),
     "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

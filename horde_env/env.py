@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -14,12 +16,9 @@ from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, State, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives.charging import GAUGE_STATE, RECORD_S, BatteryGauge, Chargeable
-from horde_env.drives.kinds import Stay, drives_of
-from horde_env.drives.obedience import obedience_of
+from horde_env.drives import GAUGE_STATE, RECORD_S, BatteryGauge, Chargeable, Stay, drives_of, obedience_of
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
-from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim.pen import Pen, load_pen
+from horde_env.robot import ROBOTS, RobotSpec, default_robot, part
 from horde_env.sim.saving import attributes, generator_state, inner, nested, restore_attributes, restore_generator
 from horde_env.spaces import (
     MANOEUVRES,
@@ -32,11 +31,10 @@ from horde_env.spaces import (
     velocity_request,
 )
 from horde_env.tasks import task as task_named
-from horde_env.view.window import has_display
 
 if TYPE_CHECKING:
+    from horde_env.view.canvas import Window
     from horde_env.view.render import Painter
-    from horde_env.view.window import Window
 
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
@@ -79,7 +77,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         backend: The body. It is opened by the first reset, never here.
         clock: Waits for the end of a period; `SimulatedClock`, which does not wait, when None.
         spec: The robot; the Critterbot when None.
-        pen: Its surroundings, for pictures and for the drive to the middle; `assets/pen.toml` when None.
+        pen: Its surroundings, for pictures and for the drive to the middle; those of the body when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".
         task: Name of the reward (`horde_env.tasks`); no reward when None.
@@ -104,18 +102,17 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         clock: Clock | None = None,
         *,
         spec: RobotSpec | None = None,
-        pen: Pen | None = None,
+        pen: Any = None,
         action_type: ActionType = "discrete",
         render_mode: str | None = None,
         task: str | None = None,
     ) -> None:
-        self.robot = spec or critterbot()
-        self.pen = pen or load_pen()
+        self.robot = spec or default_robot()
+        can_be_drawn = self.robot.name in ROBOTS
+        self.pen = part(self.robot.name, "place").place_of(backend) if pen is None and can_be_drawn else pen
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
-        self._make_painter = getattr(backend, "painter", None)
-        can_be_drawn = self._make_painter is not None or "outline_m" in self.robot.body
         if render_mode is not None and not can_be_drawn:
             raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
@@ -130,7 +127,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         facts["restorable"] = isinstance(backend, Restorable)
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
-        facts["picture"] = picture(self.robot, self.pen) | (backend.plan() if hasattr(backend, "plan") else {})
+        facts["picture"] = picture(self.robot, self.pen)
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
@@ -318,7 +315,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._obedience.forget()
         # The first of each compiles, or makes a table: not within a period.
         if self._drives.centring is not None:
-            self._drives.centring(self.robot, self.pen.side_m)
+            self._drives.centring(self.robot, self.pen)
         self.robot.scale(self.robot.low)
         self.clock.start()
         frame = self.backend.reset(self.np_random)
@@ -330,7 +327,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Drive to the middle; return the last arrival and the keys that the drive adds to info."""
         if self._drives.centring is None:
             return arrival, {"manoeuvre_steps": 0}
-        drive = self._drives.centring(self.robot, self.pen.side_m)
+        drive = self._drives.centring(self.robot, self.pen)
         while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
             if self._is_asked_to_end:
                 break
@@ -424,19 +421,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _picture(self) -> Any:
         if self._frame is None:
             raise ResetNeeded("there is nothing to draw yet: call reset() before render()")
-        if self._painter is None and self._make_painter is not None:
-            self._painter = self._make_painter()
-        elif self._painter is None:
-            from horde_env.view.render import critterbot_painter
-
-            self._painter = critterbot_painter(self.robot, self.pen)
-        assert self._painter is not None
+        if self._painter is None:
+            self._painter = part(self.robot.name, "drawing").painter(self.robot, self.pen)
         return self._painter.draw(self._frame, list(self._trail))
 
     def _open_window(self) -> None:
         """Open the window before the body: a display that refuses must not leave a robot running."""
         if self.render_mode == "human" and self._window is None:
-            from horde_env.view.window import Window
+            from horde_env.view.canvas import Window
 
             self._window = Window("horde_env")
 
@@ -455,3 +447,8 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
             'use render_mode="rgb_array" here'
         )
     return render_mode
+
+
+def has_display() -> bool:
+    """Return whether a window could be shown here."""
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

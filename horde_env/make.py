@@ -124,7 +124,7 @@ def make_simulator_env(
         battery_scale: Capacity of the batteries, a share of the robot's own (12 h); smaller ones show charging sooner.
         physics: Physics engine: "bullet" (PyBullet) or "planar" (numba, the same poses, faster). When None, PyBullet if
             it is installed.
-        lamp_moves: Changes of the pen during each run (`horde_env.sim.sensors.LampMove`): robot time in seconds, name
+        lamp_moves: Changes of the pen during each run (`LampMove`): robot time in seconds, name
             of a lamp in `assets/pen.toml`, its new position (x, y, z in metres). Pictures show the pen before them.
         **kwargs: action_type, render_mode and task of `PenEnv`.
 
@@ -133,9 +133,9 @@ def make_simulator_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.critterbot.safety import VoltageObedience
-    from horde_env.sim.backend import SimulatedBody
-    from horde_env.sim.pen import load_pen
-    from horde_env.sim.sensors import ChangingSenses, LampMove
+    from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+    from horde_env.robots.critterbot.place import load_pen
+    from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, LampMove
 
     spec, pen = critterbot(), load_pen()
     senses = ChangingSenses(spec, pen, [LampMove(*move) for move in lamp_moves]) if len(lamp_moves) else None
@@ -149,7 +149,7 @@ def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -
     """Return a recorded life as an environment ("CritterbotReplay-v0"): its steps ignore the action.
 
     Args:
-        log: A log of the robot, a CSV file, gzipped or not (`horde_env.replay.log`); or the folder of a run of
+        log: A log of the robot, a CSV file, gzipped or not (`RecordedLife`); or the folder of a run of
             `horde learn` with the record of a Critterbot's life (`horde_env.replay.run`).
         realtime: Let 0.1 s pass per step.
         **kwargs: action_type, render_mode and task of `PenEnv`.
@@ -157,7 +157,8 @@ def make_replay_env(*, log: str | Path, realtime: bool = False, **kwargs: Any) -
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.
     """
-    from horde_env.replay import RecordedLife, RecordedRun, is_run
+    from horde_env.replay import RecordedRun, is_run
+    from horde_env.robots.critterbot.log import RecordedLife
 
     spec = critterbot()
     body = RecordedRun(log, spec) if is_run(log) else RecordedLife(log, spec)

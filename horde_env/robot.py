@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,7 +92,9 @@ class RobotSpec:
         axes: The axes it can move along, among 0 (x), 1 (y) and 2 (yaw): those of `last_request`.
         low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape (n_channels,).
         is_mean, is_any: Which channels are aggregated so, shape (n_channels,).
-        drive, body, battery: The tables of the same name in the TOML file; the last may be missing.
+        drive, body, battery: The tables of the same name in the TOML file; the last may be missing. It has the volts at
+            which the lowest battery is low, urgent and full enough (`low_v`, `urgent_v`, `full_v`), and those of the
+            bus at a dock (`dock_v`), if a voltage shows it.
         tile_layout: Text of the robot's tile layout.
     """
 
@@ -239,7 +242,16 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
     ]
 
 
-ROBOTS = ("critterbot", "create2")
+_FOLDER = Path(__file__).resolve().parent / "robots"
+ROBOTS = tuple(sorted((path.parent.name for path in _FOLDER.glob("*/__init__.py")), reverse=True))
+"""The names of all robots: those of the folders in `robots`."""
+DEFAULT_ROBOT = "critterbot"
+"""The robot that is meant where none is named."""
+
+
+def part(robot: str, module: str) -> Any:
+    """Return a module of a robot's folder, imported now: "drives", "drawing", ..., as `robots` lists them."""
+    return import_module(f"horde_env.robots.{robot}.{module}")
 
 
 @cache
@@ -253,6 +265,11 @@ def spec_of(name: str) -> RobotSpec:
         raise ValueError(f"unknown robot {name!r}; there are {', '.join(ROBOTS)}")
     table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
     return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
+
+
+def default_robot() -> RobotSpec:
+    """Return the robot that is meant where none is named: the Critterbot."""
+    return spec_of(DEFAULT_ROBOT)
 
 
 def critterbot() -> RobotSpec:

@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from horde_env.backend import Floats
-from horde_env.drives.charging import CHARGE_LIMIT_S
-from horde_env.robot import RobotSpec
-from horde_env.sim.pen import Pen
+from horde_env.drives import CHARGE_LIMIT_S
+from horde_env.robot import ROBOTS, RobotSpec, part
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
@@ -102,19 +101,15 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     return manoeuvre, float(charge_s)
 
 
-def picture(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
-    """Return the data for drawing robot and pen from above, as lists; metres and radians.
+def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
+    """Return the data for drawing robot and place from above, as lists; metres and radians.
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) position,
     direction and channel index of each reflectance sensor; "ranges" the values at 0 and 1 of each channel, in its unit.
     """
-    rays = []
-    if "ir_distance" in spec.groups:
-        places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
-        first = spec.group("ir_distance").start
-        rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
+    own = part(spec.name, "place").plan(spec, place) if spec.name in ROBOTS else {}
     ranges = np.column_stack([spec.low, spec.high]).tolist()
-    return {"walls": pen.segments().tolist(), "outline": spec.body.get("outline_m", []), "rays": rays, "ranges": ranges}
+    return {"walls": [], "outline": spec.body.get("outline_m", []), "rays": [], "ranges": ranges} | own
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

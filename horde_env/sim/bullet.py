@@ -1,8 +1,7 @@
 """A body that slides and turns in the plane among fixed boxes, by PyBullet; the only file that imports it.
 
-Each tick applies a force to each of three joints (x, y, yaw); `motors.py` has the wheels. Each body has a client of
-28 MB until it is closed. PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as
-processes.
+Each tick applies a force to each of three joints (x, y, yaw). Each body has a client of 28 MB until it is closed.
+PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as processes.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ import numpy as np
 
 from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import asset
-from horde_env.sim import tick
-from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Floats, Motion
-from horde_env.sim.tick import Drive, Supply
+from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
 
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
@@ -42,13 +38,13 @@ def motion_of(joints: Joints) -> Motion:
 
 
 class PlanarBody:
-    """The robot's body in its pen; the seam is `engine.Body`.
+    """A robot's body among boxes; an `engine.Body`.
 
     Args:
+        urdf: The body, on three joints.
         boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
         tick_s: Time of one step, seconds.
         window: Whether to show PyBullet's window.
-        urdf: The body, on three joints; the Critterbot's if None.
 
     Attributes:
         joints: The joints' state after the last step.
@@ -59,7 +55,7 @@ class PlanarBody:
         BackendUnavailable: If PyBullet is missing, or `window` without a display.
     """
 
-    def __init__(self, boxes: Sequence[Box], *, tick_s: float, window: bool = False, urdf: Path | None = None) -> None:
+    def __init__(self, urdf: Path, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> None:
         self._p = require(window)
         self._tick_s = tick_s
         self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
@@ -77,7 +73,7 @@ class PlanarBody:
             physicsClientId=self._client,
         )
         self._boxes = {self._add_box(*box): i for i, box in enumerate(boxes)}
-        self._body = self._add_robot(asset("robot/critterbot.urdf") if urdf is None else urdf)
+        self._body = self._add_robot(urdf)
         # Bound once, since they run at every tick.
         p, client = self._p, self._client
         # Positional arguments take a third less than keywords; a torque needs no target positions and velocities.
@@ -132,20 +128,6 @@ class PlanarBody:
         self._advance()
         joints = self.joints = self._read_joints()
         return joints
-
-    def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Run firmware, motors and body for a tick per row of `noise`; see `engine.Body.run`."""
-        seen: list[Joints] = []
-        advance, see = self.advance, seen.append
-        force = tick.act(*drive, *supply, self.joints[2][0])
-        for k in range(len(noise) - 1):
-            joints = x, y, yaw = advance(force)
-            see(joints)
-            force = tick.sense_and_act(*drive, *supply, noise, k, yaw[0], x[1], y[1], yaw[1])
-        x, y, yaw = joints = advance(force)
-        see(joints)
-        tick.sense(*drive[1:4], supply[3], noise[-1], yaw[0], x[1], y[1], yaw[1])
-        return np.array([motion_of(joints) for joints in seen])
 
     @property
     def motion(self) -> Motion:

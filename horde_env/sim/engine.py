@@ -1,17 +1,12 @@
-"""The interface of the physics engines, PyBullet and the planar one, and the states of the body."""
+"""The interface of the physics engines, PyBullet and the planar one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from horde_env.backend import State
-from horde_env.sim.tick import Drive, Supply
 
-Floats = NDArray[np.float64]
 Box = tuple[float, ...]  # centre x, y, size x, y, height, metres; rotation, radians, if it is rotated
 
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
@@ -26,32 +21,6 @@ class Motion(NamedTuple):
     vx: float
     vy: float
     yaw_rate: float
-
-
-class BodyState(NamedTuple):
-    """The body at one 100 Hz instant, the input of all sensors: world frame of the pen, SI units.
-
-    Attributes:
-        x, y: Position of the body's centre, metres.
-        heading: Radians counter-clockwise from x, in (-pi, pi].
-        vx, vy, yaw_rate: Velocity, m/s and rad/s.
-        ax, ay: Mean acceleration over the last 10 ms, contact impulses included, m/s^2.
-        wheel_speed: Rim speeds, m/s, counter-clockwise positive, shape (3,).
-        duty: PWM share of each wheel, -1..1, shape (3,).
-        contact_n_s: Total contact impulse over the last 10 ms, N s.
-    """
-
-    x: float
-    y: float
-    heading: float
-    vx: float
-    vy: float
-    yaw_rate: float
-    ax: float
-    ay: float
-    wheel_speed: Floats
-    duty: Floats
-    contact_n_s: float
 
 
 class Body(Protocol):
@@ -78,18 +47,6 @@ class Body(Protocol):
 
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
-
-    def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Run firmware, motors and body for n ticks under a constant power supply.
-
-        Args:
-            drive: State of firmware and motors, changed in place.
-            supply: State of the power supply, and which wheel is stuck.
-            noise: Standard normals for the encoders, a row for each tick, shape (n, 3), n >= 1.
-
-        Returns:
-            The motion at the end of each tick, one row in the order of `Motion`, shape (n, 6).
-        """
 
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""

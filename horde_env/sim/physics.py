@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, get_args
 
 from horde_env.sim import bullet, planar
@@ -43,12 +44,12 @@ def resolve_physics(physics: str | None, *, window: bool = False) -> Physics:
     return "planar"
 
 
-def open_body(physics: Physics, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> Body:
-    """Return the robot's body in the engine of that name.
+def open_body(physics: Physics, urdf: Path, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> Body:
+    """Return the body of a URDF file among boxes, in the engine of that name.
 
     Raises:
         BackendUnavailable: See `resolve_physics`.
     """
     if physics == "bullet":
-        return bullet.PlanarBody(boxes, tick_s=tick_s, window=window)
-    return planar.PlanarBody(boxes, tick_s=tick_s)
+        return bullet.PlanarBody(urdf, boxes, tick_s=tick_s, window=window)
+    return planar.PlanarBody(planar.load_hull(urdf), boxes, tick_s=tick_s)

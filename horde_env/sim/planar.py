@@ -1,105 +1,371 @@
-"""The planar engine: the same body as PyBullet's, by this package's kernels (`rigid`).
+"""The planar engine: one rigid body in the plane under forces, among fixed obstacles. SI units.
 
-A whole run of ticks, including firmware and motors, is one kernel; PyBullet is called three times a tick.
+A step of dt is semi-implicit Euler: velocities from forces, then from contacts, then the pose from the velocities. With
+d the vector from the body's origin to its centre of mass, in the world, and omega the yaw rate, Newton and Euler give
+
+    m (a + alpha x d - omega^2 d) = F        I_c alpha = torque - d x F        (x: the cross product in the plane)
+
+A contact acts along its normal n (from the obstacle to the body) at the lever r from the centre of mass. Its impulses
+are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that the body at most touches by the end of
+the step, or rebounds with a share of the speed of a hit; |lambda_t| <= mu lambda_n against sliding (Coulomb). A
+remaining overlap shrinks by the share RELEASE per step, which avoids a rebound.
+
+Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses the same scheme, and the poses agree.
+An obstacle is a row (centre x, y, half size x, y, radius): a box, or a post if the half sizes are 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
-from horde_env._jit import kernel_over
-from horde_env.backend import State
-from horde_env.robot import asset
-from horde_env.sim import firmware, motors, rigid, tick
+from horde_env._jit import kernel
+from horde_env.backend import Floats, Ints, State
 from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
-from horde_env.sim.hull import Hull, load_hull
-from horde_env.sim.tick import Drive, Supply
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+ITERATIONS = 10
+RELEASE = 0.2  # share of an overlap that is removed per step
+NEAR_M = 0.02  # largest gap of a contact
+HIT_SPEED = 0.2  # m/s: a slower hit does not bounce
+MOST_CONTACTS = 24
 
-# inertia, corners, pieces, radii, obstacles, contacts of `rigid.step`
+# inertia, corners, pieces, radii, obstacles, contacts of `step`
 Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
 
+# Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts in the last step.
+X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
+# Numbers of `inertia`.
+MASS, INERTIA, CENTROID_X, CENTROID_Y, FRICTION, RESTITUTION, REACH, N_INERTIA = range(8)
+# Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across, target speed.
+NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
 
-@kernel_over(firmware, motors, tick, rigid)
-def tick_once(
-    drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats
+
+@kernel
+def append_contact(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float) -> int:
+    """Append a contact to the first `n` if it is near and there is room; return the new number."""
+    if gap >= NEAR_M or n >= contacts.shape[0]:
+        return n
+    row = contacts[n]
+    row[NX], row[NY], row[RX], row[RY], row[GAP] = nx, ny, rx, ry, gap
+    return n + 1
+
+
+@kernel
+def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]:
+    """Return the direction from a rounded box to a point, and the distance between them, negative inside."""
+    dx, dy = x - box[0], y - box[1]
+    out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
+    sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
+    if out_x <= 0.0 and out_y <= 0.0:  # inside: the nearest face
+        if out_x > out_y:
+            return sign_x, 0.0, out_x - box[4]
+        return 0.0, sign_y, out_y - box[4]
+    if out_y <= 0.0:
+        return sign_x, 0.0, out_x - box[4]
+    if out_x <= 0.0:
+        return 0.0, sign_y, out_y - box[4]
+    far = math.hypot(out_x, out_y)
+    return sign_x * out_x / far, sign_y * out_y / far, far - box[4]
+
+
+@kernel
+def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> tuple[float, float, float]:
+    """Return the outward normal of the polygon's edge in front of a point, and its distance; inf if there is none."""
+    gap, nx, ny, along = -math.inf, 0.0, 0.0, 0.0
+    for k in range(n):
+        a, b = first + k, first + (k + 1) % n
+        ex, ey = corners[b, 0] - corners[a, 0], corners[b, 1] - corners[a, 1]
+        length = math.hypot(ex, ey)
+        out = ((x - corners[a, 0]) * ey - (y - corners[a, 1]) * ex) / length
+        if out > gap:
+            gap, nx, ny = out, ey / length, -ex / length
+            along = ((x - corners[a, 0]) * ex + (y - corners[a, 1]) * ey) / (length * length)
+    if gap > 0.0 and (along < 0.0 or along > 1.0):
+        return nx, ny, math.inf
+    return nx, ny, gap
+
+
+@kernel
+def find_contacts(
+    motion: Floats, inertia: Floats, corners: Floats, pieces: Ints, radii: Floats, obstacles: Floats, contacts: Floats
+) -> int:
+    """Write present and imminent contacts into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return their number.
+
+    Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
+    body.
+    """
+    n, px, py = 0, motion[X], motion[Y]
+    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
+    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    for o in range(obstacles.shape[0]):
+        box = obstacles[o]
+        if corner_on_box(box, px, py)[2] > inertia[REACH] + NEAR_M:
+            continue
+        for piece in range(pieces.shape[0]):
+            first, n_corners, radius = pieces[piece, 0], pieces[piece, 1], radii[piece]
+            for k in range(first, first + n_corners):
+                x, y = c * corners[k, 0] - s * corners[k, 1], s * corners[k, 0] + c * corners[k, 1]
+                nx, ny, gap = corner_on_box(box, px + x, py + y)
+                n = append_contact(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
+            if n_corners < 3:
+                continue
+            for k in range(4 if box[2] + box[3] > 0.0 else 1):
+                x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
+                y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
+                far = inertia[REACH] + NEAR_M + box[4]
+                if x * x + y * y > far * far:
+                    continue
+                ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
+                nx, ny = s * ey - c * ex, -s * ex - c * ey  # opposite to the edge's normal, in the world
+                n = append_contact(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])
+    return n
+
+
+@kernel
+def speed_at(velocity: tuple[float, float, float], row: Floats) -> tuple[float, float]:
+    """Return the velocity of the body's point at a contact along the normal, and across (to its left), m/s."""
+    vx, vy = velocity[0] - velocity[2] * row[RY], velocity[1] + velocity[2] * row[RX]
+    return row[NX] * vx + row[NY] * vy, row[NX] * vy - row[NY] * vx
+
+
+@kernel
+def apply_impulse(
+    velocity: tuple[float, float, float], inertia: Floats, row: Floats, px: float, py: float
+) -> tuple[float, float, float]:
+    """Return velocity of the centre of mass and yaw rate after an impulse (px, py) at a contact."""
+    turn = (row[RX] * py - row[RY] * px) / inertia[INERTIA]
+    return velocity[0] + px / inertia[MASS], velocity[1] + py / inertia[MASS], velocity[2] + turn
+
+
+@kernel
+def set_targets(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float) -> None:
+    """Write each contact's target of the normal speed at the end of the step, and clear its impulses."""
+    for i in range(n):
+        row = contacts[i]
+        speed, _ = speed_at(velocity, row)
+        bounce = -inertia[RESTITUTION] * speed if speed < -HIT_SPEED else 0.0
+        row[TARGET] = bounce - (row[GAP] if row[GAP] > 0.0 else RELEASE * row[GAP]) / dt
+        row[ALONG] = row[ACROSS] = 0.0
+
+
+@kernel
+def resolve(
+    velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int
+) -> tuple[float, float, float]:
+    """Return the velocity after `n` contacts: projected Gauss-Seidel, all normals, then all frictions."""
+    per_mass, per_inertia, mu = 1.0 / inertia[MASS], 1.0 / inertia[INERTIA], inertia[FRICTION]
+    for _ in range(ITERATIONS):
+        for i in range(n):
+            row = contacts[i]
+            speed, _ = speed_at(velocity, row)
+            turn = row[RX] * row[NY] - row[RY] * row[NX]
+            wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
+            change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
+            velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
+        for i in range(n):
+            row = contacts[i]
+            _, slip = speed_at(velocity, row)
+            turn = row[RX] * row[NX] + row[RY] * row[NY]
+            most = mu * row[ALONG]
+            wanted = min(max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most)
+            change, row[ACROSS] = wanted - row[ACROSS], wanted
+            velocity = apply_impulse(velocity, inertia, row, -change * row[NY], change * row[NX])
+    return velocity
+
+
+@kernel
+def step(
+    motion: Floats,
+    inertia: Floats,
+    corners: Floats,
+    pieces: Ints,
+    radii: Floats,
+    obstacles: Floats,
+    contacts: Floats,
+    force: tuple[float, float, float],
+    dt: float,
 ) -> None:
-    """Advance one tick; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick alone."""
-    arm, wheels, motor_state, geometry, force = drive
-    bus_byte, is_off, bus_v, stuck = supply
-    inertia, corners, pieces, radii, obstacles, contacts = shape
-    heading = motion[rigid.HEADING]
-    push = tick.act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
-    rigid.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
-    vx, vy, yaw_rate = motion[rigid.VX], motion[rigid.VY], motion[rigid.YAW_RATE]
-    tick.sense(wheels, motor_state, geometry, stuck, noise, motion[rigid.HEADING], vx, vy, yaw_rate)
-    for i in range(out.shape[0]):
-        out[i] = motion[i]
-
-
-@kernel_over(firmware, motors, tick, rigid)
-def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats) -> None:
-    """Advance one tick per row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
+    """Move the body by one step.
 
     Args:
-        drive: The first five arguments of `tick.act`, changed in place.
-        supply: The next four: state of the power supply, constant here, and the stuck wheel.
-        shape: Body and obstacles for `rigid.step`.
-        motion: Of the body, changed in place.
-        dt: Duration of a tick, seconds.
-        noise: Standard normals for the encoders.
-        out: Receives x, y, heading, vx, vy, yaw rate of each tick.
+        motion: Pose, velocity and last impulse, shape (N_MOTION,), changed in place.
+        inertia: Mass, inertia and surface of the body, shape (N_INERTIA,).
+        corners: Of its convex pieces, body frame, shape (n_corners, 2); see `Hull`.
+        pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
+        radii: Of each piece, shape (n_pieces,).
+        obstacles: Boxes and posts, shape (n_obstacles, 5).
+        contacts: Scratch, shape (MOST_CONTACTS, N_COLUMNS).
+        force: (Fx, Fy) of the world, N, at the body's origin, and torque about it, N m.
+        dt: Seconds.
     """
-    for k in range(noise.shape[0]):
-        tick_once(drive, supply, shape, motion, dt, noise[k], out[k])
+    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
+    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    omega = motion[YAW_RATE]
+    turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
+    ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
+    uy = motion[VY] + omega * dx + dt * (force[1] / inertia[MASS] + omega * omega * dy)
+    n = find_contacts(motion, inertia, corners, pieces, radii, obstacles, contacts)
+    motion[IMPULSE] = 0.0
+    if n > 0:
+        set_targets((ux, uy, turned), inertia, contacts, n, dt)
+        ux, uy, turned = resolve((ux, uy, turned), inertia, contacts, n)
+        for i in range(n):
+            motion[IMPULSE] += contacts[i, ALONG]
+    motion[VX], motion[VY], motion[YAW_RATE] = ux + turned * dy, uy - turned * dx, turned
+    motion[X] += dt * motion[VX]
+    motion[Y] += dt * motion[VY]
+    motion[HEADING] += dt * turned
+
+
+@dataclass(frozen=True, slots=True)
+class Hull:
+    """A rigid body in the plane, in its own frame (x forward, y left), metres.
+
+    Attributes:
+        mass_kg: Mass.
+        inertia_kg_m2: About the centre of mass.
+        centroid_m: Centre of mass.
+        friction: Coulomb's coefficient of its surface, to be multiplied by the other surface's.
+        restitution: Share of the normal speed after a hit, likewise.
+        corners_m: Corners of its convex pieces one after the other, each counter-clockwise, shape (n_corners, 2); a
+            disc has one, its centre.
+        pieces: First corner, number of corners of each piece, shape (n_pieces, 2).
+        radii_m: Margin around a piece: the radius of a disc, 0 for a polygon; shape (n_pieces,).
+        reach_m: Distance of the farthest point from the origin.
+    """
+
+    mass_kg: float
+    inertia_kg_m2: float
+    centroid_m: tuple[float, float]
+    friction: float
+    restitution: float
+    corners_m: Floats
+    pieces: Ints
+    radii_m: Floats
+    reach_m: float
+
+
+def load_hull(urdf: Path, link: str = "body") -> Hull:
+    """Return the hull of one link of a URDF file.
+
+    Raises:
+        ValueError: If the link is missing, or has shapes other than spheres and Wavefront meshes.
+    """
+    found = ElementTree.parse(urdf).getroot().find(f"link[@name='{link}']")
+    if found is None:
+        raise ValueError(f"{urdf} has no link {link!r}")
+    outlines, radii = [], []
+    for shape in found.iterfind("collision"):
+        at = _numbers(shape.find("origin"), "xyz", "0 0 0")[:2]
+        sphere, mesh = shape.find("geometry/sphere"), shape.find("geometry/mesh")
+        if sphere is not None:
+            outlines.append(at.reshape(1, 2))
+            radii.append(float(sphere.get("radius", "nan")))
+        elif mesh is not None:
+            outlines.append(at + convex(_seen_from_above(urdf.parent / mesh.get("filename", ""))))
+            radii.append(0.0)
+        else:
+            raise ValueError(f"{urdf}: a collision shape of the link {link!r} is neither a sphere nor a mesh")
+    first = np.cumsum([0, *map(len, outlines)])
+    corners, radii_m = np.concatenate(outlines), np.array(radii)
+    reach = np.linalg.norm(corners, axis=1) + np.repeat(radii_m, np.diff(first))
+    centroid = _numbers(found.find("inertial/origin"), "xyz", "0 0 0")
+    return Hull(
+        mass_kg=float(_numbers(found.find("inertial/mass"), "value", "nan")[0]),
+        inertia_kg_m2=float(_numbers(found.find("inertial/inertia"), "izz", "nan")[0]),
+        centroid_m=(float(centroid[0]), float(centroid[1])),
+        friction=float(_numbers(found.find("contact/lateral_friction"), "value", "0.5")[0]),
+        restitution=float(_numbers(found.find("contact/restitution"), "value", "0")[0]),
+        corners_m=corners,
+        pieces=np.column_stack([first[:-1], np.diff(first)]),
+        radii_m=radii_m,
+        reach_m=float(reach.max()),
+    )
+
+
+def convex(points: Floats) -> Floats:
+    """Return the corners of the convex hull of points in the plane, shape (n, 2), counter-clockwise.
+
+    Source: Andrew (1979), the monotone chain.
+
+    >>> convex(np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.3], [1.0, 1.0], [0.0, 1.0]])).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    """
+    ordered = sorted({(float(x), float(y)) for x, y in points})
+    lower, upper = _chain(ordered), _chain(ordered[::-1])
+    return np.array(lower[:-1] + upper[:-1])
+
+
+def _chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points of the chain that has left turns only."""
+    chain: list[tuple[float, float]] = []
+    for x, y in ordered:
+        while len(chain) > 1:
+            (ax, ay), (bx, by) = chain[-2:]
+            if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0.0:
+                break
+            chain.pop()
+        chain.append((x, y))
+    return chain
+
+
+def _seen_from_above(mesh: Path) -> Floats:
+    """Return x and y of the vertices of a Wavefront mesh, shape (n, 2)."""
+    lines = mesh.read_text(encoding="utf-8").splitlines()
+    return np.array([[float(word) for word in line.split()[1:3]] for line in lines if line.startswith("v ")])
+
+
+def _numbers(element: ElementTree.Element | None, attribute: str, default: str) -> Floats:
+    """Return the numbers of an attribute, or those of `default` without one."""
+    text = default if element is None else element.get(attribute, default)
+    return np.array([float(word) for word in text.split()])
 
 
 class PlanarBody:
-    """The robot's body in its pen; an `engine.Body`. Its state is its motion.
+    """A hull among boxes; an `engine.Body`. Its state is its motion.
 
     Attributes:
-        shape: Body and obstacles for `rigid.step`.
+        shape: Body and obstacles for `step`.
         state: Pose and velocity, shape (N_MOTION,), changed in place.
 
     Args:
+        hull: The body's shape and inertia.
         boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
         posts: Round posts: (centre x, centre y, radius) in metres.
         tick_s: Time of one step, seconds.
-        hull: The body's shape and inertia; from the robot's URDF if None.
     """
 
     is_restorable = True
 
     def __init__(
         self,
+        hull: Hull,
         boxes: Sequence[Box],
         *,
         tick_s: float,
         posts: Sequence[tuple[float, float, float]] = (),
-        hull: Hull | None = None,
     ) -> None:
-        hull = load_hull(asset("robot/critterbot.urdf")) if hull is None else hull
         rows = [(x, y, size_x / 2, size_y / 2, 0.0) for x, y, size_x, size_y, _ in boxes]
         rows += [(x, y, 0.0, 0.0, radius) for x, y, radius in posts]
         friction, restitution = hull.friction * WALL_FRICTION, hull.restitution * WALL_RESTITUTION
         inertia = np.array(
             [hull.mass_kg, hull.inertia_kg_m2, *hull.centroid_m, friction, restitution, hull.reach_m], dtype=np.float64
         )
-        scratch = np.zeros((rigid.MOST_CONTACTS, rigid.N_COLUMNS))
+        scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
         obstacles = np.array(rows, dtype=np.float64).reshape(-1, 5)
         self.shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
         self._tick_s = tick_s
-        self.state = np.zeros(rigid.N_MOTION)
+        self.state = np.zeros(N_MOTION)
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose."""
         self.state[:] = 0.0
-        self.state[: rigid.VX] = x, y, heading
+        self.state[:VX] = x, y, heading
 
     def save(self) -> State:
         """Return the body's state: its motion."""
@@ -112,23 +378,17 @@ class PlanarBody:
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
         fx, fy, torque = map(float, force)
-        rigid.step(self.state, *self.shape, (fx, fy, torque), self._tick_s)
+        step(self.state, *self.shape, (fx, fy, torque), self._tick_s)
         return self.motion
-
-    def run(self, drive: Drive, supply: Supply, noise: Floats) -> Floats:
-        """Run firmware, motors and body for a tick per row of `noise`; see `engine.Body.run`."""
-        path = np.empty((noise.shape[0], len(Motion._fields)))
-        run(drive, supply, self.shape, self.state, self._tick_s, noise, path)
-        return path
 
     @property
     def motion(self) -> Motion:
         """The body's pose and velocity."""
-        return Motion(*self.state[: rigid.IMPULSE].tolist())
+        return Motion(*self.state[:IMPULSE].tolist())
 
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""
-        return float(self.state[rigid.IMPULSE])
+        return float(self.state[IMPULSE])
 
     def close(self) -> None:
         """Do nothing: the body is arrays."""

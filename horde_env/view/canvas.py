@@ -1,4 +1,4 @@
-"""A canvas for small pictures, drawn by pygame at twice the size and scaled down, which smooths the edges.
+"""A canvas for small pictures, drawn by pygame at twice the size and scaled down, and a window for them.
 
 Pixels are (x right, y down) of the finished picture; colours are (red, green, blue) in 0..1, `alpha` the opacity.
 """
@@ -132,6 +132,37 @@ class Canvas:
         draw(layer, -np.array(box.topleft))
         layer.fill((255, 255, 255, round(255 * alpha)), special_flags=pygame.BLEND_RGBA_MULT)
         self._surface.blit(layer, box)
+
+
+class Window:
+    """A window that shows one picture after another.
+
+    Raises:
+        BackendUnavailable: If no window can be opened.
+    """
+
+    def __init__(self, title: str, size: tuple[int, int] = (720, 480)) -> None:
+        try:
+            pygame.display.init()
+            self._screen = pygame.display.set_mode(size)
+        except pygame.error as error:
+            raise BackendUnavailable(f'no window can be opened ({error}); use render_mode="rgb_array"') from error
+        pygame.display.set_caption(title)
+        self.is_open = True
+
+    def show(self, picture: Picture) -> None:
+        """Show a picture, uint8 (height, width, 3); do nothing once the user has closed the window."""
+        if self.is_open and pygame.event.get(pygame.QUIT):
+            self.close()
+        if self.is_open:
+            pygame.surfarray.blit_array(self._screen, picture.transpose(1, 0, 2))
+            pygame.display.flip()
+
+    def close(self) -> None:
+        """Close the window. Closing twice does nothing."""
+        if self.is_open:
+            self.is_open = False
+            pygame.display.quit()
 
 
 @cache

@@ -15,15 +15,19 @@ import gymnasium as gym
 import numpy as np
 import psutil
 
+from horde_env.robot import asset
+from horde_env.robots.critterbot.place import load_pen
 from horde_env.sim.bullet import PlanarBody
-from horde_env.sim.pen import load_pen
 
 TICKS = 10
 
 
 def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:
     """Return steps per second (median and best of rounds) under sticky random behaviour, the share of it, RSS in MB."""
-    env, bare = gym.make("horde_env:CritterbotPen-v0"), PlanarBody(load_pen().boxes(), tick_s=0.01)
+    env, bare = (
+        gym.make("horde_env:CritterbotPen-v0"),
+        PlanarBody(asset("robot/critterbot.urdf"), load_pen().boxes(), tick_s=0.01),
+    )
     env.reset(seed=0)
     rss = psutil.Process().memory_info().rss / 1e6
     rng, action, rates, shares = np.random.default_rng(0), 4, [], []

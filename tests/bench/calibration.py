@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim import firmware
-from horde_env.sim.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator import firmware
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 
 Floats = NDArray[np.float64]
 

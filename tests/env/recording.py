@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from horde_env.replay.log import COLUMNS, NEEDED
+from horde_env.robots.critterbot.log import COLUMNS, NEEDED
 
 REAL_LOG = Path(__file__).resolve().parents[2].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 

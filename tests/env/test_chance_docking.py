@@ -16,7 +16,7 @@ from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
-from horde_env.sim.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 
 STAY, DOCK = {"manoeuvre": "stay"}, {"manoeuvre": "dock"}
 FORWARD, BACK, STOP = 0, 1, 4

@@ -10,7 +10,8 @@ from typing import Literal
 import pytest
 
 from horde_env.backend import Backend
-from horde_env.replay import RecordedLife, RecordedRun
+from horde_env.replay import RecordedRun
+from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
@@ -68,14 +69,14 @@ class TestSimulatedBody(BackendContract):
 
     def make_backend(self) -> Backend:
         pytest.importorskip("pybullet")
-        return pytest.importorskip("horde_env.sim.backend").SimulatedBody()
+        return pytest.importorskip("horde_env.robots.critterbot.simulator.backend").SimulatedBody()
 
 
 class TestPlanarBody(BackendContract):
     """The simulator without PyBullet."""
 
     def make_backend(self) -> Backend:
-        return pytest.importorskip("horde_env.sim.backend").SimulatedBody(physics="planar")
+        return pytest.importorskip("horde_env.robots.critterbot.simulator.backend").SimulatedBody(physics="planar")
 
 
 class OverBytes(BackendContract):

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from horde_env.drives.docking import FAST, SLOW, SMALL_TURN, TURN, Compass, DockingDrive
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.drives import FAST, SLOW, SMALL_TURN, TURN, Compass, DockingDrive
 
 SPEC = critterbot()
 LIGHTS = SPEC.angles("ir_light")

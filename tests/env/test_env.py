@@ -61,7 +61,7 @@ def test_stable_baselines_checker_passes(action_type: Any) -> None:
 @pytest.mark.sim
 def test_both_checkers_pass_with_the_simulator() -> None:
     pytest.importorskip("pybullet")
-    pytest.importorskip("horde_env.sim.backend")
+    pytest.importorskip("horde_env.robots.critterbot.simulator.backend")
     env = gymnasium.make("horde_env:CritterbotPen-v0")
     try:
         check_env(env.unwrapped)

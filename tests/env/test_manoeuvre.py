@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.drives.manoeuvre import SPEED, CentringDrive, pose_table, wall_distances
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.drives import SPEED, CentringDrive, pose_table, wall_distances
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()

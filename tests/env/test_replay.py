@@ -11,8 +11,8 @@ from gymnasium.utils.env_checker import check_env
 
 from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
-from horde_env.replay import NOTES, RecordedLife, recorded_request, steps_of
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.log import NOTES, RecordedLife, recorded_request, steps_of
 from tests.env.recording import REAL_LOG, packets, write
 
 SPEC = critterbot()

@@ -10,9 +10,10 @@ import pytest
 
 import horde_env  # noqa: F401  registers the environments
 from horde_agent.record import rows, segments
+from horde_env import replay as run
 from horde_env.backend import Frame
 from horde_env.errors import BackendUnavailable
-from horde_env.replay import RecordedRun, run
+from horde_env.replay import RecordedRun
 from tests.env import recorded_run
 from tests.env.recorded_run import CENTRE, made_up, record, write
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from horde_env.backend import Floats, Frame
 from horde_env.commands.verdicts import expected_wheels
-from horde_env.drives.manoeuvre import wall_distances
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.drives import wall_distances
 
 
 class ToyBody:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from horde_env.sim import fields, inertial
+from horde_env.robots.critterbot.simulator import fields, inertial
 
 
 def unit(angle: float) -> np.ndarray:

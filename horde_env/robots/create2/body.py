@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives.obedience import Obedience
+from horde_env.drives import Obedience
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect, Supervising

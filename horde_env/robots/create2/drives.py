@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives.charging import Chargeable, EndableStay
-from horde_env.drives.kinds import Drives
+from horde_env.drives import Chargeable, Drives, EndableStay
 from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 2.0

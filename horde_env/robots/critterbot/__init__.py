@@ -1,1 +1,1 @@
-"""The Critterbot: its bytes, its rules, its body and its emulator; its simulator is `horde_env.sim`."""
+"""The Critterbot: its bytes, its rules, its body and its emulator, and its simulator."""

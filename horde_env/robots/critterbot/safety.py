@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives.obedience import Obedience
+from horde_env.drives import Obedience
 from horde_env.robot import RobotSpec, critterbot
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot itself refuses to drive below 65 of 255, and

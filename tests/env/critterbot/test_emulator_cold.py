@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.sim, pytest.mark.slow]
 SCRIPT = """
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.wire import Control, encode_control
-from horde_env.sim import firmware, motors
+from horde_env.robots.critterbot.simulator import firmware, motors
 
 with Emulator(seed=0, awake=True) as emulator:
     kernels = [k for module in (firmware, motors) for k in vars(module).values() if hasattr(k, "signatures")]

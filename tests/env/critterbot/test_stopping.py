@@ -15,8 +15,8 @@ from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
-from horde_env.sim import firmware as fw
-from horde_env.sim.firmware import Firmware
+from horde_env.robots.critterbot.simulator import firmware as fw
+from horde_env.robots.critterbot.simulator.firmware import Firmware
 from tests.env.hardware.packets import SPEC
 
 pytestmark = pytest.mark.hardware

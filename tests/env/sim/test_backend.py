@@ -12,9 +12,9 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
-from horde_env.sim import firmware as fw
-from horde_env.sim import motors
-from horde_env.sim.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator import firmware as fw
+from horde_env.robots.critterbot.simulator import motors
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.sim.engine import Motion
 from horde_env.sim.physics import PHYSICS
 

@@ -13,19 +13,19 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
+from horde_env.robots.critterbot.place import load_pen
 from horde_env.sim import bullet, planar
 from horde_env.sim.engine import Body, Motion
-from horde_env.sim.pen import load_pen
 from horde_env.sim.physics import PHYSICS, open_body
 
 pytestmark = pytest.mark.sim
-TICK_S = 0.01
+TICK_S, URDF = 0.01, asset("robot/critterbot.urdf")
 BODY = critterbot().body
 
 
 @pytest.fixture(params=PHYSICS)
 def body(request: pytest.FixtureRequest) -> Iterator[Body]:
-    opened = open_body(request.param, load_pen().boxes(), tick_s=TICK_S)
+    opened = open_body(request.param, URDF, load_pen().boxes(), tick_s=TICK_S)
     yield opened
     opened.close()
 
@@ -33,7 +33,7 @@ def body(request: pytest.FixtureRequest) -> Iterator[Body]:
 def another(body: Body) -> Body:
     """Return a new body of the same kind."""
     physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
-    return open_body(physics, load_pen().boxes(), tick_s=TICK_S)
+    return open_body(physics, URDF, load_pen().boxes(), tick_s=TICK_S)
 
 
 def drive(body: Body, force: list[float], n_ticks: int) -> Motion:
@@ -166,7 +166,7 @@ def test_the_urdf_agrees_with_the_robots_table() -> None:
 def test_without_pybullet_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pybullet", None)
     with pytest.raises(BackendUnavailable, match=r"conda-forge.*--no-build-isolation pybullet"):
-        bullet.PlanarBody([], tick_s=TICK_S)
+        bullet.PlanarBody(URDF, [], tick_s=TICK_S)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no DISPLAY")
@@ -176,14 +176,14 @@ def test_a_window_without_a_display_is_refused_before_pybullet_ends_the_process(
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     with pytest.raises(BackendUnavailable, match="DISPLAY"):
-        bullet.PlanarBody([], tick_s=TICK_S, window=True)
+        bullet.PlanarBody(URDF, [], tick_s=TICK_S, window=True)
 
 
 def test_garbage_collection_disconnects_an_unclosed_body() -> None:
     """A process can have a few hundred clients, of 28 MB each."""
     import pybullet
 
-    forgotten = bullet.PlanarBody(load_pen().boxes(), tick_s=TICK_S)
+    forgotten = bullet.PlanarBody(URDF, load_pen().boxes(), tick_s=TICK_S)
     client = forgotten._client
     assert pybullet.isConnected(client)
     del forgotten

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim.pen import load_pen
-from horde_env.sim.sensors import ChangingSenses, LampMove
+from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, LampMove
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()

@@ -17,12 +17,12 @@ from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder
-from horde_env.drives.docking import SLOW, DockingDrive
 from horde_env.env import PenEnv
 from horde_env.robot import critterbot
-from horde_env.sim.backend import SimulatedBody
-from horde_env.sim.machine import Machine
-from horde_env.sim.pen import Pen, load_pen
+from horde_env.robots.critterbot.drives import SLOW, DockingDrive
+from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.machine import Machine
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import fields
-from horde_env.sim.pen import load_pen
+from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.simulator import fields
 from tests.oracles import senses as twin
 
 pytestmark = pytest.mark.kernels

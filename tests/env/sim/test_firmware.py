@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import firmware as fw
-from horde_env.sim.firmware import Firmware
+from horde_env.robots.critterbot.simulator import firmware as fw
+from horde_env.robots.critterbot.simulator.firmware import Firmware
 from tests.oracles.motors import SlowARM, SlowAVR
 
 pytestmark = pytest.mark.kernels

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import inertial
-from horde_env.sim.pen import load_pen
+from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.simulator import inertial
 from tests.oracles import senses as twin
 
 pytestmark = pytest.mark.kernels

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from horde_env.sim.pen import load_pen
+from horde_env.robots.critterbot.place import load_pen
 
 
 def test_the_walls_enclose_two_metres_and_stand_behind_their_inner_faces() -> None:

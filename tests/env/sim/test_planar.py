@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
+from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.sim import physics as engines
-from horde_env.sim import rigid
-from horde_env.sim.backend import SimulatedBody
-from horde_env.sim.hull import Hull, load_hull
-from horde_env.sim.machine import Machine
-from horde_env.sim.pen import load_pen
-from horde_env.sim.planar import PlanarBody
+from horde_env.sim import planar
+from horde_env.sim.planar import Hull, PlanarBody, load_hull
 
 SPEC, PEN = critterbot(), load_pen()
+URDF = asset("robot/critterbot.urdf")
 TICK_S = 0.01
 REACH_M = SPEC.body["tail_tip_m"]
 
@@ -32,14 +32,14 @@ REACH_M = SPEC.body["tail_tip_m"]
 def body_among(
     *boxes: tuple[float, float, float, float], posts: tuple[tuple[float, float, float], ...] = ()
 ) -> PlanarBody:
-    return PlanarBody([(*box, 0.25) for box in boxes], tick_s=TICK_S, posts=posts)
+    return PlanarBody(load_hull(URDF), [(*box, 0.25) for box in boxes], tick_s=TICK_S, posts=posts)
 
 
 def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
     """Return the path of 10 s in the free middle of a large pen under random control packets, rows of Motion."""
     machine = Machine(SPEC, PEN, physics=physics)
     machine.body.close()
-    machine.body = engines.open_body(physics, [], tick_s=TICK_S)
+    machine.body = engines.open_body(physics, URDF, [], tick_s=TICK_S)
     machine.reset(0.0, 0.0, 0.3)
     rng, path = np.random.default_rng(seed), []
     for _ in range(25):
@@ -113,7 +113,7 @@ def test_no_force_pushes_the_body_out_of_the_pen(
     pose: tuple[float, float, float], pushes: list[tuple[float, float, float]]
 ) -> None:
     """Three wheels push with 24 N at most, and drag. No corner of the hull is ever more than 8 mm inside a wall."""
-    body, hull = PlanarBody(PEN.boxes(), tick_s=TICK_S), load_hull(asset("robot/critterbot.urdf"))
+    body, hull = PlanarBody(load_hull(URDF), PEN.boxes(), tick_s=TICK_S), load_hull(URDF)
     body.place(*pose)
     first = np.repeat(hull.radii_m, hull.pieces[:, 1])
     for push in pushes:
@@ -137,34 +137,34 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
     rng, n_seen, n_sliding = np.random.default_rng(0), 0, 0
     inertia = np.array([4.0, 0.04, -0.02, -0.008, 0.15, 0.1, REACH_M])
     for _ in range(200):
-        contacts = np.zeros((2, rigid.N_COLUMNS))
+        contacts = np.zeros((2, planar.N_COLUMNS))
         for row, angle in zip(contacts, rng.uniform(-3.0, 3.0) + np.array([0.0, 1.8]), strict=True):
             n = -math.cos(angle), -math.sin(angle)
-            row[: rigid.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
+            row[: planar.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
         velocity = tuple(rng.normal(size=3))
-        rigid.set_targets(velocity, inertia, contacts, 2, TICK_S)
+        planar.set_targets(velocity, inertia, contacts, 2, TICK_S)
         for _ in range(30):  # until convergence
             before = contacts.copy()
-            velocity = rigid.resolve(velocity, inertia, contacts, 2)
+            velocity = planar.resolve(velocity, inertia, contacts, 2)
             if np.allclose(before, contacts, rtol=0, atol=1e-14):
                 break
         for row in contacts:
-            speed, slip = rigid.speed_at(velocity, row)
-            assert row[rigid.ALONG] >= 0.0
-            assert speed >= row[rigid.TARGET] - 1e-6
-            assert row[rigid.ALONG] * (speed - row[rigid.TARGET]) == pytest.approx(0.0, abs=1e-6)
-            assert abs(row[rigid.ACROSS]) <= 0.15 * row[rigid.ALONG] + 1e-12
+            speed, slip = planar.speed_at(velocity, row)
+            assert row[planar.ALONG] >= 0.0
+            assert speed >= row[planar.TARGET] - 1e-6
+            assert row[planar.ALONG] * (speed - row[planar.TARGET]) == pytest.approx(0.0, abs=1e-6)
+            assert abs(row[planar.ACROSS]) <= 0.15 * row[planar.ALONG] + 1e-12
             if abs(slip) > 1e-6:
-                assert row[rigid.ACROSS] == pytest.approx(-math.copysign(0.15 * row[rigid.ALONG], slip), abs=1e-9)
-                n_sliding += row[rigid.ALONG] > 0.0
-            n_seen += row[rigid.ALONG] > 0.0
+                assert row[planar.ACROSS] == pytest.approx(-math.copysign(0.15 * row[planar.ALONG], slip), abs=1e-9)
+                n_sliding += row[planar.ALONG] > 0.0
+            n_seen += row[planar.ALONG] > 0.0
     assert n_seen > 100
     assert n_sliding > 30
 
 
 def test_a_hit_changes_the_momentum_by_its_impulses_and_rebounds_little() -> None:
     """At 0.5 m/s, nose first, onto a wall: restitution 0.1 of the speed when the gap has closed."""
-    body, hull = body_among((1.025, 0.0, 0.05, 4.0)), load_hull(asset("robot/critterbot.urdf"))
+    body, hull = body_among((1.025, 0.0, 0.05, 4.0)), load_hull(URDF)
     body.place(0.5, 0.0, 0.0)
     body.step((4.0 * 0.5 / TICK_S, 0.0, 4.0 * 0.5 / TICK_S * 0.008))
     total = 0.0
@@ -185,7 +185,7 @@ def test_a_disc_that_touches_a_wall_leaves_it_with_its_restitution_times_the_wal
         mass_kg=2.0, inertia_kg_m2=0.01, centroid_m=(0.0, 0.0), friction=0.3, restitution=restitution,
         corners_m=np.zeros((1, 2)), pieces=np.array([[0, 1]]), radii_m=np.array([0.1]), reach_m=0.1,
     )  # fmt: skip
-    body = PlanarBody([(0.25, 0.0, 0.1, 4.0, 0.25)], tick_s=TICK_S, hull=hull)
+    body = PlanarBody(hull, [(0.25, 0.0, 0.1, 4.0, 0.25)], tick_s=TICK_S)
     body.place(0.1, 0.0, 0.0)
     motion = body.step((2.0 * 0.5 / TICK_S, 0.0, 0.0))
     assert motion.vx == pytest.approx(-0.5 * restitution, abs=1e-9)
@@ -218,7 +218,7 @@ def test_a_corner_of_a_box_does_not_enter_the_tail() -> None:
 
     An engine that looks at the hull's corners alone lets the box 4 cm into the tail.
     """
-    hull = load_hull(asset("robot/critterbot.urdf"))
+    hull = load_hull(URDF)
     corners = np.array([[-0.18, 0.13], [-0.16, 0.13]])
     body = body_among((-0.17, 0.23, 0.02, 0.20))
     body.place(0.0, 0.0, 0.0)
@@ -229,7 +229,7 @@ def test_a_corner_of_a_box_does_not_enter_the_tail() -> None:
         c, s = math.cos(motion.heading), math.sin(motion.heading)
         for x, y in (corners - motion[:2]) @ np.array([[c, -s], [s, c]]):
             for first, n in hull.pieces[1:].tolist():
-                gap = rigid.corner_on_piece(hull.corners_m, first, n, x, y)[2]
+                gap = planar.corner_on_piece(hull.corners_m, first, n, x, y)[2]
                 deepest = max(deepest, -gap)
     assert touched > 5
     assert deepest < 3e-3
@@ -243,7 +243,7 @@ def test_wall_and_dock_stop_both_engines_at_the_same_places_with_the_same_impuls
     for pose, force in scenes:
         ends = []
         for physics in engines.PHYSICS:
-            body = engines.open_body(physics, PEN.boxes(), tick_s=TICK_S)
+            body = engines.open_body(physics, URDF, PEN.boxes(), tick_s=TICK_S)
             body.place(*pose)
             total = 0.0
             for _ in range(300):
@@ -311,9 +311,8 @@ def test_an_unknown_physics_and_a_window_without_pybullet_are_refused() -> None:
 
 
 def test_a_robot_with_other_shapes_is_refused_by_name(tmp_path: object) -> None:
-    urdf = asset("robot/critterbot.urdf")
     with pytest.raises(ValueError, match="has no link 'wheel'"):
-        load_hull(urdf, "wheel")
+        load_hull(URDF, "wheel")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.sim import power
-from horde_env.sim.power import PowerSupply
+from horde_env.robots.critterbot.simulator import power
+from horde_env.robots.critterbot.simulator.power import PowerSupply
 
 HOUR_S = 3600.0
 # The motors' mean current in a wandering life; test_backend measures it.

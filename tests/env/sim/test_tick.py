@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.sim import fields, firmware, inertial, motors, packet, period, planar, power, rigid, tick
-from horde_env.sim.backend import SimulatedBody
+from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.simulator import fields, firmware, inertial, motors, packet, period, power, tick
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.period import wrapped
+from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.sim import planar
 from horde_env.sim.engine import Motion
-from horde_env.sim.pen import load_pen
-from horde_env.sim.period import wrapped
 from horde_env.sim.physics import PHYSICS
-from horde_env.sim.sensors import Senses
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
@@ -163,7 +164,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
-MODULES = (fields, firmware, inertial, motors, packet, period, planar, power, rigid, tick)
+MODULES = (fields, firmware, inertial, motors, packet, period, planar, power, tick)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:

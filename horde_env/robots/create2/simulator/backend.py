@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame
-from horde_env.drives.obedience import Obedience
+from horde_env.drives import Obedience
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES

@@ -1,4 +1,4 @@
-"""Pen: the walls, the dock, lamps, warm objects and magnetic fields, as immutable data.
+"""The Critterbot's pen: walls, dock, lamps, warm objects and magnetic fields, as immutable data.
 
 World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light is a share of the
 sensor's full scale. The numbers live in `assets/pen.toml`.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.robot import asset
+from horde_env.robot import RobotSpec, asset
 
 Point = tuple[float, float]
 Point3 = tuple[float, float, float]
@@ -193,3 +193,17 @@ def load_pen(table: dict[str, Any] | None = None) -> Pen:
         magnetism=Magnetism(math.radians(magnetic["north_deg"]), tuple(magnetic["centre"]), tuple(magnetic["swing"])),
         iron=tuple(Iron(tuple(a["position_m"]), a["depth_m"], tuple(a["field"])) for a in t.get("iron", [])),
     )
+
+
+def place_of(body: object) -> Pen:
+    """Return a body's pen; that of `assets/pen.toml` if it has none."""
+    pen: Pen | None = getattr(body, "pen", None)
+    return load_pen() if pen is None else pen
+
+
+def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
+    """Return what `PenEnv.metadata["picture"]` shows of robot and pen."""
+    places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
+    first = spec.group("ir_distance").start
+    rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
+    return {"walls": pen.segments().tolist(), "outline": spec.body["outline_m"], "rays": rays}

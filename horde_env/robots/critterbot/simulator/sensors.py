@@ -16,9 +16,8 @@ from numpy.random import Generator
 
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
-from horde_env.sim import inertial, packet
-from horde_env.sim.engine import BodyState
-from horde_env.sim.pen import Pen
+from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.simulator import inertial, packet
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
@@ -34,6 +33,32 @@ Kit = tuple[packet.Scene, packet.Eyes, packet.Memory, Floats]  # the first four 
 
 # The groups that measure at a distance, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
+
+
+class BodyState(NamedTuple):
+    """The body at one 100 Hz instant, the input of all sensors: world frame of the pen, SI units.
+
+    Attributes:
+        x, y: Position of the body's centre, metres.
+        heading: Radians counter-clockwise from x, in (-pi, pi].
+        vx, vy, yaw_rate: Velocity, m/s and rad/s.
+        ax, ay: Mean acceleration over the last 10 ms, contact impulses included, m/s^2.
+        wheel_speed: Rim speeds, m/s, counter-clockwise positive, shape (3,).
+        duty: PWM share of each wheel, -1..1, shape (3,).
+        contact_n_s: Total contact impulse over the last 10 ms, N s.
+    """
+
+    x: float
+    y: float
+    heading: float
+    vx: float
+    vy: float
+    yaw_rate: float
+    ax: float
+    ay: float
+    wheel_speed: Floats
+    duty: Floats
+    contact_n_s: float
 
 
 class Senses:

@@ -13,10 +13,11 @@ import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
-from horde_env.sim import fields, firmware, inertial, motors, packet, planar, power, rigid, tick
-from horde_env.sim.packet import Air, Eyes, Memory, Scene
+from horde_env.robots.critterbot.simulator import fields, firmware, inertial, motors, packet, power, tick
+from horde_env.robots.critterbot.simulator.packet import Air, Eyes, Memory, Scene
+from horde_env.robots.critterbot.simulator.tick import Drive
+from horde_env.sim import planar
 from horde_env.sim.planar import Shape
-from horde_env.sim.tick import Drive
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
@@ -153,7 +154,7 @@ def sample(
     return now[0], now[1], heading, is_held(arm, amounts, marks)
 
 
-@kernel_over(fields, inertial, packet, firmware, motors, power, tick, rigid, planar)
+@kernel_over(fields, inertial, packet, firmware, motors, power, tick, planar)
 def run_period(
     plant: Plant,
     senses: Kit,
@@ -175,7 +176,7 @@ def run_period(
         plant: The state of firmware, motors and supply, changed in place.
         senses: First four arguments of `packet.read`; the memory is changed.
         scales: See `sample`.
-        shape: Body and obstacles for `rigid.step`.
+        shape: Body and obstacles for `planar.step`.
         motion: Of the body, changed in place.
         wire: The kinematics in 1/1024 (3, 3), the wire's units, and the dock's face (see `on_dock`).
         now: Ticks since the robot was switched on, and the number of the stuck wheel.
@@ -197,10 +198,10 @@ def run_period(
     was_held = is_held(drive[0], amounts, marks)
     for k in range(n):
         supply = power.bus_byte(amounts), power.holds_motors(marks), amounts[power.BUS_V], stuck
-        planar.tick_once(drive, supply, shape, motion, motors.TICK_S, normal[3 * k : 3 * k + 3], path[k])
+        tick.tick_once(drive, supply, shape, motion, motors.TICK_S, normal[3 * k : 3 * k + 3], path[k])
         if (n_ticks + k + 1) % TICKS_PER_POWER_STEP == 0:
-            x, y, heading = motion[rigid.X], motion[rigid.Y], motion[rigid.HEADING]
+            x, y, heading = motion[planar.X], motion[planar.Y], motion[planar.HEADING]
             draw_power(drive[2], amounts, marks, on_dock(x, y, heading, face))
-    impulse = motion[rigid.IMPULSE]
+    impulse = motion[planar.IMPULSE]
     end = sample(plant, senses, scales, path, impulse, request, air, normal[3 * n :], uniform, out)
     return end[0], end[1], end[2], was_held or end[3]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
-from horde_env.replay.player import Piece, Recording
+from horde_env.replay import Piece, Recording
 from horde_env.robot import RobotSpec
 
 GAP_S = 0.05  # packets further apart than this lost something between them

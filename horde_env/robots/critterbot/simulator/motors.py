@@ -19,7 +19,7 @@ import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
-from horde_env.sim import firmware
+from horde_env.robots.critterbot.simulator import firmware
 
 TICK_S = 0.01
 WHEEL_UNIT = 0.0176  # m/s of rim speed

@@ -10,7 +10,9 @@ import math
 
 from horde_env._jit import kernel_over
 from horde_env.backend import Floats, Ints
-from horde_env.sim import firmware, motors
+from horde_env.robots.critterbot.simulator import firmware, motors
+from horde_env.sim import planar
+from horde_env.sim.planar import Shape
 
 NO_WHEEL = -1  # is stuck
 
@@ -116,3 +118,37 @@ def sense_and_act(
     """End a tick by `sense`, with row `k` of `noise`, and begin the next by `act`."""
     sense(wheels, motion, geometry, stuck, noise[k], heading, vx, vy, yaw_rate)
     return act(arm, wheels, motion, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
+
+
+@kernel_over(firmware, motors, planar)
+def tick_once(
+    drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats
+) -> None:
+    """Advance the planar engine by one tick; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick."""
+    arm, wheels, motor_state, geometry, force = drive
+    bus_byte, is_off, bus_v, stuck = supply
+    inertia, corners, pieces, radii, obstacles, contacts = shape
+    heading = motion[planar.HEADING]
+    push = act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
+    planar.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
+    vx, vy, yaw_rate = motion[planar.VX], motion[planar.VY], motion[planar.YAW_RATE]
+    sense(wheels, motor_state, geometry, stuck, noise, motion[planar.HEADING], vx, vy, yaw_rate)
+    for i in range(out.shape[0]):
+        out[i] = motion[i]
+
+
+@kernel_over(firmware, motors, planar)
+def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats) -> None:
+    """Advance one tick per row of `noise`, shape (n, 3), and write the motion at the end of each, shape (n, 6).
+
+    Args:
+        drive: The first five arguments of `act`, changed in place.
+        supply: The next four: state of the power supply, constant here, and the stuck wheel.
+        shape: Body and obstacles for `planar.step`.
+        motion: Of the body, changed in place.
+        dt: Duration of a tick, seconds.
+        noise: Standard normals for the encoders.
+        out: Receives x, y, heading, vx, vy, yaw rate of each tick.
+    """
+    for k in range(noise.shape[0]):
+        tick_once(drive, supply, shape, motion, dt, noise[k], out[k])

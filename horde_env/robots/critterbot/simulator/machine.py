@@ -11,14 +11,18 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Floats, State
-from horde_env.robot import RobotSpec
-from horde_env.sim import motors, period, tick
-from horde_env.sim.engine import Body, BodyState
-from horde_env.sim.firmware import DUTY, Firmware
-from horde_env.sim.pen import Pen
-from horde_env.sim.period import N_NOISE, N_RAW, PER_DUTY, TICKS_PER_POWER_STEP, wrapped
+from horde_env.robot import RobotSpec, asset
+from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.simulator import motors, period, tick
+from horde_env.robots.critterbot.simulator.firmware import DUTY, Firmware
+from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, PER_DUTY, TICKS_PER_POWER_STEP, wrapped
+from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
+from horde_env.robots.critterbot.simulator.sensors import BodyState
+from horde_env.robots.critterbot.simulator.tick import Supply
+from horde_env.sim import bullet
+from horde_env.sim.engine import Body, Motion
 from horde_env.sim.physics import Physics, open_body
-from horde_env.sim.power import POWER_STATE, PowerSupply
+from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 
@@ -65,7 +69,8 @@ class Machine:
         self.plant: period.Plant = self._drive, (self.power.amounts, self.power.marks)
         self.n_ticks = 0
         self.stuck: int | None = None
-        self.body: Body = open_body(physics, pen.boxes(), tick_s=motors.TICK_S, window=window)
+        urdf = asset("robot/critterbot.urdf")
+        self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S, window=window)
 
     def reset(self, x: float, y: float, heading: float) -> None:
         """Boot the robot at a pose: motors cold, batteries full."""
@@ -92,12 +97,30 @@ class Machine:
         while n_done < len(noise):
             left = TICKS_PER_POWER_STEP - self.n_ticks % TICKS_PER_POWER_STEP
             supply = self.power.bus_byte, self.power.holds_motors, self.power.bus_v, self.stuck_wheel
-            paths.append(self.body.run(self._drive, supply, noise[n_done : n_done + left]))
+            paths.append(self._run(supply, noise[n_done : n_done + left]))
             n_done += len(paths[-1])
             self.n_ticks += len(paths[-1])
             if self.n_ticks % TICKS_PER_POWER_STEP == 0:
                 period.draw_power(self.motion, self.power.amounts, self.power.marks, self.on_dock())
         return paths[0] if len(paths) == 1 else np.concatenate(paths)
+
+    def _run(self, supply: Supply, noise: Floats) -> Floats:
+        """Run firmware, motors and body under a constant power supply; `noise` and the returned path as for `run`."""
+        if isinstance(self.body, PlanarBody):
+            path = np.empty((len(noise), len(Motion._fields)))
+            tick.run(self._drive, supply, self.body.shape, self.body.state, motors.TICK_S, noise, path)
+            return path
+        assert isinstance(self.body, bullet.PlanarBody)
+        drive, advance, seen = self._drive, self.body.advance, []
+        force = tick.act(*drive, *supply, self.body.joints[2][0])
+        for k in range(len(noise) - 1):
+            joints = x, y, yaw = advance(force)
+            seen.append(joints)
+            force = tick.sense_and_act(*drive, *supply, noise, k, yaw[0], x[1], y[1], yaw[1])
+        x, y, yaw = joints = advance(force)
+        seen.append(joints)
+        tick.sense(*drive[1:4], supply[3], noise[-1], yaw[0], x[1], y[1], yaw[1])
+        return np.array([bullet.motion_of(joints) for joints in seen])
 
     def is_held(self) -> bool:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""

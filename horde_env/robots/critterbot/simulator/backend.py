@@ -11,16 +11,16 @@ from numpy.random import Generator
 from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.sim import motors, period
+from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robots.critterbot.simulator import motors, period
+from horde_env.robots.critterbot.simulator.machine import Machine
+from horde_env.robots.critterbot.simulator.packet import Air
+from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW
+from horde_env.robots.critterbot.simulator.sensors import Kit, Senses
 from horde_env.sim.engine import Motion
-from horde_env.sim.machine import Machine
-from horde_env.sim.packet import Air
-from horde_env.sim.pen import Pen, load_pen
-from horde_env.sim.period import N_NOISE, N_RAW
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import inner, nested
-from horde_env.sim.sensors import Kit, Senses
 
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls and dock there.
 START_M = 0.6

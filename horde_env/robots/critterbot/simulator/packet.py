@@ -12,7 +12,7 @@ import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats
-from horde_env.sim import fields, inertial
+from horde_env.robots.critterbot.simulator import fields, inertial
 
 Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index like an array
 

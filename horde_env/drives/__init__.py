@@ -1,1 +1,0 @@
-"""Driving without the agent: manoeuvres, docking and charging; checks that the robot follows its commands."""

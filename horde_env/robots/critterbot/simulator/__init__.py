@@ -1,0 +1,1 @@
+"""The simulated Critterbot: firmware, motors, power, senses and the pen."""
