@@ -132,9 +132,9 @@ def make_simulator_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown.
     """
+    from horde_env.robots.critterbot.place import load_pen
     from horde_env.robots.critterbot.safety import VoltageObedience
     from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-    from horde_env.robots.critterbot.place import load_pen
     from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, LampMove
 
     spec, pen = critterbot(), load_pen()
@@ -308,8 +308,8 @@ def make_create_env(
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If an argument is out of range or unknown, or the layout is wrong.
     """
+    from horde_env.robots.create2.place import load_room
     from horde_env.robots.create2.simulator.backend import SimulatedCreate
-    from horde_env.robots.create2.simulator.room import load_room
 
     spec = create2()
     body = SimulatedCreate(spec, room=load_room(layout), battery_scale=battery_scale, physics=physics)
@@ -390,7 +390,7 @@ def make_create_emulated_env(
         ValueError: If an argument is out of range or unknown.
     """
     from horde_env.robots.create2.emulator.emulator import EmulatedCreate
-    from horde_env.robots.create2.simulator.room import load_room
+    from horde_env.robots.create2.place import load_room
 
     body = EmulatedCreate(
         room=load_room(layout),

@@ -26,8 +26,8 @@ from horde_env.robots.critterbot.emulator.driver import DropsLine
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Emulator
 from horde_env.robots.critterbot.emulator.microcontroller import WATCHDOG_CYCLES
 from horde_env.robots.critterbot.safety import VoltageObedience
-from horde_env.robots.critterbot.wire import COAST, CRC, HALT, HEADER, STATE_SIZE
 from horde_env.robots.critterbot.simulator import firmware, motors
+from horde_env.robots.critterbot.wire import COAST, CRC, HALT, HEADER, STATE_SIZE
 
 CUTS = ("stall", "unplug")  # faults that keep commands from the robot
 SHOWN_AFTER_S = 0.3  # heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it

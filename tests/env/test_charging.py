@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives import BatteryGauge, DockStay
+from horde_env.drives import BatteryGauge
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import RobotSpec, create2, critterbot
-from horde_env.robots.critterbot.drives import SLOW
+from horde_env.robots.critterbot.drives import SLOW, DockStay
 from horde_env.robots.critterbot.log import RecordedLife
 from tests.env.recording import packets, write
 from tests.env.toy import ToyBody
@@ -167,7 +167,7 @@ def test_a_charger_that_holds_a_robot_for_ten_seconds_makes_the_battery_low(
 def test_a_robot_without_battery_channels_has_no_battery_info() -> None:
     class Bare:
         channels = tuple(c for c in SPEC.channels if c.group != "battery_voltage")
-        period_s = 0.1
+        period_s, battery = 0.1, SPEC.battery
 
     gauge = BatteryGauge(Bare())  # type: ignore[arg-type]
     gauge.read(np.zeros(54))

@@ -11,9 +11,10 @@ from horde_env.backend import Frame
 from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.drawing import painter as critterbot_painter
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.view.canvas import Canvas, pygame
-from horde_env.view.render import BEAM, SHELL, critterbot_painter
+from horde_env.view.render import BEAM, SHELL
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horde_env.robots.create2.place import Room
 from horde_env.robots.create2.simulator import world
-from horde_env.robots.create2.simulator.room import Room
 
 TICK_S = 1 / 64
 RECEIVERS = ((0.15, 0.0, 0.0, math.pi, 1.2), (0.15, 0.03, 0.35, 0.9, 1.5), (0.15, -0.03, -0.35, 0.9, 1.5))

@@ -20,10 +20,8 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading, StreamParser
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
-from horde_env.robots.create2.simulator.drawing import Drawn
 from horde_env.robots.create2.stream import CreateState, FrameParser
 from horde_env.robots.create2.wire import (
     FILL,
@@ -227,7 +225,7 @@ CREATE2 = Dialect(
 )
 
 
-class CreateBody(Drawn, PhysicalBody):
+class CreateBody(PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
     `applied` is False while the robot is not in Safe, or tells other speeds than it was sent. The first frame after its
@@ -240,7 +238,6 @@ class CreateBody(Drawn, PhysicalBody):
 
     dialect = CREATE2
     notes = NOTES
-    drives = CREATE2_DRIVES
     obedience = Obedience
     may_stand_on_dock = False
 

@@ -148,4 +148,4 @@ class CreateStay(EndableStay):
         return np.array([0.0, 0.0, TURN])
 
 
-CREATE2 = Drives(ClearingDrive, CreateStay)
+DRIVES = Drives(ClearingDrive, CreateStay)

@@ -8,8 +8,9 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.robot import create2
-from horde_env.robots.create2.simulator.drawing import BUMPER, create_painter
-from horde_env.robots.create2.simulator.room import load_room
+from horde_env.robots.create2.drawing import BUMPER
+from horde_env.robots.create2.drawing import painter as create_painter
+from horde_env.robots.create2.place import load_room
 from horde_env.view.render import BEAM, SHELL
 
 SPEC, ROOM = create2(), load_room()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from horde_env.robot import create2
+from horde_env.robots.create2.place import load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine
-from horde_env.robots.create2.simulator.room import load_room
 from horde_env.robots.create2.stream import FrameParser
 from horde_env.robots.create2.wire import PASSIVE, SAFE, STREAM_ALL, Op, Sensors, Wheels, drive_direct
 from tests.oracles import create2 as slow

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from horde_env.robot import create2
+from horde_env.robots.create2.place import load_room
 from horde_env.robots.create2.simulator import world
 from horde_env.robots.create2.simulator.machine import Machine
-from horde_env.robots.create2.simulator.room import load_room
 from horde_env.robots.create2.wire import TICK_S
 
 SPEC = create2()

@@ -10,9 +10,9 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
+from horde_env.robots.critterbot.simulator import firmware
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import Control, MotorMode, decode_state, encode_control
-from horde_env.robots.critterbot.simulator import firmware
 from tests.env.critterbot.emulated import VELOCITY, drive, robot, setpoints
 
 pytestmark = pytest.mark.sim

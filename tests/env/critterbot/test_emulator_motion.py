@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.wire import COAST, HALT, MotorMode, decode_state, encode_control
 from horde_env.robots.critterbot.simulator import motors, period, power
+from horde_env.robots.critterbot.wire import COAST, HALT, MotorMode, decode_state, encode_control
 from tests.env.critterbot.emulated import DUTY, STOP, VELOCITY, drive, listen, robot, say, setpoints
 
 pytestmark = pytest.mark.sim

@@ -9,12 +9,12 @@ import pytest
 
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller, PacketSenses
-from horde_env.robots.critterbot.stream import IrLightUnwrapper
-from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, decode_state, encode_control
+from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.firmware import SLEW_TARGET
-from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.stream import IrLightUnwrapper
+from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, decode_state, encode_control
 from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
 
 pytestmark = pytest.mark.sim

@@ -14,9 +14,9 @@ from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.wire import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
+from horde_env.robots.critterbot.wire import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
 from tests.env.hardware.packets import SPEC
 
 pytestmark = pytest.mark.hardware

@@ -22,8 +22,8 @@ from horde_env.clock import RealTimeClock
 from horde_env.hardware.port import serial_for_url
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState, decode_control
 from horde_env.robots.critterbot.simulator import firmware
+from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState, decode_control
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config
 

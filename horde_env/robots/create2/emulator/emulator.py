@@ -20,11 +20,9 @@ from horde_env.emulation.faults import FaultRates, LineFaults
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
-from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
-from horde_env.robots.create2.simulator.drawing import Drawn
+from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
-from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
 
 REBOOT_S = 5.0  # of banner and silence
@@ -204,7 +202,7 @@ class CreateEmulator(RobotEmulator):
 # ---- the backend -----------------------------------------------------------------------------------------------------
 
 
-class EmulatedCreate(Drawn, EmulatedRobot):
+class EmulatedCreate(EmulatedRobot):
     """The Create 2's body over an emulated one; see `EmulatedRobot`.
 
     Args:
@@ -220,7 +218,6 @@ class EmulatedCreate(Drawn, EmulatedRobot):
 
     batch = 1
     notes = CreateBody.notes
-    drives = CREATE2_DRIVES
     obedience = CreateBody.obedience
 
     def __init__(

@@ -12,21 +12,19 @@ from horde_env.backend import Backend, Floats, Frame
 from horde_env.drives import Obedience
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2.drives import CREATE2 as CREATE2_DRIVES
 from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
-from horde_env.robots.create2.simulator.drawing import Drawn
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine, check_physics
-from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
 
 SETTLING_TICKS = 4  # after switching on, before the first frame
 
 
-class SimulatedCreate(Drawn, Backend):
+class SimulatedCreate(Backend):
     """The Create 2 in its room.
 
     Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
@@ -41,7 +39,6 @@ class SimulatedCreate(Drawn, Backend):
         ValueError: If `battery_scale` is not positive, or `physics` names another engine.
     """
 
-    drives = CREATE2_DRIVES
     obedience = Obedience
 
     def __init__(

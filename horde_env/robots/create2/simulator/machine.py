@@ -9,8 +9,8 @@ from numpy.random import Generator
 
 from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
-from horde_env.robots.create2.simulator.room import Room, load_room
 from horde_env.robots.create2.simulator.tick import Rules
 from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, TICK_S
 from horde_env.sim.saving import number_of

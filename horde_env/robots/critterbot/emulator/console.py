@@ -13,8 +13,8 @@ import re
 from itertools import takewhile
 from typing import NamedTuple
 
-from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LEDS_SIZE, Control, LedMode
 from horde_env.robots.critterbot.simulator.machine import Machine
+from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LEDS_SIZE, Control, LedMode
 
 PROMPT = b"critterprompt> "
 N_EVENTS = 14  # the firmware's tasks beside the console itself

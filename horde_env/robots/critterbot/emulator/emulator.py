@@ -24,11 +24,11 @@ from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.body import DropsBody, SerialBody
 from horde_env.robots.critterbot.emulator.driver import DropsLine
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller, build_robot
-from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
+from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.simulator.backend import START_M
 from horde_env.robots.critterbot.simulator.motors import TICK_S
-from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
 from horde_env.sim.physics import resolve_physics
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012

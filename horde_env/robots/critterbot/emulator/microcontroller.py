@@ -20,14 +20,14 @@ from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
+from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import CLICKS, HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
-from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator.period import N_RAW
-from horde_env.sim.physics import resolve_physics
 from horde_env.robots.critterbot.simulator.sensors import BodyState, Senses
+from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
+from horde_env.sim.physics import resolve_physics
 
 WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags

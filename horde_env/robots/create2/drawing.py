@@ -8,13 +8,12 @@ dock's beams they hear: the field violet, the buoys green and red.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from horde_env.backend import Floats
 from horde_env.robot import RobotSpec
-from horde_env.robots.create2.simulator.room import Room
+from horde_env.robots.create2.place import CORNERS, Room
 from horde_env.robots.create2.simulator.tick import RECEIVERS
 from horde_env.view.canvas import Canvas, Colour
 from horde_env.view.render import (
@@ -34,7 +33,7 @@ from horde_env.view.render import (
     View,
 )
 
-PITCH_PX, CORNERS = 10, 48
+PITCH_PX = 10
 BUMPER: Colour = (0.22, 0.30, 0.40)
 BEAM_COLOURS: tuple[Colour, ...] = (IR_LIGHT, (0.25, 0.70, 0.35), BEAM)
 BAR_COLOURS: dict[str, Colour] = {"light_bump": BEAM, "near": BEAM, "dock_beam": IR_LIGHT, "bump": BEAM}
@@ -48,7 +47,7 @@ WHEEL_M = 0.036  # half of its diameter
 TOUCHED, STANDING_M_S = 0.5, 0.005
 
 
-def create_painter(spec: RobotSpec, room: Room | None) -> Painter:
+def painter(spec: RobotSpec, room: Room | None) -> Painter:
     """Return the painter of a Create 2 in its room, or in an unknown place."""
     near = View((SIZE_PX + PANEL_PX / 2, 126.0), 360.0, heading=np.pi / 2)
 
@@ -128,25 +127,3 @@ def _corners(view: View, x0: float, y0: float, x1: float, y1: float) -> tuple[fl
     """Return left, top, right, bottom in pixels."""
     (left, bottom), (right, top) = view.px(np.array([[x0, y0], [x1, y1]])).tolist()
     return left, top, right, bottom
-
-
-class Drawn:
-    """What lets an environment draw a Create 2: its painter, and the plan that a page draws.
-
-    Attributes:
-        room: Where it lives; None where that is not known.
-    """
-
-    spec: RobotSpec
-    room: Room | None = None
-
-    def painter(self) -> Painter:
-        """Return the painter of its frames."""
-        return create_painter(self.spec, self.room)
-
-    def plan(self) -> dict[str, Any]:
-        """Return "walls" (x0, y0, x1, y1) and the body's "outline", metres, as `spaces.picture` has them."""
-        rim = np.linspace(0.0, 2.0 * np.pi, CORNERS, endpoint=False)
-        outline = float(self.spec.body["radius_m"]) * np.column_stack([np.cos(rim), np.sin(rim)])
-        walls = [] if self.room is None else self.room.segments()[:, :4].tolist()
-        return {"walls": walls, "outline": outline.tolist()}

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.robot import asset
+from horde_env.robot import RobotSpec, asset
 
 DOCK_REFLECTANCE = 0.4
+CORNERS = 48  # of the round body's outline
 
 
 class Dock(NamedTuple):
@@ -123,3 +124,16 @@ def _room(t: dict[str, Any]) -> Room:
     if min(room.side_m) < 1.0:
         raise ValueError(f"a room of {room.side_m[0]} m x {room.side_m[1]} m is too small: 1 m is the least")
     return room
+
+
+def place_of(body: object) -> Room | None:
+    """Return a body's room, None if it is unknown."""
+    room: Room | None = getattr(body, "room", None)
+    return room
+
+
+def plan(spec: RobotSpec, room: Room | None) -> dict[str, Any]:
+    """Return what `PenEnv.metadata["picture"]` shows of robot and room."""
+    rim = np.linspace(0.0, 2.0 * np.pi, CORNERS, endpoint=False)
+    outline = float(spec.body["radius_m"]) * np.column_stack([np.cos(rim), np.sin(rim)])
+    return {"walls": [] if room is None else room.segments()[:, :4].tolist(), "outline": outline.tolist()}
