@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from horde_env.robot import RobotSpec
-from horde_env.sim.engine import BodyState
+from horde_env.robots.critterbot.simulator.sensors import BodyState
 
 PACKET_S, LAG_S, REACH_M = 0.01, 0.15, 0.875
 

@@ -8,8 +8,7 @@ import pytest
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.packet import follow, quantise
-from horde_env.robots.critterbot.simulator.sensors import THERMAL_LAG_S, Senses
-from horde_env.sim.engine import BodyState
+from horde_env.robots.critterbot.simulator.sensors import THERMAL_LAG_S, BodyState, Senses
 from tests.env.sim.kinematic import at, wander
 
 SPEC = critterbot()
