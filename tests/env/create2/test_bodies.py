@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import gymnasium
@@ -66,9 +67,11 @@ def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
     assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
 
 
-def test_a_robot_that_nobody_can_draw_refuses_to_be_drawn() -> None:
-    with pytest.raises(ValueError, match="the create2 cannot be drawn"):
-        PenEnv(ToyBody(), spec=SPEC, render_mode="rgb_array")
+def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:
+    own = copy.copy(SPEC)
+    own.name = "own"
+    with pytest.raises(ValueError, match="the own cannot be drawn"):
+        PenEnv(ToyBody(), spec=own, render_mode="rgb_array")
 
 
 def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
