@@ -1,9 +1,8 @@
-"""Ray: all of it that is used here. Starting and finding it, actors that hold shards, calls whose answers come later.
+"""Ray: start or join it, create actors that hold shards, and call them.
 
-What a step costs on two cores, with four actors, measured with Ray 2.60 (p50): 1.4 KB as a direct argument 1.6 ms there
-and back, by `ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. A direct argument below 100 KB travels with the call, so
-that a step is sent so. It is one argument of bytes, and so is the answer: with three arguments and a tuple it takes a
-third longer.
+Measured with Ray 2.60, two cores and four actors (p50, there and back): 1.4 KB as a direct argument take 1.6 ms, by
+`ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. Direct arguments below 100 KB travel with the call, so steps are
+sent as one argument of bytes, and so is the reply: three arguments and a tuple take a third longer.
 """
 
 from __future__ import annotations
@@ -25,40 +24,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.shard import Shard
+from horde_agent.cluster.shard import ClusterError, Shard
 
-_STORE_BYTES = 200_000_000  # of Ray's object store, where it is started here: nothing large goes through it
-_SMALLEST_STORE = 80_000_000
+_STORE_BYTES, _SMALLEST_STORE = 200_000_000, 80_000_000  # of Ray's object store: nothing large is put there
 _SHARED = Path("/dev/shm")
 _PROCESSES = Path("/proc")
-_PREFIX = "horde-ray-"  # of a temporary folder, then the number of the process that made it
-_REACHED_S = 5.0
+_PREFIX = "horde-ray-"  # of a temporary folder, followed by the id of the process that made it
+_CONNECT_S = 5.0
 _VARIABLES = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of a change to come
-    "RAY_timeout_ms_task_wait_for_death_info": "100",  # who asked a process that died waits no longer to be told
-    "RAY_worker_register_timeout_seconds": "600",  # on a busy machine a process takes its time, and is not tried again
-    "RAY_worker_niceness": "0",  # a shard is as urgent as a Horde here would be
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # avoids a warning
+    "RAY_timeout_ms_task_wait_for_death_info": "100",  # a call to a dead process fails after 0.1 s
+    "RAY_worker_register_timeout_seconds": "600",  # a process may start slowly on a busy machine; Ray does not retry
+    "RAY_worker_niceness": "0",  # the priority that a Horde in this process would have
 }
+_LOOPBACK_VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-_HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
+def _import_ray(address: str | None) -> Any:
+    """Return Ray's module, configured for token authentication.
 
-def _ray(address: str | None) -> Any:
-    """Return Ray's module.
-
-    Ray takes the loopback for a mistake where there may be other machines: it would put another address of this one in
-    its place, and listen on all of its networks. What tells it otherwise, and how it knows who may speak to it, it
-    reads when it is imported. Where somebody has done that before, it asks for a token by itself where it is started.
+    Ray replaces a loopback address by another one of this machine, and then listens on all networks, unless
+    ENABLE_RAY_CLUSTER is off. It reads this setting and the kind of authentication when it is imported. If it was
+    imported before, the setting is changed here, and a Ray started here requires a token anyway.
 
     Raises:
         ClusterError: If it is not installed.
     """
     is_here = address is None or address.partition(":")[0] in ("127.0.0.1", "localhost")
     if "ray" not in sys.modules:
-        for name, value in (_VARIABLES | (_HERE if is_here else {})).items():
+        for name, value in (_VARIABLES | (_LOOPBACK_VARIABLES if is_here else {})).items():
             os.environ.setdefault(name, value)
     elif is_here and (constants := sys.modules.get("ray._private.ray_constants")) is not None:
         constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
@@ -66,20 +62,19 @@ def _ray(address: str | None) -> Any:
         ray = importlib.import_module("ray")
     except ImportError:
         raise ClusterError("a Horde in shards needs Ray: pip install -e '.[ray]'") from None
-    # It prints that a process died, into the output of whatever runs here: it is told by this package's own log.
+    # Ray prints the death of a process into this program's output; this package logs it itself.
     importlib.import_module("ray._private.worker").print_to_stdstream = lambda *_, **__: None  # type: ignore[attr-defined]
     return ray
 
 
-class Call:
-    """An answer that is on its way: as much of a `Future` as is asked of one here.
+class PendingReply:
+    """A reply that may not have arrived yet, with the methods of a `Future` that are needed here.
 
-    Who waits for it waits for Ray; only where somebody looks whether it is there does Ray have to say so by itself, in
-    a thread of its own, which costs .1 ms more.
+    `exception` waits in Ray itself; only `done` needs a notification in a thread of Ray, which takes 0.1 ms more.
 
     Args:
         ray: The module.
-        reference: Of the answer.
+        reference: Of the reply.
     """
 
     def __init__(self, ray: Any, reference: Any) -> None:
@@ -87,75 +82,68 @@ class Call:
         self._future: Future[Any] | None = None
 
     def done(self) -> bool:
-        """Say whether it is there."""
+        """Return whether it has arrived."""
         if self._future is None:
             self._future = self._reference.future()
         return self._future.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for it, and return what was raised in its place; None where nothing was.
+        """Wait for it, and return the exception that was raised, if any.
 
         Raises:
-            TimeoutError: If it is not there in so many seconds.
+            TimeoutError: If it has not arrived after `timeout` seconds.
         """
         if self._future is None:
-            self._future = self._waited_for(timeout)
+            future: Future[Any] = Future()
+            try:
+                future.set_result(self._ray.get(self._reference, timeout=timeout))
+            except self._ray.exceptions.GetTimeoutError:
+                raise
+            except Exception as error:
+                future.set_exception(error)
+            self._future = future
         return self._future.exception(timeout)
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for it, and return it, or raise what was raised in its place; `exception` says how."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        assert self._future is not None, "it was waited for"
+    def result(self) -> Any:
+        """Return it; `exception` has returned None."""
+        assert self._future is not None
         return self._future.result()
-
-    def _waited_for(self, timeout: float | None) -> Future[Any]:
-        """Wait for it."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(self._ray.get(self._reference, timeout=timeout))
-        except self._ray.exceptions.GetTimeoutError:
-            raise
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class Cluster:
-    """Ray, started here or found.
+    """A Ray cluster, started here or joined.
 
     Args:
-        address: Of a cluster that runs, "auto" for the one on this machine; None starts one here that nobody else can
-            reach: on loopback, with a token, without its dashboard.
-        n_cpus: That the one started here offers: one for each shard.
+        address: Of a running cluster, "auto" for the one on this machine; None starts one that only this program can
+            reach: on loopback, with a token, without a dashboard.
+        n_cpus: Number of cores of a cluster started here, one for each shard.
 
     Attributes:
-        is_own: Whether it was started here, and is ended by `close`.
-        n_cpus: That all machines offer.
-        memory: That all machines offer, in bytes.
+        is_own: Whether it was started here, and ends in `close`.
+        n_cpus: Number of cores of all machines.
+        memory: Memory of all machines, in bytes.
 
     Raises:
-        ClusterError: If Ray is not installed, does not start, or nobody answers at the address.
+        ClusterError: If Ray is not installed or does not start, or no cluster is at the address.
     """
 
     def __init__(self, address: str | None, n_cpus: int) -> None:
-        self._ray = ray = _ray(address)
+        self._ray = ray = _import_ray(address)
         self._folder: str | None = None
         self.is_own = address is None and not ray.is_initialized()
-        with _sigterm_kept():
+        with _sigterm_restored():
             if self.is_own:
                 self._start(n_cpus)
             elif address is not None and not ray.is_initialized():
-                self._find(address)
-        offered = ray.cluster_resources()
-        self.n_cpus, self.memory = int(offered.get("CPU", 0)), int(offered.get("memory", 0))
+                self._join(address)
+        resources = ray.cluster_resources()
+        self.n_cpus, self.memory = int(resources.get("CPU", 0)), int(resources.get("memory", 0))
 
     def _start(self, n_cpus: int) -> None:
-        """Start Ray on this machine alone."""
+        """Start Ray on this machine only."""
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        _remove_stale()
+        _remove_stale_folders()
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         atexit.register(self.close)
         room = shutil.disk_usage(_SHARED).free if _SHARED.exists() else _STORE_BYTES
@@ -174,24 +162,35 @@ class Cluster:
             self.close()
             raise ClusterError(f"Ray could not be started on this machine: {_first_line(error)}") from error
 
-    def _find(self, address: str) -> None:
-        """Join a cluster that runs."""
-        _refuse_unreachable(address)
+    def _join(self, address: str) -> None:
+        """Join a running cluster.
+
+        Raises:
+            ClusterError: If no server listens at the address: Ray itself would try for five minutes.
+        """
+        host, _, port = address.rpartition(":")
         try:
+            if address != "auto":
+                if not (host and port.isdigit()) or "/" in host:
+                    raise ValueError("it is not of the form host:port")
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
             self._ray.init(address=address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except Exception as error:
             self._ray.shutdown()
-            raise ClusterError(_nobody(address, _first_line(error))) from error
+            raise ClusterError(
+                f"no Ray cluster could be joined at {address!r} ({_first_line(error)}): start one by `ray start "
+                "--head`, give its address, such as 192.0.2.1:6379, and have its token in ~/.ray/auth_token or "
+                "RAY_AUTH_TOKEN"
+            ) from error
 
     def actor(self, number: int, n_threads: int, n_bytes: int) -> Any:
-        """Have a shard's process started, with so many threads and so much memory, and return what is called on."""
+        """Start the process of a shard with `n_threads` threads and `n_bytes` of memory, and return its handle."""
         variables = {"NUMBA_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
-        if self.is_own:  # another machine has folders of its own
+        if self.is_own:  # paths of this machine
             variables["PYTHONPATH"] = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
             if "NUMBA_CACHE_DIR" in os.environ:
                 variables["NUMBA_CACHE_DIR"] = os.environ["NUMBA_CACHE_DIR"]
-        kind = self._ray.remote(Shard)
-        options = kind.options(
+        options = self._ray.remote(Shard).options(
             num_cpus=1,
             memory=n_bytes,
             max_restarts=0,
@@ -200,25 +199,25 @@ class Cluster:
         )
         return options.remote(number)
 
-    def call(self, actor: Any, verb: str, *given: Any) -> Call:
-        """Call a shard's method, and return where its answer will be."""
-        return Call(self._ray, getattr(actor, verb).remote(*given))
+    def call(self, actor: Any, method: str, *arguments: Any) -> PendingReply:
+        """Call a method of a shard without waiting."""
+        return PendingReply(self._ray, getattr(actor, method).remote(*arguments))
 
     def is_loss(self, error: BaseException) -> bool:
-        """Say whether an error means that an actor, or its machine, is gone, for now or for good."""
+        """Return whether an error means that an actor or its machine is gone."""
         return isinstance(error, self._ray.exceptions.RayActorError | self._ray.exceptions.NodeDiedError)
 
     def cause(self, error: BaseException) -> BaseException:
-        """Return what an actor raised."""
+        """Return the exception that an actor raised."""
         return error.cause if isinstance(error, self._ray.exceptions.RayTaskError) and error.cause else error
 
     def end(self, actor: Any) -> None:
-        """End a shard's process."""
+        """End the process of a shard."""
         if self._ray.is_initialized():
             self._ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
-        """End Ray, where it was started here, and what it left."""
+        """End Ray if it was started here, and remove its files."""
         atexit.unregister(self.close)
         if self.is_own and self._ray.is_initialized():
             self._ray.shutdown()
@@ -228,8 +227,8 @@ class Cluster:
 
 
 @contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Have SIGTERM do what it did before: Ray takes it for itself, and a life would end without its tables."""
+def _sigterm_restored() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces: a run would end without its tables."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -238,39 +237,13 @@ def _sigterm_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _remove_stale() -> None:
-    """Remove what processes left that were killed: their Ray has ended with them, but not its folder."""
+def _remove_stale_folders() -> None:
+    """Remove the folders of killed processes; their Ray has ended by itself."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and _PROCESSES.exists() and not (_PROCESSES / number).exists():
+        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdigit() and _PROCESSES.exists() and not (_PROCESSES / process).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_unreachable(address: str) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for five minutes.
-
-    Raises:
-        ClusterError: If it is so, or no address.
-    """
-    host, _, port = address.rpartition(":")
-    if address == "auto":
-        return
-    if not (host and port.isdigit()) or "/" in host:
-        raise ClusterError(_nobody(address, "that is no host:port"))
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACHED_S).close()
-    except (OSError, OverflowError) as error:
-        raise ClusterError(_nobody(address, _first_line(error))) from None
-
-
-def _nobody(address: str, why: str) -> str:
-    """Say that there is no cluster."""
-    return (
-        f"no Ray cluster could be joined at {address!r} ({why}): start one by `ray start --head`, give its address, "
-        "such as 192.0.2.1:6379, and have its token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
-    )
-
-
 def _first_line(error: BaseException) -> str:
-    """Return what an error says, without the rest."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,6 +1,7 @@
-"""A shard: a plain `Horde` of some of the demons, which takes the entries of the stream in order and reports.
+"""A shard: a plain `Horde` of some of the demons, and the messages that it receives and returns.
 
-It knows nothing of Ray, nor of other shards.
+The stream consists of entries of a fixed size, 1.4 KB each for the paper's features. Several entries are sent in one
+message; a change of the demons or of their weights is the last entry of its message. This module does not use Ray.
 """
 
 from __future__ import annotations
@@ -10,34 +11,190 @@ import pickle
 import platform
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.stream import BEGIN, CHANGE, LEARN_LAST, TAKE, Change, row_type
 from horde_agent.horde import Horde, Mode
 from horde_agent.kernels import _jit
 from horde_agent.learning.layout import ShardContext
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.record import snapshots
 from horde_agent.saving import State, inner, nested
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Floats, Integers, Tiles
+
+BEGIN, LEARN, LEARN_LAST, CATCH_UP, CHANGE = range(5)
+"""Verbs of entries: begin a stream; learn; learn from its last transition; learn from deferred steps; change demons."""
+
+BATCH = 64
+"""Maximum number of entries in a message."""
 
 _MEASURED_EVERY = 256  # messages between two measurements of the memory
-_ALL = 1 << 62  # snapshots that stay: the driver removes those that no longer matter
+_ALL = 1 << 62  # snapshots to keep: the driver removes old ones
 
 
-class Making(NamedTuple):
+class ClusterError(ValueError):
+    """The demons cannot be divided as requested. The message is one sentence, and no process is left running.
+
+    The cause is in the request or in the machines: a command ends with exit code 2.
+    """
+
+
+class ShardLost(RuntimeError):
+    """A shard's process or machine is gone, and with it what its demons learned since the last snapshot.
+
+    Return to an earlier state: `horde resume RUN` does this for a run; otherwise make a new `ShardedHorde`, `restore`
+    the latest `state()`, and send the stream since then again.
+
+    Args:
+        number: Number of the shard.
+        n_demons: Number of its demons.
+        why: The reason.
+    """
+
+    def __init__(self, number: int, n_demons: int, why: str) -> None:
+        super().__init__(
+            f"shard {number} with {n_demons:,} demons is lost ({why}): return to the latest saved state, by `horde "
+            "resume RUN`, or by restore(state) of a new ShardedHorde followed by the stream since then"
+        )
+        self.number, self.n_demons, self.why = number, n_demons, why
+
+    def __reduce__(self) -> tuple[type[ShardLost], tuple[int, int, str]]:
+        """Return what pickle needs."""
+        return type(self), (self.number, self.n_demons, self.why)
+
+
+# ---- messages -------------------------------------------------------------------------------------------------------
+
+
+def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
+    """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type."""
+    tile = np.uint16 if n_features <= 1 << 16 else np.uint32
+    return np.dtype(
+        [
+            ("verb", np.uint8),
+            ("action", np.int32),
+            ("probability", np.float64),
+            ("observation", np.float64, (n_channels,)),
+            ("tiles", tile, (n_active,)),
+        ]
+    )
+
+
+class Entry(NamedTuple):
+    """One entry of the stream; fields that its verb does not use are zero.
+
+    Attributes:
+        verb: BEGIN, LEARN, LEARN_LAST, CATCH_UP or CHANGE.
+        action: Action taken.
+        probability: b(action).
+        observation: Of the state reached, shape (n_channels,).
+        tiles: Of the state reached, shape (n_active,).
+    """
+
+    verb: int
+    action: int = 0
+    probability: float = 0.0
+    observation: Floats | None = None
+    tiles: Tiles | None = None
+
+
+class Change(NamedTuple):
+    """A change that shards make between two steps.
+
+    Attributes:
+        what: "add", "remove", "reset" or "save".
+        by_shard: Argument for each shard concerned, by its number: pickled questions; names; theta of shape
+            (n, n_features), or None for zeros; the folder of the snapshot.
+    """
+
+    what: str
+    by_shard: Mapping[int, Any]
+
+
+class Outbox:
+    """Entries that are not sent yet.
+
+    Args:
+        n_channels, n_active, n_features: As in `row_type`.
+
+    Attributes:
+        n_channels: As given.
+        n: Number of entries.
+    """
+
+    def __init__(self, n_channels: int, n_active: int, n_features: int) -> None:
+        self.n_channels, self.n = n_channels, 0
+        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, n_active, n_features))
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry; there must be room."""
+        rows, i = self._rows, self.n
+        rows[i] = np.zeros((), dtype=rows.dtype)
+        rows["verb"][i], rows["action"][i], rows["probability"][i] = entry.verb, entry.action, entry.probability
+        if entry.observation is not None:
+            rows["observation"][i], rows["tiles"][i] = entry.observation, entry.tiles
+        self.n += 1
+
+    def pop_all(self) -> bytes:
+        """Return the entries as bytes, and empty the outbox."""
+        n, self.n = self.n, 0
+        return self._rows[:n].tobytes()
+
+
+class Message(NamedTuple):
+    """Entries for a shard.
+
+    Attributes:
+        rows: The entries, one after another.
+        n_channels: Number of channels of their observations.
+        change: The shard's part of the change in the last entry: "add", ... and its argument.
+        requested: Demons to return predictions of after the last entry, by position in the shard, (n_requested,).
+    """
+
+    rows: bytes
+    n_channels: int
+    change: tuple[str, Any] | None
+    requested: Integers | None
+
+
+class Report(NamedTuple):
+    """Reply to a message.
+
+    Attributes:
+        n_updates: Number of demons that learned, summed over all steps so far.
+        n_bytes: Memory of the process.
+        n_diverged: Number of diverged demons.
+        predictions: The requested predictions, shape (n_requested,).
+        refusal: Why an entry was refused.
+    """
+
+    n_updates: int
+    n_bytes: int
+    n_diverged: int
+    predictions: Floats | None
+    refusal: str | None
+
+
+def packed(message: Message | Report) -> bytes:
+    """Return a message as bytes, which Ray sends in three quarters of the time of several objects."""
+    return pickle.dumps(tuple(message), pickle.HIGHEST_PROTOCOL)
+
+
+# ---- the shard ------------------------------------------------------------------------------------------------------
+
+
+class ShardSpec(NamedTuple):
     """Arguments of a shard.
 
     Attributes:
-        questions: Its demons in order, a list of GVFs, pickled.
+        questions: Its demons in order, a pickled list of GVFs.
         n_features, n_active: As in `Horde`.
         config, mode, channels: As in `Horde`.
-        share: What the shard must know of the whole.
+        context: Properties of the whole Horde.
     """
 
     questions: bytes
@@ -46,16 +203,16 @@ class Making(NamedTuple):
     config: LearnerConfig
     mode: Mode
     channels: tuple[str, ...]
-    share: ShardContext
+    context: ShardContext
 
 
-class Made(NamedTuple):
-    """Facts about a shard that was made.
+class ShardInfo(NamedTuple):
+    """Facts about a shard's process.
 
     Attributes:
-        versions: Versions that decide how sums are rounded.
+        versions: See `versions`.
         node: Name of the machine.
-        process: Number of its process there.
+        process: Process id.
     """
 
     versions: dict[str, str]
@@ -63,42 +220,8 @@ class Made(NamedTuple):
     process: int
 
 
-class Message(NamedTuple):
-    """Entries that a shard is sent.
-
-    Attributes:
-        rows: The entries, one after another.
-        n_channels: Of their observations.
-        change: The change made by the last entry, if its verb is CHANGE.
-        asked: Demons whose predictions are returned after the last entry, by place in the shard: shape (n_asked,).
-    """
-
-    rows: bytes
-    n_channels: int
-    change: Change | None
-    asked: Integers | None
-
-
-class Report(NamedTuple):
-    """Answer to a message.
-
-    Attributes:
-        n_updates: Demons that learned, summed over all steps so far.
-        n_bytes: Memory of the process.
-        n_diverged: Diverged demons.
-        answer: Predictions that were asked for, shape (n_asked,).
-        refused: Why an entry was refused.
-    """
-
-    n_updates: int
-    n_bytes: int
-    n_diverged: int
-    answer: Floats | None
-    refused: str | None
-
-
 def versions() -> dict[str, str]:
-    """Return the versions that must agree on all machines: otherwise numbers differ, or messages cannot be read."""
+    """Return the versions that must agree on all machines, because rounding or messages depend on them."""
     same = snapshots.identity()
     return {"python": platform.python_version(), "numba": same["numba"], "numpy": same["numpy"], "code": _jit._SOURCES}
 
@@ -110,155 +233,136 @@ class Shard:
         number: Number of the shard.
 
     Attributes:
-        at: Entries taken so far.
+        n_entries: Number of entries received.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.at = self._n_updates = self._n_messages = self._n_bytes = 0
+        self.n_entries = self._n_updates = self._n_messages = self._n_bytes = 0
         self._horde: Horde | None = None
         self._writing: threading.Thread | None = None
-        self._written, self._trouble = 0, ""
+        self._written, self._write_error = 0, ""
 
-    def make(self, making: Making) -> Made:
+    def make(self, spec: ShardSpec) -> ShardInfo:
         """Make the Horde.
 
         Raises:
             ValueError: If a question does not fit.
         """
         self._horde = Horde(
-            cloudpickle.loads(making.questions),
-            n_features=making.n_features,
-            n_active=making.n_active,
-            config=making.config,
-            mode=making.mode,
-            channels=making.channels,
-            share=making.share,
+            cloudpickle.loads(spec.questions),
+            n_features=spec.n_features,
+            n_active=spec.n_active,
+            config=spec.config,
+            mode=spec.mode,
+            channels=spec.channels,
+            share=spec.context,
         )
-        return Made(versions(), socket.gethostname(), os.getpid())
+        return ShardInfo(versions(), socket.gethostname(), os.getpid())
 
     @property
     def horde(self) -> Horde:
-        """Its demons."""
-        assert self._horde is not None, "it was made first"
+        """The shard's demons; `make` was called."""
+        assert self._horde is not None
         return self._horde
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
-
-    def take(self, message: bytes) -> bytes:
-        """Take the next entries, a packed `Message`, and return a packed `Report`."""
-        rows, n_channels, change, asked = unpacked(message)
-        horde, refused, latest = self.horde, None, None
+    def receive(self, message: bytes) -> bytes:
+        """Process the entries of a packed `Message`, and return a packed `Report`."""
+        rows, n_channels, change, requested = pickle.loads(message)
+        horde, refusal, latest = self.horde, None, None
         for entry in np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features)):
-            self.at += 1
+            self.n_entries += 1
             try:
-                latest = self._take(horde, entry, change)
+                latest = self._process(horde, entry, change)
             except ValueError as error:
-                refused = str(error)
-        answer = None if asked is None or latest is None else latest[asked]
+                refusal = str(error)
+        predictions = None if requested is None or latest is None else latest[requested]
         self._n_messages += 1
         if self._n_messages % _MEASURED_EVERY == 1:
-            self._n_bytes = resident_bytes()
-        return packed(Report(self._n_updates, self._n_bytes, horde.n_diverged, answer, refused))
+            self._n_bytes = _resident_bytes()
+        return packed(Report(self._n_updates, self._n_bytes, horde.n_diverged, predictions, refusal))
 
-    def _take(self, horde: Horde, entry: Any, change: Change | None) -> Floats | None:
-        """Take one entry, and return the latest predictions if it has any."""
+    def _process(self, horde: Horde, entry: Any, change: tuple[str, Any] | None) -> Floats | None:
+        """Process one entry, and return the latest predictions if there are any."""
         verb = entry["verb"]
         if verb == BEGIN:
             return horde.begin(entry["observation"], entry["tiles"])
-        if verb == TAKE:
+        if verb in (LEARN, LEARN_LAST):
+            action, probability, is_last = int(entry["action"]), float(entry["probability"]), bool(verb == LEARN_LAST)
+            latest = horde.learn(action, probability, entry["observation"], entry["tiles"], terminated=is_last)
+            self._n_updates += horde.n_updated
+            return latest
+        if verb == CATCH_UP:
             horde.catch_up()
-            return None
-        if verb == CHANGE:
-            if change is not None and self.number in change.of:
-                self._change(horde, change.what, change.of[self.number])
-            return None
-        action, probability = int(entry["action"]), float(entry["probability"])
-        latest = horde.learn(
-            action, probability, entry["observation"], entry["tiles"], terminated=bool(verb == LEARN_LAST)
-        )
-        self._n_updates += horde.n_updated
-        return latest
+        elif change is not None:
+            self._change(horde, *change)
+        return None
 
-    def _change(self, horde: Horde, what: str, of: Any) -> None:
-        """Make a change."""
+    def _change(self, horde: Horde, what: str, argument: Any) -> None:
         if what == "add":
-            horde.add(cloudpickle.loads(of))
+            horde.add(cloudpickle.loads(argument))
         elif what == "remove":
-            horde.remove(of)
+            horde.remove(argument)
         elif what == "reset":
-            horde.reset_weights(of)
+            horde.reset_weights(argument)
         else:
-            self._save(folder_of(of, self.number))
-
-    # ---- snapshots --------------------------------------------------------------------------------------------------
+            self._save(folder_of(argument, self.number))
 
     def _save(self, folder: Path) -> None:
         """Copy the state now, and write it to a folder in a background thread."""
         if self._writing is not None:
             self._writing.join()
-        args = folder, self.at, self.state()
-        self._writing = threading.Thread(target=self._write, args=args, name="keeping", daemon=True)
+        args = folder, self.n_entries, self.state()
+        self._writing = threading.Thread(target=self._write, args=args, name="snapshot", daemon=True)
         self._writing.start()
 
-    def _write(self, folder: Path, at: int, state: State) -> None:
+    def _write(self, folder: Path, n_entries: int, state: State) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            snapshots.write(folder, at, state, {"shard": self.number}, kept=_ALL)
-            self._trouble = ""
+            snapshots.write(folder, n_entries, state, {"shard": self.number}, kept=_ALL)
+            self._write_error = ""
         except OSError as error:
-            self._trouble = f"{folder}: {error.strerror}"
-        self._written = at
+            self._write_error = f"{folder}: {error.strerror}"
+        self._written = n_entries
 
     def written(self) -> tuple[int, str]:
-        """Return the entry of the latest snapshot whose writing has ended, and why it failed, "" if it did not."""
-        return self._written, self._trouble
+        """Return the entry of the latest snapshot that was written or failed, and the error, "" if none."""
+        return self._written, self._write_error
 
     def state(self) -> State:
-        """Return everything its future depends on."""
-        own = {"at": np.array(self.at), "n_updates": np.array(self._n_updates)}
+        """Return everything that later learning depends on."""
+        own = {"at": np.array(self.n_entries), "n_updates": np.array(self._n_updates)}
         return nested(horde=self.horde.state(), own=own)
 
-    def restore(self, state: State) -> int:
-        """Resume from what `state` returned, and return `n_updates`; the Horde must have been made and changed alike.
+    def restore(self, source: State | str, n_entries: int) -> int:
+        """Continue from a state, in a Horde of the same demons, and return `n_updates`.
 
-        Raises:
-            ValueError: If the state does not fit.
-        """
-        self.horde.restore(inner(state, "horde"))
-        self.at, self._n_updates = int(state["own/at"]), int(state["own/n_updates"])
-        return self._n_updates
-
-    def restore_from(self, folder: str, at: int) -> int:
-        """Resume from the snapshot at an entry, and return `n_updates`.
+        Args:
+            source: What `state` returned, or the folder with the snapshots of all shards.
+            n_entries: Entries of the stream before it.
 
         Raises:
             ClusterError: If the snapshot is missing or damaged.
+            ValueError: If the state does not fit.
         """
+        state = source if isinstance(source, dict) else self._read(folder_of(source, self.number) / f"{n_entries:012d}")
+        self.horde.restore(inner(state, "horde"))
+        self.n_entries, self._n_updates = int(state["own/at"]), int(state["own/n_updates"])
+        return self._n_updates
+
+    def _read(self, path: Path) -> State:
         try:
-            saved = snapshots.read(folder_of(folder, self.number) / f"{at:012d}")
+            return snapshots.read(path).state
         except (ValueError, OSError) as error:
             raise ClusterError(
                 f"the snapshot of shard {self.number} cannot be read ({error}): `horde doctor RUN` puts it aside, and "
                 "`horde resume RUN` then takes the snapshot before it"
             ) from None
-        return self.restore(saved.state)
 
-    # ---- questions to it --------------------------------------------------------------------------------------------
-
-    def answer(self, what: str, *given: Any) -> Any:
-        """Return an attribute of the Horde, or the result of a method called with the arguments given."""
-        found = getattr(self.horde, what)
-        return found(*given) if callable(found) else found
-
-    def fits(self) -> tuple[int, int]:
-        """Return the least number of channels of an observation, and the number of actions, 0 if no policy says."""
-        states = self.horde._maker.states
-        return states.n_channels, states.n_actions
-
-    def echo(self, data: bytes) -> int:
-        """Return the size of the data, to measure the way there and back."""
-        return len(data)
+    def read(self, name: str, *arguments: Any) -> Any:
+        """Return an attribute of the Horde, or the result of a method."""
+        value = getattr(self.horde, name)
+        return value(*arguments) if callable(value) else value
 
 
 def folder_of(folder: str | Path, number: int) -> Path:
@@ -266,18 +370,8 @@ def folder_of(folder: str | Path, number: int) -> Path:
     return Path(folder) / f"shard-{number:04d}"
 
 
-def packed(thing: Message | Report) -> bytes:
-    """Return a message as bytes: Ray takes a quarter less time for these than for a few objects."""
-    return pickle.dumps(tuple(thing), pickle.HIGHEST_PROTOCOL)
-
-
-def unpacked(data: bytes) -> Any:
-    """Return the fields of what was packed."""
-    return pickle.loads(data)
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process; 0 if the system does not say."""
+def _resident_bytes() -> int:
+    """Return the memory of this process; 0 if unknown."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:

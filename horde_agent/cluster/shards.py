@@ -1,22 +1,36 @@
-"""Start all shards, send them the stream, wait for them, query them, and stop them."""
+"""The driver's side of the shards: start, send the stream, wait, query, snapshot and stop."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as Late
 from pathlib import Path
-from typing import Any
+from pickle import loads as unpacked
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from horde_agent.cluster.errors import ClusterError
-from horde_agent.cluster.link import Link, PendingReply, ShardStatus
-from horde_agent.cluster.plan import Cut
-from horde_agent.cluster.runtime import Cluster
-from horde_agent.cluster.shard import Made, Making, Message, folder_of, packed, versions
-from horde_agent.cluster.stream import BATCH, CHANGE, Change, Entry, Outbox
+from horde_agent.cluster.plan import Part
+from horde_agent.cluster.runtime import Cluster, PendingReply
+from horde_agent.cluster.shard import (
+    BATCH,
+    CHANGE,
+    Change,
+    ClusterError,
+    Entry,
+    Message,
+    Outbox,
+    Report,
+    ShardInfo,
+    ShardLost,
+    ShardSpec,
+    folder_of,
+    packed,
+    versions,
+)
 from horde_agent.horde import Mode
 from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
 from horde_agent.record.snapshots import found as snapshots_in
@@ -24,25 +38,171 @@ from horde_agent.saving import State
 from horde_agent.types import Integers
 
 IN_FLIGHT = {"eager": 2, "deferred": 4}
-"""Messages to a shard that are not answered yet; while each shard has so many, entries are collected."""
+"""Maximum number of unanswered messages to a shard; meanwhile, entries are collected."""
 _LEAST = {"eager": 1, "deferred": BATCH}  # entries in a message
-_LIVES = "life-"  # folders of snapshots, one for each life
+_LIFE = "life-"  # prefix of a life's folder of snapshots
 _POLL_S = 0.1
+
+
+class ShardStatus(NamedTuple):
+    """State of a shard, as last reported.
+
+    Attributes:
+        number: Its number.
+        n_demons: Number of its demons.
+        lag: Number of entries of the stream that it has not confirmed.
+        n_bytes: Memory of its process, as last reported.
+        node: Name of its machine.
+        process: Id of its process.
+        state: "learning" or "lost".
+        why: Why it was lost, or "".
+    """
+
+    number: int
+    n_demons: int
+    lag: int
+    n_bytes: int
+    node: str
+    process: int
+    state: Literal["learning", "lost"]
+    why: str
+
+
+class InFlight(NamedTuple):
+    """An unanswered message: the number of its last entry, and whether it requests predictions."""
+
+    reply: PendingReply
+    last: int
+    has_request: bool
+
+
+class Link:
+    """The driver's end of one shard.
+
+    Args:
+        number: Its number.
+        demons: Positions of its demons in the whole Horde, ascending, shape (n_demons,).
+        cluster: Calls it.
+        actor: Its handle.
+        patience_s: Seconds without a reply after which it counts as lost.
+
+    Attributes:
+        demons: As given; updated when demons are added or removed.
+        n_confirmed: Number of entries that it has confirmed.
+        n_updates: Number of demons that learned, summed over its steps.
+        n_diverged: Number of its diverged demons.
+        predictions: The latest requested predictions.
+        refusal: Why it refused an entry; the reader sets it to None.
+        info: Facts about its process.
+        why_lost: Why it was lost, or "".
+    """
+
+    def __init__(self, number: int, demons: Integers, cluster: Cluster, actor: Any, patience_s: float) -> None:
+        self.number, self.demons = number, demons
+        self._cluster, self.actor, self._patience_s = cluster, actor, patience_s
+        self.n_confirmed = self.n_updates = self.n_diverged = self._n_bytes = 0
+        self.predictions: Any = None
+        self.refusal: str | None = None
+        self.info = ShardInfo({}, "", 0)
+        self.why_lost = ""
+        self._in_flight: deque[InFlight] = deque()
+
+    @property
+    def n_in_flight(self) -> int:
+        """Number of unanswered messages."""
+        return len(self._in_flight)
+
+    @property
+    def n_demons(self) -> int:
+        """Number of its demons."""
+        return int(self.demons.size)
+
+    def send(self, message: bytes, last: int, *, has_request: bool) -> None:
+        """Send a packed `Message` that ends with entry number `last`."""
+        self._in_flight.append(InFlight(self.call("receive", message), last, has_request))
+
+    def read_replies(self) -> None:
+        """Read the replies that have arrived.
+
+        Raises:
+            ShardLost: If the shard is gone.
+            BaseException: The exception that a question's function raised there.
+        """
+        if self.why_lost:
+            self._lose(self.why_lost)
+        while self._in_flight and self._in_flight[0].reply.done():
+            self._read(self._in_flight.popleft())
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the reply to the oldest message, and return whether it has arrived.
+
+        Args:
+            timeout_s: Seconds to wait; `patience_s` when None.
+
+        Raises:
+            ShardLost: If the shard is gone, or did not reply for `patience_s`.
+        """
+        try:
+            self._in_flight[0].reply.exception(self._patience_s if timeout_s is None else timeout_s)
+        except Late:
+            if timeout_s is not None:
+                return False
+            self._lose(f"it did not answer for {self._patience_s:g} s")
+        self._read(self._in_flight.popleft())
+        return True
+
+    def _read(self, message: InFlight) -> None:
+        report = Report(*unpacked(self.result(message.reply)))
+        self.n_confirmed, self.n_updates, self.n_diverged = message.last, report.n_updates, report.n_diverged
+        self._n_bytes = report.n_bytes or self._n_bytes
+        self.refusal = report.refusal or self.refusal
+        if message.has_request:
+            self.predictions = report.predictions
+
+    def call(self, method: str, *arguments: Any) -> PendingReply:
+        """Call a method of `Shard`; it runs after everything that was sent."""
+        return self._cluster.call(self.actor, method, *arguments)
+
+    def result(self, reply: PendingReply, timeout_s: float | None = None) -> Any:
+        """Wait for a reply and return it.
+
+        Raises:
+            ShardLost: If the shard is gone.
+            BaseException: The exception that was raised there.
+        """
+        try:
+            error = reply.exception(timeout_s)
+        except Late:
+            self._lose(f"it did not answer for {timeout_s:g} s")
+        if error is None:
+            return reply.result()
+        if self._cluster.is_loss(error):
+            self._lose((str(error).strip().splitlines() or ["its process is gone"])[0])
+        raise self._cluster.cause(error)
+
+    def _lose(self, why: str) -> NoReturn:
+        self.why_lost = why
+        raise ShardLost(self.number, self.n_demons, why)
+
+    def status(self, n_entries: int) -> ShardStatus:
+        """Return its status after `n_entries` entries of the stream."""
+        facts = (self.n_demons, n_entries - self.n_confirmed, self._n_bytes, self.info.node, self.info.process)
+        return ShardStatus(self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost)
 
 
 class Shards:
     """The shards of a Horde, and the stream as it is sent to them.
 
     Args:
-        cluster: Where they run.
-        folder: For their snapshots; None if there are none.
-        life: Name of the life in that folder: snapshots of another life must not be taken for its own.
+        cluster: Runs them.
+        folder: For their snapshots; None for none.
+        life: Name of the life in that folder, which separates its snapshots from those of other lives.
         mode: As in `Horde`.
         patience_s: Seconds without a reply after which a shard counts as lost.
 
     Attributes:
         links: The driver's end of each shard.
-        n_entries: Entries of the stream so far.
+        n_entries: Number of entries of the stream.
     """
 
     def __init__(self, cluster: Cluster, folder: Path | None, life: str, mode: Mode, patience_s: float) -> None:
@@ -50,62 +210,42 @@ class Shards:
         self._patience_s, self.links, self.n_entries = patience_s, list[Link](), 0
         self._outbox: Outbox | None = None
         self._size = (0, 0)
-        self._kept_back: tuple[bytes, list[Link]] = b"", []
+        self._postponed: tuple[bytes, list[Link]] = b"", []
 
     @property
     def folder(self) -> Path | None:
-        """Where the snapshots of this life are."""
-        return None if self._folder is None else self._folder / f"{_LIVES}{self.life}"
+        """The folder of this life's snapshots."""
+        return None if self._folder is None else self._folder / f"{_LIFE}{self.life}"
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
-    def start(self, cuts: Sequence[Cut], makings: Sequence[Making], n_bytes: Sequence[int], n_threads: int) -> None:
+    def start(self, parts: Sequence[Part], specs: Sequence[ShardSpec], n_bytes: Sequence[int], n_threads: int) -> None:
         """Start a process for each shard, and make its Horde.
 
         Args:
-            cuts: Their demons.
-            makings: Their arguments.
-            n_bytes: Memory that each takes.
-            n_threads: Of each.
+            parts: Their demons.
+            specs: Their arguments.
+            n_bytes: Memory of each.
+            n_threads: Number of threads of each.
 
         Raises:
             ClusterError: If one cannot be made; `close` ends the others.
         """
-        for number, cut in enumerate(cuts):
+        for number, part in enumerate(parts):
             actor = self.cluster.actor(number, n_threads, n_bytes[number])
-            self.links.append(Link(number, cut.demons, self.cluster, actor, self._patience_s))
-        self._size = makings[0].n_active, makings[0].n_features
-        replies = [link.ask("make", making) for link, making in zip(self.links, makings, strict=True)]
+            self.links.append(Link(number, part.demons, self.cluster, actor, self._patience_s))
+        self._size = specs[0].n_active, specs[0].n_features
+        replies = [link.call("make", spec) for link, spec in zip(self.links, specs, strict=True)]
+        here = versions()
         for link, reply in zip(self.links, replies, strict=True):
-            made = self._made(link, reply)
-            _check(made, versions(), link.number)
-            link.starts(made)
-
-    def _made(self, link: Link, reply: PendingReply) -> Made:
-        """Return a shard's reply to `make`."""
-        try:
-            return reply.result(self._patience_s)  # type: ignore[no-any-return]
-        except Late:
-            raise ClusterError(f"shard {link.number} did not start: the cluster has no room for it") from None
-        except Exception as error:
-            cause = self.cluster.cause(error)
-            if isinstance(cause, ValueError):
-                raise ClusterError(str(cause)) from None
-            if self.cluster.is_loss(error):
-                raise ClusterError(f"shard {link.number} did not start: {error}") from None
-            raise cause from None
-
-    def fit(self) -> tuple[int, int]:
-        """Return the least number of channels of an observation, and the number of actions, 0 if no policy says.
-
-        Raises:
-            ClusterError: If shards expect different numbers of actions.
-        """
-        facts = [answer for _, answer in self.gather("fits")]
-        counts = {n_actions for _, n_actions in facts} - {0}
-        if len(counts) > 1:
-            raise ClusterError(f"the target policies have different numbers of actions: {sorted(counts)}")
-        return max((n for n, _ in facts), default=0), counts.pop() if counts else 0
+            try:
+                link.info = link.result(reply, self._patience_s)
+            except ShardLost as lost:
+                why = f"shard {link.number} did not start ({lost.why}): the cluster may have no room for it"
+                raise ClusterError(why) from None
+            except ValueError as error:
+                raise ClusterError(str(error)) from None
+            _check_versions(link, here)
 
     def drop(self, link: Link) -> None:
         """End a shard without demons."""
@@ -120,79 +260,74 @@ class Shards:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def send(self, entry: Entry, asked: Mapping[int, Integers] | None = None, change: Change | None = None) -> int:
-        """Add an entry to the stream, send what is to be sent, and return its number.
+    def send(self, entry: Entry, requested: Mapping[int, Integers] | None = None, change: Change | None = None) -> None:
+        """Append an entry to the stream, and send it unless it waits for others.
 
-        In eager mode, if predictions are asked for, their shards alone are sent the entry: the others follow by
-        `send_to_others`, after the answers, because shards that share processors would delay them.
+        In eager mode, if predictions are requested, only their shards are sent the entry now; the others get it by
+        `send_postponed`, after the replies, because shards on the same processors would delay them.
 
         Args:
-            entry: Sent to all shards.
-            asked: Demons whose predictions are wanted after it, by the number of their shard: their places there, shape
-                (n_asked,).
-            change: The change that an entry with the verb CHANGE makes.
+            entry: For all shards.
+            requested: Demons to return predictions of after it, by the number of their shard: their positions there,
+                shape (n_requested,).
+            change: The change of an entry with the verb CHANGE.
 
         Raises:
             ValueError: If an observation has another number of channels than the first.
             ShardLost: If a shard is gone.
         """
-        self.send_to_others()
+        self.send_postponed()
         outbox = self._outbox_for(entry)
-        self.look()
+        for link in self.links:
+            link.read_replies()
         outbox.append(entry)
         self.n_entries += 1
-        is_answered = bool(asked) and self._mode == "eager"
-        if is_answered or entry.verb == CHANGE:
-            self._post(asked or {}, change, some=is_answered)
-        elif outbox.n >= _LEAST[self._mode] and (outbox.n == BATCH or self._has_room()):
-            self._post(asked or {})
-        return self.n_entries
+        is_urgent = bool(requested) and self._mode == "eager"
+        has_room = all(link.n_in_flight < IN_FLIGHT[self._mode] for link in self.links)
+        is_due = outbox.n == BATCH or (outbox.n >= _LEAST[self._mode] and has_room)
+        if is_urgent or is_due or entry.verb == CHANGE:
+            self._post(requested or {}, change, postpones=is_urgent)
 
-    def send_to_others(self) -> None:
-        """Send what `send` kept back."""
-        (message, links), self._kept_back = self._kept_back, (b"", [])
+    def send_postponed(self) -> None:
+        """Send the message that `send` postponed."""
+        (message, links), self._postponed = self._postponed, (b"", [])
         for link in links:
             self._send_to(link, message)
 
     def flush(self) -> None:
         """Send all entries that are not sent yet."""
-        self.send_to_others()
+        self.send_postponed()
         if self._outbox is not None and self._outbox.n:
             self._post({})
 
-    def look(self) -> None:
-        """Read the replies that have arrived."""
+    def _post(
+        self, requested: Mapping[int, Integers], change: Change | None = None, *, postpones: bool = False
+    ) -> None:
+        """Send the outbox to all shards; if `postpones`, only to those with requests."""
+        assert self._outbox is not None
+        message = Message(self._outbox.pop_all(), self._outbox.n_channels, None, None)
+        common = packed(message)
         for link in self.links:
-            link.look()
-
-    def _has_room(self) -> bool:
-        return all(link.n_in_flight < IN_FLIGHT[self._mode] for link in self.links)
-
-    def _post(self, asked: Mapping[int, Integers], change: Change | None = None, *, some: bool = False) -> None:
-        """Send the entries in the outbox to all shards; if `some`, to those asked, and keep them for the others."""
-        assert self._outbox is not None, "there are entries"
-        message = Message(self._outbox.take(), self._outbox.n_channels, None, None)
-        same = packed(message)
-        for link in self.links:
-            own = asked.get(link.number)
-            if own is None and some:
+            own = requested.get(link.number)
+            if own is None and postpones:
                 continue
-            part = None if change is None else change.part(link.number)
-            plain = own is None and part is None
-            to_it = same if plain else packed(message._replace(change=part, asked=own))
-            self._send_to(link, to_it, is_asked=own is not None)
-        if some:
-            self._kept_back = same, [link for link in self.links if link.number not in asked]
+            part = None
+            if change is not None and link.number in change.by_shard:
+                part = (change.what, change.by_shard[link.number])
+            is_common = own is None and part is None
+            data = common if is_common else packed(message._replace(change=part, requested=own))
+            self._send_to(link, data, has_request=own is not None)
+        if postpones:
+            self._postponed = common, [link for link in self.links if link.number not in requested]
 
-    def _send_to(self, link: Link, message: bytes, *, is_asked: bool = False) -> None:
-        """Send a message, after there is room for it."""
+    def _send_to(self, link: Link, message: bytes, *, has_request: bool = False) -> None:
         while link.n_in_flight >= IN_FLIGHT[self._mode]:
             link.wait()
-        link.send(message, self.n_entries, is_asked=is_asked)
+        link.send(message, self.n_entries, has_request=has_request)
 
     def _outbox_for(self, entry: Entry) -> Outbox:
-        """Return the outbox, made when the size of an observation is known; until then there are changes alone."""
-        n = self._outbox.n_channels if self._outbox is not None else 0
+        """Return the outbox; it is replaced when the first observation shows the number of channels."""
+        n = self.n_channels
         wanted = n if entry.observation is None else entry.observation.size
         if n and n != wanted:
             raise ValueError(f"observation must have {n} channels as before, not {wanted}")
@@ -202,163 +337,149 @@ class Shards:
 
     @property
     def n_channels(self) -> int:
-        """Channels of the observations so far; 0 before the first one."""
+        """Number of channels of the observations; 0 before the first one."""
         return 0 if self._outbox is None else self._outbox.n_channels
 
     def raise_refusals(self) -> None:
-        """Raise what shards refused since the last call.
+        """Raise the first refusal since the last call.
 
         Raises:
-            ValueError: If there is anything.
+            ValueError: If a shard refused an entry.
         """
-        refused = [link.refused for link in self.links if link.refused]
+        refusals = [link.refusal for link in self.links if link.refusal]
         for link in self.links:
-            link.refused = None
-        if refused:
-            raise ValueError(refused[0])
+            link.refusal = None
+        if refusals:
+            raise ValueError(refusals[0])
+
+    # ---- waiting and queries ----------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait until all shards have confirmed all entries.
+
+        Raises:
+            ShardLost: If one is gone, or does not reply.
+        """
+        self.flush()
+        for link in self.links:
+            link.read_replies()
+        for link in self.links:
+            while link.n_in_flight:
+                link.wait()
+
+    def gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
+        """Call a method of each shard after all entries, and return the results.
+
+        Args:
+            method: A method of `Shard`.
+            arguments: Returns its arguments for a shard.
+        """
+        self.wait()
+        replies = [(link, link.call(method, *arguments(link))) for link in self.links]
+        return [(link, link.result(reply)) for link, reply in replies]
+
+    def status(self) -> list[ShardStatus]:
+        """Return the status of each shard, without waiting."""
+        return [link.status(self.n_entries) for link in self.links]
+
+    def locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
+        """Return for each shard with any of these demons, (n,): their positions there, and in `demons`."""
+        found = []
+        for link in self.links:
+            here = np.minimum(np.searchsorted(link.demons, demons), link.demons.size - 1)
+            own = np.flatnonzero(link.demons[here] == demons)
+            if own.size:
+                found.append((link, here[own], own))
+        return found
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    def save(self) -> int:
-        """Let all shards copy their state after this entry and write it in the background; return its number.
+    def save(self) -> None:
+        """Make all shards copy their state after this entry and write it in the background.
 
         Snapshots of other lives in the folder are removed.
         """
-        assert self._folder is not None, "there is a folder"
-        for path in self._folder.glob(f"{_LIVES}*"):
+        assert self._folder is not None
+        for path in self._folder.glob(f"{_LIFE}*"):
             if path != self.folder:
                 shutil.rmtree(path, ignore_errors=True)
-        everybody = dict.fromkeys((link.number for link in self.links), str(self.folder))
-        return self.send(Entry(CHANGE), change=Change("save", everybody))
+        folders = dict.fromkeys((link.number for link in self.links), str(self.folder))
+        self.send(Entry(CHANGE), change=Change("save", folders))
 
-    def wait_for_snapshot(self, at: int) -> None:
-        """Wait until all shards have written their snapshot of an entry; from any thread.
+    def wait_for_snapshot(self, n_entries: int) -> None:
+        """Wait until all shards have written their snapshot after `n_entries` entries; from any thread.
 
         Raises:
             OSError: If one could not write it.
             ShardLost: If a shard is gone.
         """
         for link in self.links if self.folder is not None else ():
-            while (told := link.result(link.ask("written"), self._patience_s))[0] < at:
+            while (written := link.result(link.call("written"), self._patience_s))[0] < n_entries:
                 time.sleep(_POLL_S)
-            if told[1]:
-                raise OSError(0, told[1])
+            if written[1]:
+                raise OSError(0, written[1])
 
-    def drop_snapshots(self, before: int) -> None:
-        """Remove the snapshots of entries before this one."""
-        self._remove(lambda at: at < before)
-
-    def _remove(self, is_unused: Callable[[int], bool]) -> None:
+    def drop_snapshots(self, is_unused: Callable[[int], bool]) -> None:
+        """Remove each snapshot if `is_unused` returns True for its number of entries."""
         for link in self.links if self.folder is not None else ():
             for path in snapshots_in(folder_of(self.folder, link.number)):  # type: ignore[arg-type]
                 if is_unused(int(path.name)):
                     shutil.rmtree(path)
 
-    def restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
-        """Return all shards to an entry.
+    def restore(self, life: str, n_entries: int, n_channels: int, states: Mapping[int, State]) -> None:
+        """Return all shards to an earlier state.
 
         Args:
             life: Name of the life in the folder.
-            at: Number of the entry.
-            n_channels: Channels of the observations until then.
+            n_entries: Number of entries before the state.
+            n_channels: Number of channels of the observations; 0 before the first one.
             states: State of each shard, by its number; if empty, each reads its snapshot.
 
         Raises:
             ClusterError: If a snapshot is missing or damaged.
         """
-        self.flush()
-        self.life, self.n_entries = life, at
-        self._outbox = Outbox(n_channels, *self._size)
-        if states:
-            replies = [link.ask("restore", states[link.number]) for link in self.links]
-        else:
-            self._remove(lambda other: other > at)  # of steps that are going to be taken again
-            replies = [link.ask("restore_from", str(self.folder), at) for link in self.links]
-        self.look()
-        for link, reply in zip(self.links, replies, strict=True):
-            link.n_updates = link.result(reply)
-            link.done = at
-
-    # ---- waiting and asking -----------------------------------------------------------------------------------------
-
-    def wait(self) -> None:
-        """Wait until all shards have taken all entries.
-
-        Raises:
-            ShardLost: If one is gone, or does not answer.
-        """
-        self.flush()
-        self.look()
-        for link in self.links:
-            while link.n_in_flight:
-                link.wait()
-
-    def gather(self, verb: str, *given: Any) -> list[tuple[Link, Any]]:
-        """Call a method of each shard after all entries, and return what each answers.
-
-        Args:
-            verb: A method of `Shard`.
-            given: Its arguments, or a function of a link that returns them.
-        """
         self.wait()
-        replies = [(link, link.ask(verb, *_given_to(link, given))) for link in self.links]
-        return [(link, link.result(reply)) for link, reply in replies]
-
-    def status(self) -> list[ShardStatus]:
-        """Return what is known of each shard, without waiting."""
-        return [link.status(self.n_entries) for link in self.links]
-
-    def places_of(self, places: Integers) -> list[tuple[Link, Integers, Integers]]:
-        """Return for each shard with any of these demons, (n,): their places there, and in `places`."""
-        found = []
-        for link in self.links:
-            here = np.minimum(np.searchsorted(link.demons, places), link.demons.size - 1)
-            own = np.flatnonzero(link.demons[here] == places)
-            if own.size:
-                found.append((link, here[own], own))
-        return found
+        self.life, self.n_entries = life, n_entries
+        self._outbox = Outbox(n_channels, *self._size)
+        if not states:
+            self.drop_snapshots(lambda other: other > n_entries)  # their steps will be taken again
+        sources = [states.get(link.number, str(self.folder)) for link in self.links]
+        replies = [link.call("restore", source, n_entries) for link, source in zip(self.links, sources, strict=True)]
+        for link, reply in zip(self.links, replies, strict=True):
+            link.n_updates, link.n_confirmed = link.result(reply), n_entries
 
 
-def _given_to(link: Link, given: Sequence[Any]) -> Sequence[Any]:
-    """Return the arguments for a shard."""
-    if len(given) == 1 and callable(given[0]):
-        of_link: Callable[[Link], Sequence[Any]] = given[0]
-        return of_link(link)
-    return given
-
-
-def _check(made: Made, here: Mapping[str, str], number: int) -> None:
-    """Refuse a shard with other versions than this process has.
+def _check_versions(link: Link, here: Mapping[str, str]) -> None:
+    """Refuse a shard with other versions than this process.
 
     Raises:
         ClusterError: If one differs.
     """
-    for what, version in here.items():
-        if made.versions[what] != version:
-            name, told = what, f"{made.versions[what]}, not {version}"
-            if what == "code":
-                name, told = "horde_agent", "other files"
+    for name, version in here.items():
+        there = link.info.versions[name]
+        if there != version:
+            what = "another horde_agent" if name == "code" else f"{name} {there} instead of {version}"
             raise ClusterError(
-                f"shard {number} on {made.node} has another {name} than this process ({told}): install the same "
-                "versions on all machines"
+                f"shard {link.number} on {link.info.node} has {what}: install the same versions on all machines"
             )
 
 
-def check_snapshots(folder: Path, life: str, at: int, n_shards: int) -> None:
-    """Check that each shard's snapshot of an entry is there, without reading the weights.
+def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
+    """Check that each shard's snapshot is there, without reading the weights.
 
     Args:
         folder: As in `Shards`.
         life: Name of the life.
-        at: Number of the entry.
-        n_shards: Shards that wrote one.
+        n_entries: Number of entries before the snapshot.
+        n_shards: Number of shards that wrote one.
 
     Raises:
         SnapshotDamaged: If one is missing, or its manifest is damaged.
     """
-    for path in (folder / f"{_LIVES}{life}").glob("shard-*"):
-        n_shards -= (path / f"{at:012d}").is_dir()
-        if (path / f"{at:012d}").is_dir():
-            read_manifest(path / f"{at:012d}")
-    if n_shards:
-        raise SnapshotDamaged(f"snapshots of {n_shards} shards at entry {at:,} are missing in {folder}")
+    found = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
+    for path in found:
+        read_manifest(path)
+    if len(found) != n_shards:
+        raise SnapshotDamaged(
+            f"snapshots of {n_shards - len(found)} shards after entry {n_entries:,} are missing in {folder}"
+        )

@@ -13,7 +13,7 @@ import gymnasium
 import pytest
 
 from horde_agent import cli
-from horde_agent.cluster.errors import ShardLost
+from horde_agent.cluster import ShardLost
 from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv

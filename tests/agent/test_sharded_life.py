@@ -179,7 +179,7 @@ def test_what_a_cluster_cannot_do_is_refused_in_a_sentence_and_nothing_is_left(
     assert "take at most 5" in refused(capsys, tmp_path, "--shards 9")
     assert "'127.0.0.1:1'" in refused(capsys, tmp_path, "--shards 2 --ray 127.0.0.1:1")
     with monkeypatch.context() as patch:
-        patch.setattr("horde_agent.cluster.plan.bytes_of", lambda n, *_: n * 10**9)
+        patch.setattr("horde_agent.cluster.plan.demon_bytes", lambda n, *_: n * 10**9)
         assert "GB, 1,000,000,000 bytes each, and the machines offer" in refused(capsys, tmp_path, "--shards 2")
     (tmp_path / "twice.toml").write_text(TWICE)
     assert "twice" in refused(capsys, tmp_path, f"--shards 2 --questions {tmp_path / 'twice.toml'}")
