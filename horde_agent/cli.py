@@ -27,10 +27,9 @@ from rich.console import Console
 from horde_agent.bench import BenchConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.gvf import GVF
-from horde_agent.life.bodies import make_body
+from horde_agent.life.bodies import TableBody, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
-from horde_agent.life.table import TableBody
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
 from horde_agent.record import RecordLost
@@ -54,7 +53,7 @@ from horde_agent.runs.keeping.folder import RunFolder, own_version
 from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
 from horde_agent.runs.keeping.run import make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
-from horde_agent.watch.command import LivePage, WatchConfig, need_extras, open_beside, watch
+from horde_agent.watch.server import LivePage, WatchConfig, need_extras, open_beside, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 SCALARS = "tensorboard"  # of `export`
@@ -209,7 +208,7 @@ def _export(command: ExportConfig) -> None:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
     with user_errors():
         if command.to == SCALARS:
-            from horde_agent.watch.scalars import export_scalars
+            from horde_agent.watch.reader import export_scalars
 
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
             print(export_scalars(command.run, command.out, follow=command.follow, say=say))

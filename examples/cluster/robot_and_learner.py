@@ -13,7 +13,7 @@ import numpy as np
 
 from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life, questions
 from horde_agent.cluster import ShardedHorde
-from horde_agent.life.follower import Follower
+from horde_agent.life.observers import Follower
 from horde_agent.life.student import Student
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000

@@ -23,8 +23,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
 from horde_agent.learning.layout import NEWCOMER
-from horde_agent.life.docking import DockingConfig, Dockings
-from horde_agent.life.excursions import Choice, ExcursionConfig, Excursions
+from horde_agent.life.excursions import Choice, DockingConfig, Dockings, ExcursionConfig, Excursions
 from horde_agent.life.flags import flags_of, is_broken, is_unfit
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo

@@ -1,10 +1,14 @@
-"""Observers of a life: samples of its measures, validity of the MSPBE estimates, and progress on a terminal."""
+"""Observers of a life: samples, validity of the MSPBE estimates, progress on a terminal, and a second student."""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +23,13 @@ from horde_agent.life.timing import duration
 from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.record import DRIVES
+from horde_agent.record import DRIVES, Flag, Row
 from horde_agent.saving import State
 from horde_agent.types import Floats, Integers
+
+MOST_WAITING = 36_000  # rows of a follower: an hour at 10 Hz, some 30 MB
+
+_log = logging.getLogger(__name__)
 
 RowObserver = Callable[[Student, int], None]
 """Called with the student and the step after each row of a record that is learned from."""
@@ -311,3 +319,95 @@ def _table(facts: list[tuple[str, str]]) -> Table:
     for name, value in facts:
         table.add_row(name, value)
     return table
+
+
+# ---- a second student ------------------------------------------------------------------------------------------------
+
+
+class Follower(LifeHooks):
+    """Passes the rows of a life to a second student, which learns in a separate thread.
+
+        local = Horde(few, ...)                                 # used by the robot's policies
+        with ShardedHorde(many, ..., mode="deferred") as remote:  # all other questions, on other machines
+            follower = Follower(Student(remote, interface))
+            with Life(env, local, behaviour, rng, observers=[follower]) as life:
+                life.run(steps)
+            follower.close()                                    # waits until every row was learned from
+
+    The life appends each row to a queue and never waits. The student's weights are those of learning from the record,
+    to the bit. If the student falls behind by more than `most_waiting` rows, further rows are dropped, and the next row
+    follows a gap. If the student raises, the life continues; `close` raises the exception.
+
+    Args:
+        student: Learns and scores; do not use it elsewhere until `close` has returned.
+        most_waiting: Maximum length of the queue, in rows.
+
+    Attributes:
+        student: As given.
+        n_left_out: Rows that were dropped.
+    """
+
+    def __init__(self, student: Student, most_waiting: int = MOST_WAITING) -> None:
+        self.student, self.n_left_out = student, 0
+        self._most_waiting, self._rows, self._is_gap = most_waiting, deque[Row](), False
+        self._something, self._is_over = threading.Condition(), False
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
+        self._thread.start()
+
+    def after_step(self, event: StepEvent) -> None:
+        """Append the row to the queue; takes microseconds."""
+        row = event.row
+        with self._something:
+            if len(self._rows) >= self._most_waiting or self._fault is not None or self._is_over:
+                self.n_left_out += 1
+                self._is_gap = True
+                return
+            flags = row.flags | (Flag.GAP if self._is_gap else Flag.NONE)
+            self._is_gap = False
+            self._rows.append(row._replace(flags=flags))
+            self._something.notify()
+
+    @property
+    def n_waiting(self) -> int:
+        """Rows in the queue."""
+        return len(self._rows)
+
+    def close(self) -> None:
+        """Wait until every row was learned from, and end the thread. Closing twice does nothing more.
+
+        Raises:
+            BaseException: That of the student, if it failed.
+        """
+        with self._something:
+            self._is_over = True
+            self._something.notify()
+        self._thread.join()
+        if self._fault is not None:
+            raise self._fault
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _follow(self) -> None:
+        try:
+            while (row := self._next()) is not None:
+                self.student.take_row(row.observation, row.action, row.b, row.phase, row.flags, row.step, row.policy)
+        except BaseException as error:
+            with self._something:
+                self._fault = error
+                self.n_left_out += len(self._rows)
+                self._rows.clear()
+            _log.warning("follower stopped (%s); the run continues", error)
+
+    def _next(self) -> Row | None:
+        """Wait for a row and return it; None after `close` when the queue is empty."""
+        with self._something:
+            while not self._rows and not self._is_over:
+                self._something.wait()
+            return self._rows.popleft() if self._rows else None

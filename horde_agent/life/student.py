@@ -279,6 +279,14 @@ class Student:
             self._on_policy_test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
         self._phase, self._action, self._b = phase, action, b
 
+    def take_row(
+        self, observation: Observation, action: int, b: float, phase: int, flags: int, step: int, policy: int
+    ) -> None:
+        """Process a row of a record: `observe` and `set_action`; frames within a drive are skipped."""
+        if not (phase == self._phase and phase in DRIVES):
+            self.observe(observation, flags)
+            self.set_action(Phase(phase), action, b, step, policy)
+
     def _tested(self, tag: int, action: int) -> PolicyUnderTest | None:
         """Return the policy that an excursion follows; None if no question of this Horde has it."""
         for policy in self.errors.policies:
@@ -337,16 +345,10 @@ def relearn(
     """
     student = student or Student(horde, interface, excursions)
     student.set_action(Phase.END, NO_ACTION, np.nan, 0)
-    last = Phase.END
-    parts = [stream] if isinstance(stream, Stream) else stream
-    for observation, action, b, phase, flags, step, policy in rows_of(parts):
-        # Frames within a drive are recorded only for the pictures.
-        if not (phase == last and phase in DRIVES):
-            student.observe(observation, flags)
-            student.set_action(Phase(phase), action, b, step, policy)
-        last = phase
+    for row in rows_of([stream] if isinstance(stream, Stream) else stream):
+        student.take_row(*row)
         if observer is not None:
-            observer(student, step)
+            observer(student, row[5])
     return student
 
 

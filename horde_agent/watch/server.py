@@ -1,4 +1,4 @@
-"""The live page's server: a separate process that reads a run's folder. Its only effect on a run is the stop request.
+"""`horde watch RUN`: the live page's server, a separate process whose only effect on a run is the stop request.
 
 It listens on the loopback by default; on other addresses every request needs the token. Requests from other sites are
 refused: by their Host header, and stop requests by the header `x-horde`.
@@ -17,15 +17,22 @@ import sys
 import time
 import tomllib
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import tyro
 
+from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
 from horde_agent.watch.reader import RunReader
 
+PORT = 8420
+_CLOSE_S = 5.0
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
 CONFIRM_S = 10.0  # within which a stop must be confirmed
@@ -86,17 +93,21 @@ def make_app(
     Raises:
         BadInput: If the folder contains no run, or the extra `dash` is not installed.
     """
-    starlette = _starlette()
+    need_extras()
+    from starlette.applications import Starlette
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
     reader = RunReader(folder)
     latest = Latest(reader)
     nonces: dict[str, float] = {}
     final = f"This page is no longer served: `horde watch {folder}` shows the run again."
 
     def answer(table: Any) -> Any:
-        return starlette.Response(json.dumps(table), media_type="application/json", headers=_SAFE)
+        return Response(json.dumps(table), media_type="application/json", headers=_SAFE)
 
     def refuse(sentence: str, code: int) -> Any:
-        return starlette.Response(json.dumps({"error": sentence}), code, media_type="application/json", headers=_SAFE)
+        return Response(json.dumps({"error": sentence}), code, media_type="application/json", headers=_SAFE)
 
     def asked(do: Callable[[Any], Any]) -> Any:
         async def endpoint(request: Any) -> Any:
@@ -142,7 +153,7 @@ def make_app(
             status = await asyncio.to_thread(reader.status, silent_s=0.0)
             yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
-        return starlette.StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
+        return StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
 
     async def ask_stop(request: Any) -> Any:
         """Return a word at the first request; stop the run at a second one with that word within CONFIRM_S."""
@@ -166,21 +177,20 @@ def make_app(
         if path.parent != PAGE or not path.is_file():
             return refuse("there is no such file", 404)
         kind = _TYPES.get(path.suffix, "application/octet-stream")
-        return starlette.Response(path.read_bytes(), media_type=kind, headers=_SAFE)
+        return Response(path.read_bytes(), media_type=kind, headers=_SAFE)
 
-    route = starlette.Route
     routes = [
-        route("/", file),
-        route("/page/{name}", file),
-        route("/api/run", asked(run)),
-        route("/api/stream", stream),
-        route("/api/demons", asked(demons)),
-        route("/api/heat", asked(heat)),
-        route("/api/demon", asked(lambda words: reader.demon(words.get("name", "")))),
-        route("/api/curves", asked(lambda _: reader.curves())),
-        route("/api/stop", ask_stop, methods=["POST"]),
+        Route("/", file),
+        Route("/page/{name}", file),
+        Route("/api/run", asked(run)),
+        Route("/api/stream", stream),
+        Route("/api/demons", asked(demons)),
+        Route("/api/heat", asked(heat)),
+        Route("/api/demon", asked(lambda words: reader.demon(words.get("name", "")))),
+        Route("/api/curves", asked(lambda _: reader.curves())),
+        Route("/api/stop", ask_stop, methods=["POST"]),
     ]
-    return _Guard(starlette.Starlette(routes=routes), token)
+    return _Guard(Starlette(routes=routes), token)
 
 
 class _Guard:
@@ -268,10 +278,8 @@ def serve(
     """
     token = None if _is_loopback(host) else secrets.token_urlsafe(16)
     app = make_app(folder, token, is_ending=lambda: page.should_exit)
-    try:
-        import uvicorn
-    except ImportError as missing:
-        raise BadInput(_MISSING) from missing
+    import uvicorn
+
     with _bound(host, port) as open_socket:
         number = open_socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -311,21 +319,110 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-_MISSING = "the live page needs the extra `dash`: pip install -e '.[dash]'"
+# ---- the command, and the page of a run -----------------------------------------------------------------------------
 
 
-def _starlette() -> Any:
-    """Return the names of Starlette used here.
+@dataclass(frozen=True)
+class WatchConfig:
+    """Show a run on a page in the browser, while it is running or after it has ended.
+
+    Attributes:
+        run: The run's folder.
+        host: Address to listen on. Outside the loopback a token is required, which is printed.
+        port: Port to listen on; 0 chooses a free one.
+    """
+
+    run: tyro.conf.Positional[Path]
+    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = PORT
+
+
+def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
+    """Serve the page until Ctrl-C, or until `wait_for_end`, called in another thread, returns.
 
     Raises:
-        BadInput: If it is not installed.
+        BadInput: See `serve`.
+    """
+    if not 0 <= config.port <= 65535:
+        raise BadInput(f"--port must be from 0 to 65535, got {config.port}")
+    serve(config.run, config.host, config.port, lambda at: print(f"watch at {at}", flush=True), wait_for_end)
+
+
+class LivePage:
+    """The page of a run, served by a child process, which ends with this process at the latest.
+
+    Attributes:
+        address: Its URL, "http://...".
+    """
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self._process, self.address = process, address
+
+    def wait(self) -> None:
+        """Wait until the page's process ends, or a signal handler raises here."""
+        self._process.wait()
+
+    def close(self) -> None:
+        """Send the final state to open pages, then end the process. Idempotent."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended already
+            self._process.stdin.close()
+        try:
+            self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
+    """Start the page of a run in a child process and print its address; the run does not depend on it.
+
+    Raises:
+        BadInput: If an extra is missing or the page cannot be opened.
+    """
+    need_extras()
+    command, environment = python("horde_agent.watch.server", str(folder))
+    page = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C goes to the run only
+    )
+    assert page.stdout is not None
+    assert page.stderr is not None
+    line = page.stdout.readline().strip()
+    if not line:
+        page.wait()
+        raise BadInput(page.stderr.read().strip().removeprefix("horde: ") or "the live page could not be opened")
+    say(line)
+    return LivePage(page, line.split()[-1])
+
+
+def need_extras() -> None:
+    """Check that the extra `dash` is installed.
+
+    Raises:
+        BadInput: If not.
+    """
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise BadInput("the live page needs the extra `dash`: pip install -e '.[dash]'")
+
+
+def main(folder: Path) -> int:
+    """Serve the page of a run at a free port until standard input is closed, and return the exit code.
+
+    The run holds the other end of standard input, so the page ends even if the run is killed.
     """
     try:
-        from starlette.applications import Starlette
-        from starlette.responses import Response, StreamingResponse
-        from starlette.routing import Route
-    except ImportError as missing:
-        raise BadInput(_MISSING) from missing
-    from types import SimpleNamespace
+        watch(WatchConfig(run=folder, port=0), sys.stdin.read)
+    except BadInput as error:
+        print(f"horde: {error}", file=sys.stderr)
+        return 2
+    return 0
 
-    return SimpleNamespace(Starlette=Starlette, Response=Response, StreamingResponse=StreamingResponse, Route=Route)
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -17,8 +17,7 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.kernels.span.arrays import SpanArrays
-from horde_agent.life.docking import DockingConfig
-from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom, Uniform

@@ -12,8 +12,7 @@ import pytest
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.docking import DockingConfig, Dockings
-from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import relearn

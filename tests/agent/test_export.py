@@ -15,7 +15,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.watch.scalars import export_scalars
+from horde_agent.watch.reader import export_scalars
 from tests.agent.doubles import ToyBody
 
 

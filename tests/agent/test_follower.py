@@ -13,8 +13,8 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.follower import Follower
 from horde_agent.life.life import Life
+from horde_agent.life.observers import Follower
 from horde_agent.life.student import Student, relearn
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Recorder, read

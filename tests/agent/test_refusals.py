@@ -27,8 +27,7 @@ from horde_agent import (
     Uniform,
     questions,
 )
-from horde_agent.life.docking import DockingConfig
-from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.student import Student
 from tests.agent.doubles import ToyBody, toy_questions
 

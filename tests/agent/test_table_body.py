@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.life.table import TableBody
+from horde_agent.life.bodies import TableBody
 from horde_agent.record import Flag, read
 
 MAP = """

@@ -483,7 +483,7 @@ def test_without_the_extra_both_commands_say_what_to_install(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     real = importlib.util.find_spec
-    monkeypatch.setattr("horde_agent.watch.command.find_spec", lambda n: None if n == "starlette" else real(n))
+    monkeypatch.setattr("horde_agent.watch.server.find_spec", lambda n: None if n == "starlette" else real(n))
     monkeypatch.setitem(__import__("sys").modules, "starlette.applications", None)
     for words in (["watch", str(run)], ["learn", "--watch", "--steps", "20"]):
         assert cli.main(words) == 2
