@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,45 +191,6 @@ def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(nodes: No
     stranger = nodes.ask("127.0.0.1", RAY_AUTH_TOKEN="0" * 64, **HERE)
     assert stranger.stdout == ""
     assert stranger.returncode != 0
-
-
-def own_address() -> str:
-    """Return an address of this machine that is not the loopback; skip if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent
-        except OSError:
-            pytest.skip("this machine is on no network")
-        return str(probe.getsockname()[0])
-
-
-@pytest.mark.slow
-@pytest.mark.sim
-def test_a_life_continues_while_a_node_dies_and_another_replaces_it(nodes: Nodes, tmp_path: Path) -> None:
-    """A head that holds no demons, a node that holds all of them and is killed, and one that is started then."""
-    learn = [sys.executable, "-m", "horde_agent.cli", "learn", "--steps", "20000", "--physics", "planar"]
-    whole = subprocess.run([*learn, "--out", tmp_path / "whole"], capture_output=True, text=True)
-    assert whole.returncode == 0, whole.stderr
-    own = own_address()
-    nodes.start("head", own, "--num-cpus=0", f"--temp-dir={nodes.folder}")
-    nodes.wait_for(own, f"{own}\n")
-    first = nodes.start("worker", own, own, "--num-cpus=2")
-    nodes.wait_for(own, f"{own}\n{own}\n")
-    words = [*learn, "--shards", "2", "--ray", f"{own}:{nodes.port}", "--out", str(tmp_path / "run")]
-    with subprocess.Popen(words, env=nodes.env, stderr=subprocess.PIPE, text=True) as life:
-        curve, patience = tmp_path / "run" / "live" / "curve.csv", time.monotonic() + 120.0
-        while not curve.exists():  # it lives
-            assert life.poll() is None
-            assert time.monotonic() < patience
-            time.sleep(0.1)
-        for process in nodes.processes_of(first):
-            process.kill()
-        nodes.start("worker", own, own, "--num-cpus=2")
-        _, said = life.communicate(timeout=400.0)
-    assert life.returncode == 0, said
-    assert "is back at entry" in said
-    shas = {json.loads((tmp_path / run / "summary.json").read_text())["weights_sha256"] for run in ("whole", "run")}
-    assert len(shas) == 1
 
 
 ASK = """

@@ -1,4 +1,4 @@
-"""A cluster in this process: shards are objects here, answers come at once or late, and processes die on command."""
+"""A cluster in this process: shards are objects, replies arrive at once or late, and processes die on command."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Actor:
         self.shard, self.is_dead = Shard(number), False
 
     def die(self) -> None:
-        """Lose everything in memory, for good."""
+        """Lose everything in memory."""
         if self.shard._writing is not None:
             self.shard._writing.join()  # a thread cannot be killed as its process can
         self.is_dead = True
 
 
 class LocalCluster:
-    """Stands in for `runtime.Cluster`.
+    """Replaces `runtime.Cluster`.
 
     Attributes:
         actors: Its processes.
-        dies_at: Number of the call at which an actor dies: which one, and whether after the call was done.
-        waits: Calls that are not answered; None if all are answered at once.
+        dies_at: By number of a call: the actor that dies there, and whether it dies after the call.
+        pending: Calls without a reply; None if all are answered at once.
     """
 
     is_own, n_cpus, memory = True, 64, 1 << 40
@@ -44,21 +44,21 @@ class LocalCluster:
         self.ended: list[Actor] = []
         self.n_calls, self.is_closed = 0, False
         self.dies_at: dict[int, tuple[int, bool]] = {}
-        self.waits: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
+        self.pending: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
 
     def actor(self, number: int, n_threads: int, n_bytes: int) -> Actor:
         self.actors.append(Actor(number))
         return self.actors[-1]
 
-    def call(self, actor: Actor, verb: str, *given: Any) -> Future[Any]:
+    def call(self, actor: Actor, method: str, *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        if self.waits is not None:
-            self.waits.append((future, actor, verb, given))
+        if self.pending is not None:
+            self.pending.append((future, actor, method, arguments))
             return future
-        self.do(future, actor, verb, given)
+        self.do(future, actor, method, arguments)
         return future
 
-    def do(self, future: Future[Any], actor: Actor, verb: str, given: tuple[Any, ...]) -> None:
+    def do(self, future: Future[Any], actor: Actor, method: str, arguments: tuple[Any, ...]) -> None:
         """Answer a call."""
         self.n_calls += 1
         who, is_done = self.dies_at.pop(self.n_calls, (None, False))
@@ -68,7 +68,7 @@ class LocalCluster:
             future.set_exception(Gone("its process is gone"))
             return
         try:
-            future.set_result(getattr(actor.shard, verb)(*given))
+            future.set_result(getattr(actor.shard, method)(*arguments))
         except BaseException as error:
             future.set_exception(error)
         if who is not None and is_done:
@@ -90,7 +90,7 @@ class LocalCluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
-    """Have the shards of ShardedHordes be objects of this process."""
+    """Replace the cluster of every `ShardedHorde`."""
     made = LocalCluster()
     monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: made)
     return made

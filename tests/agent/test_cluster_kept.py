@@ -1,4 +1,4 @@
-"""Snapshots of shards: all of one entry of the stream, written beside each other; which of them stay."""
+"""Snapshots of shards: all of the same entry of the stream; which are kept, and errors in writing and reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["cluster"]
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about a loss of power."""
+    """No test here is about a loss of power."""
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 
@@ -30,7 +30,7 @@ def sharded(folder: Path) -> ShardedHorde:
 
 
 def saved(horde: ShardedHorde) -> State:
-    """Return a state whose snapshots are written."""
+    """Return the state after its snapshots are written."""
     state = horde.state()
     horde.wait_for_snapshot(horde.at)
     return state
@@ -47,7 +47,7 @@ def test_all_shards_write_a_snapshot_of_the_same_entry_and_old_ones_are_dropped(
     life, at = Life(300), []
     with sharded(tmp_path) as many:
         for first in (0, 100, 200):
-            life.tell(many, first, first + 100)
+            life.teach(many, first, first + 100)
             saved(many)
             at.append(many.at)
         assert entries(tmp_path, 0) == entries(tmp_path, 1) == at
@@ -56,12 +56,11 @@ def test_all_shards_write_a_snapshot_of_the_same_entry_and_old_ones_are_dropped(
 
 
 def test_a_return_to_a_state_removes_the_snapshots_of_later_entries(cluster: LocalCluster, tmp_path: Path) -> None:
-    """They are of steps that are going to be taken again, perhaps in another way."""
     life = Life(300)
     with sharded(tmp_path) as many:
-        life.tell(many, 0, 100)
+        life.teach(many, 0, 100)
         state, at = saved(many), many.at
-        life.tell(many, 100, 200)
+        life.teach(many, 100, 200)
         saved(many)
     with sharded(tmp_path) as again:
         again.restore(state)
@@ -73,14 +72,14 @@ def test_snapshots_of_another_life_are_removed_when_the_first_own_one_is_written
 ) -> None:
     for _ in range(2):
         with sharded(tmp_path) as many:
-            Life(50).tell(many)
+            Life(50).teach(many)
             saved(many)
     assert len(list(tmp_path.glob("life-*"))) == 1
 
 
-def test_a_damaged_snapshot_is_refused_with_what_to_do(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     with sharded(tmp_path) as many:
-        Life(50).tell(many)
+        Life(50).teach(many)
         state = saved(many)
     file = next(tmp_path.glob("life-*/shard-0001/*/small.bin"))
     data = bytearray(file.read_bytes())
@@ -90,9 +89,9 @@ def test_a_damaged_snapshot_is_refused_with_what_to_do(cluster: LocalCluster, tm
         again.restore(state)
 
 
-def test_a_snapshot_that_a_shard_lacks_is_noticed_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
     with sharded(tmp_path) as many:
-        Life(50).tell(many)
+        Life(50).teach(many)
         own = untext(saved(many)["own/sharded"])
     where = tmp_path, own["life"], own["at"], own["n_shards"]
     check_snapshots(*where)
@@ -115,7 +114,7 @@ def test_a_snapshot_that_cannot_be_written_is_an_error_of_the_snapshot_alone(
 
     life = Life(200)
     with sharded(tmp_path) as many:
-        life.tell(many, 0, 100)
+        life.teach(many, 0, 100)
         with monkeypatch.context() as patch:
             patch.setattr(snapshots, "_put", full)
             many.state()
@@ -123,14 +122,14 @@ def test_a_snapshot_that_cannot_be_written_is_an_error_of_the_snapshot_alone(
                 many.wait_for_snapshot(many.at)
             for actor in cluster.actors:
                 actor.shard._writing.join()
-        life.tell(many, 100)
+        life.teach(many, 100)
         saved(many)
         assert entries(tmp_path, 0) == entries(tmp_path, 1) == [many.at]
 
 
 def test_waiting_for_a_snapshot_ends_when_the_shard_is_lost(cluster: LocalCluster, tmp_path: Path) -> None:
     with sharded(tmp_path) as many:
-        Life(50).tell(many)
+        Life(50).teach(many)
         many.state()
         cluster.actors[0].die()
         with pytest.raises(ShardLost, match="shard 0"):
