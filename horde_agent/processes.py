@@ -1,4 +1,4 @@
-"""Processes of Python that this package starts: they can import what this one can, and nothing else."""
+"""Start Python processes with this process's import path, and without the current folder in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 
 
 def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment with which a module is run in a process of its own.
+    """Return the command and the environment of a process that calls a module's `main` with words.
 
-    -P, for -m puts the current folder first: somebody's `random.py` would be run.
+    Without -P, Python would import a `random.py` of the current folder.
     """
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    return [sys.executable, "-P", "-m", module, *words], {**os.environ, "PYTHONPATH": path}
+    code = f"import sys; from {module} import main; sys.exit(main(*sys.argv[1:]))"
+    return [sys.executable, "-P", "-c", code, *words], {**os.environ, "PYTHONPATH": path}

@@ -1,1 +1,1 @@
-"""A life: the loop of a body, its behaviour, what learns and who watches."""
+"""A life: the loop of a robot, its behaviour, the student and the observers."""

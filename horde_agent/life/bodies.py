@@ -53,14 +53,14 @@ def make_body(
     Args:
         backend: As in `horde learn --backend`.
         port: Of a physical robot.
-        parity: Of its serial line; that of the robot's file when None.
+        parity: Of its serial line; None uses the robot's file.
         env_id: Of the environment, with the backend "gymnasium".
         robot: As in `horde learn --robot`.
         log: Read by the backend "replay".
         realtime: Keep 100 ms between two steps, if the backend does not do so by itself.
         physics: Engine of a simulator; the installed one when None.
         lamp_moves: Changes of the pen during the life, in the simulator only.
-        in_process: Run the simulator in a process of its own, if that is faster.
+        in_process: Run the simulator in a separate process, if that is faster.
 
     Raises:
         ValueError: If `lamp_moves` is not supported, or the robot has no such backend.
@@ -164,7 +164,6 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
 
 
 def _described(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a channel in the form of an environment's metadata."""
     name = channel.get("name", channel["column"])
     return {"name": name, "group": channel.get("group", name), "unit": channel.get("unit", "1"), "sensor": True}
 

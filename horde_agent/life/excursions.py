@@ -234,7 +234,7 @@ class Dockings:
 
     @property
     def has_failed(self) -> bool:
-        """Whether too many dockings in a row failed to charge the battery."""
+        """True if too many dockings in a row failed to charge the battery."""
         return self._n_failed_in_a_row >= self.config.attempts
 
     def failure(self, step: int) -> str:

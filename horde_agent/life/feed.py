@@ -131,7 +131,7 @@ class Feed(LifeHooks):
     # ---- files -------------------------------------------------------------------------------------------------------
 
     def _describe(self, horde: AnyHorde) -> None:
-        """Write facts.json for these demons, whose predictions and measures are unknown."""
+        """Write facts.json for these demons, and forget all predictions and measures."""
         names = [question.name for question in horde.questions]
         n_samples = max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _MOST_BYTES // (4 * len(names))))
         self._times: deque[tuple[int, float]] = deque(maxlen=n_samples)
@@ -219,7 +219,7 @@ class Feed(LifeHooks):
 
 
 def checksum_of(names: Sequence[str]) -> int:
-    """Return the CRC-32 of the questions' names, which tells whether two files are about the same questions."""
+    """Return the CRC-32 of the questions' names; files about the same questions have the same."""
     return crc32("\n".join(names).encode())
 
 
@@ -235,7 +235,7 @@ def shards_of(horde: AnyHorde) -> list[ShardStatus]:
 
 
 def described(question: GVF) -> dict[str, Any]:
-    """Return a question's name, constant gamma, channel and action for facts.json; None for what is not constant."""
+    """Return a question's name, constant gamma, channel and action for facts.json; None if not constant."""
     policy, cumulant = question.target_policy, question.cumulant
     channel = cumulant.index if isinstance(cumulant, Channel) and isinstance(cumulant.index, int) else None
     return {

@@ -49,7 +49,7 @@ __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 PATIENCE_S = 60.0  # without an applied action
 
 Result = tuple[Any, SupportsFloat, bool, bool, Mapping[str, Any]]
-"""Of a step: observation, reward, terminated, truncated, info."""
+"""Observation, reward, terminated, truncated, info."""
 
 _STATE = (
     *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_not_applied_in_a_row"),
@@ -89,10 +89,9 @@ class StepEvent(NamedTuple):
 
 
 class LifeHooks:
-    """What a life calls in each of its `observers`. A subclass overrides what it needs.
+    """Methods that a life calls in each of its `observers`; a subclass overrides some of them.
 
-    An observer may also be a function or another callable object: it is called after each step, and its `rearrange`,
-    `before_step` and `at_end` are called if it has them.
+    An observer may also be a function: it is called after each step.
     """
 
     def before_step(self, life: Life) -> None:
@@ -130,10 +129,10 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
-        worker: Learns while the robot moves; a thread of its own when None. Not used with a `ProcessEnv`.
+        worker: Learns while the robot moves; None starts a thread. Not used with a `ProcessEnv`.
 
     Attributes:
-        steps: Periods lived (100 ms on the robots), excursions and drives included.
+        steps: Number of periods (100 ms on the robots), excursions and drives included.
         gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no faults.
         t: Robot time of the latest observation in seconds; NaN if the robot has no clock.
         n_not_applied: Steps in which the action was not applied (safety stop, charging).
@@ -258,7 +257,7 @@ class Life:
 
     @property
     def is_before_drive(self) -> bool:
-        """Whether the next thing is a drive, to the centre or the dock: it may begin late without harm to learning."""
+        """True if a drive to the centre or the dock is next; it may begin late without harm to learning."""
         is_in_excursion = self.excursions.phase is Phase.EXCURSION
         return self.excursions.is_over(broken=is_broken(self._flags)) or self.dockings.is_due(
             self.steps, in_excursion=is_in_excursion
@@ -266,12 +265,12 @@ class Life:
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether a drive begins now that the end of the run may cut short."""
+        """True if the end of the run may cut short a drive that begins now."""
         return self._end - self.steps <= _LONGEST_DRIVE and self.is_before_drive
 
     @property
     def is_observed(self) -> bool:
-        """Whether the student has observed the current observation."""
+        """True if the student has observed the current observation."""
         return self._is_observed
 
     def set_position(self, step: int, n_gaps: int) -> None:
@@ -332,13 +331,12 @@ class Life:
 
     def _notify(self, hook: str, argument: Any) -> None:
         for observer in self.observers:
-            method = getattr(observer, hook, None)
-            if method is not None:
-                method(argument)
+            if isinstance(observer, LifeHooks):
+                getattr(observer, hook)(argument)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called, or docking failed too often."""
+        """True after `stop` was called, or docking failed too often."""
         return self._is_stopped
 
     def run(self, steps: int) -> None:

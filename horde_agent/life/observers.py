@@ -115,7 +115,7 @@ def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
 
 
 class MspbeWatch(LifeHooks):
-    """Tell which MSPBE estimates are valid: those after enough updates of w.
+    """Determine which MSPBE estimates are valid: those after enough updates of w.
 
     Args:
         horde: Its updates are counted from now on.
@@ -167,7 +167,7 @@ class MspbeWatch(LifeHooks):
 
     @property
     def is_valid(self) -> np.ndarray:
-        """Whose estimates may be read, bool of shape (n_demons,); none that was set aside."""
+        """Demons with valid estimates, not diverged, bool of shape (n_demons,)."""
         return np.asarray((self.n_updates >= self.updates_needed) & sound_demons(self._horde))
 
     def effective_sample_size(self) -> np.ndarray:
@@ -377,7 +377,7 @@ class Follower(LifeHooks):
         """Wait until every row was learned from, and end the thread. Closing twice does nothing more.
 
         Raises:
-            BaseException: That of the student, if it failed.
+            BaseException: The student's, if it failed.
         """
         with self._something:
             self._is_over = True

@@ -1,7 +1,7 @@
-"""Any environment that `gymnasium.make` knows, in a process of its own: it moves on one core, learning uses another.
+"""Any registered Gymnasium environment in a separate process: it moves on one core, learning uses another.
 
-Requests and replies are pickles on a socket between the two processes, which no other process can open. Standard input
-of the environment's process carries orders that do not wait for a reply; its end means that this process has ended.
+Requests and replies are pickles on a socket between the two processes, which no other process can open. The standard
+input of the environment's process carries orders without a reply; it is closed when this process ends.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pickle
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import traceback
 import weakref
 from contextlib import suppress
 from functools import cache
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -27,7 +27,6 @@ from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
 END_MANOEUVRE = b"e"  # the only order
-_LENGTH_BYTES, _PART_BYTES = 8, 1 << 16
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -53,53 +52,8 @@ class Frame(NamedTuple):
     extras: dict[str, Any]
 
 
-class Disconnected(Exception):
-    """The other process has ended."""
-
-
-class Line:
-    """One end of the socket between the two processes. Requests and replies take turns: one message is under way."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-
-    def send(self, data: bytes) -> None:
-        """Send a message.
-
-        Raises:
-            Disconnected: If the other process has ended.
-        """
-        try:
-            self._socket.sendall(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
-        except OSError as error:
-            raise Disconnected from error
-
-    def receive(self) -> Any:
-        """Wait for a message and return it unpickled.
-
-        Raises:
-            Disconnected: If the other process has ended.
-        """
-        data, n_bytes = b"", _LENGTH_BYTES
-        while len(data) < n_bytes:
-            try:
-                part = self._socket.recv(_PART_BYTES)
-            except OSError as error:
-                raise Disconnected from error
-            if not part:
-                raise Disconnected
-            data += part
-            if len(data) >= _LENGTH_BYTES:
-                n_bytes = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
-        return pickle.loads(memoryview(data)[_LENGTH_BYTES:])
-
-    def close(self) -> None:
-        """Close this end. Closing twice does nothing."""
-        self._socket.close()
-
-
 class ProcessEnv(gymnasium.Env[Any, Any]):
-    """An environment whose steps run in another process, with the same results to the bit.
+    """An environment that runs in another process, with the same results to the bit.
 
     `step` is `send`, then `receive`; the robot moves while the caller works between the two. An exception in the
     environment is raised here by `receive` or `reset`, with the same class name and message. The process ignores
@@ -152,7 +106,7 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         return state
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Put the environment back to where it was at `save_state`."""
+        """Restore the environment to a saved state."""
         self._call("restore_state", state)
 
     def end_manoeuvre(self) -> None:
@@ -166,8 +120,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         """Close the environment and end its process. Closing twice does nothing."""
         if self._end.alive and self._process.poll() is None:
             self.end_manoeuvre()
-            with suppress(Disconnected, subprocess.TimeoutExpired):
-                self._line.send(pickle.dumps(("close",)))
+            with suppress(OSError, subprocess.TimeoutExpired):
+                self._line.send_bytes(pickle.dumps(("close",)))
                 self._process.wait(CLOSING_S)
         self._end()
 
@@ -183,8 +137,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         message = pickle.dumps((name, *arguments))
         self._awaits_reply = True
         try:
-            self._line.send(message)
-        except Disconnected:
+            self._line.send_bytes(message)
+        except OSError:
             raise self._gone() from None
 
     def _reply(self) -> Any:
@@ -195,8 +149,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     def _receive(self) -> Any:
         try:
-            reply = self._line.receive()
-        except Disconnected:
+            reply = self._line.recv()
+        except (EOFError, OSError):
             raise self._gone() from None
         self._awaits_reply = False
         return reply
@@ -209,12 +163,12 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
 
 def is_worthwhile() -> bool:
-    """Whether a process of its own makes a life faster here: on POSIX with at least two cores."""
+    """Return whether a separate process makes a life faster here: on POSIX with at least two cores."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return os.name == "posix" and n_cores >= 2
 
 
-def _start() -> tuple[Line, subprocess.Popen[bytes]]:
+def _start() -> tuple[Connection, subprocess.Popen[bytes]]:
     for number in range(3):  # the socket must not take the number of a standard file that is closed
         try:
             os.fstat(number)
@@ -223,14 +177,14 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         command, environment = python("horde_agent.life.process_env", str(there.fileno()))
-        # A process group of its own does not receive Ctrl-C.
+        # A separate process group does not receive Ctrl-C.
         process = subprocess.Popen(
             command, pass_fds=[there.fileno()], process_group=0, stdin=subprocess.PIPE, bufsize=0, env=environment
         )
-    return Line(here), process
+    return Connection(here.detach()), process
 
 
-def _end(line: Line, process: subprocess.Popen[bytes]) -> None:
+def _end(line: Connection, process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()  # ends the process
     try:
@@ -276,24 +230,21 @@ def _kind(names: tuple[str, ...], base: str) -> type[BaseException]:
 class Child:
     """Answers requests for one environment."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Connection) -> None:
         self._line = line
         self._env: gymnasium.Env[Any, Any] | None = None
         self._was_reset = False
         threading.Thread(target=self._take_orders, name="orders", daemon=True).start()
 
     def serve(self) -> None:
-        """Answer until the request to close.
-
-        Raises:
-            Disconnected: If the agent's process has ended.
-        """
-        while (request := self._line.receive())[0] != "close":
-            try:
-                reply = pickle.dumps((True, self._answer(*request)))
-            except BaseException as error:  # raised again in the agent's process
-                reply = pickle.dumps((False, error_parts(error)))
-            self._line.send(reply)
+        """Answer until the request to close, or until the agent's process has ended; then close the environment."""
+        with suppress(EOFError, OSError):  # the agent's process has ended
+            while (request := self._line.recv())[0] != "close":
+                try:
+                    reply = pickle.dumps((True, self._answer(*request)))
+                except BaseException as error:  # raised again in the agent's process
+                    reply = pickle.dumps((False, error_parts(error)))
+                self._line.send_bytes(reply)
         if self._env is not None:
             self._env.close()
 
@@ -310,7 +261,7 @@ class Child:
             observation, info = self._env.reset(seed=seed, options=options)
             if not self._was_reset:
                 self._was_reset = True
-                gc.freeze()  # excludes what was imported and made from every later collection
+                gc.freeze()  # no later collection visits the modules and objects made so far
             return observation, info, drive_of(self._env.unwrapped)
         return getattr(self._env.unwrapped, name)(*arguments)  # save_state, restore_state
 
@@ -331,15 +282,7 @@ def drive_of(body: Any) -> dict[str, Any]:
     return drive | ({"manoeuvre_frames": sent} if drive else {})
 
 
-def serve(end: int) -> None:
-    """Serve the agent's process at a socket, until the environment is closed or that process ends."""
+def main(socket_number: str) -> None:
+    """Serve the agent's process at an inherited socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent's process handles Ctrl-C
-    with suppress(Disconnected):
-        Child(Line(socket.socket(fileno=end))).serve()
-
-
-if __name__ == "__main__":
-    # Pickled classes belong to the module, not to `__main__`.
-    from horde_agent.life import process_env
-
-    process_env.serve(int(sys.argv[1]))
+    Child(Connection(int(socket_number))).serve()

@@ -127,7 +127,7 @@ class RobotBody:
         return cast("dict[str, Any]", self._body.save_state())
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Put the robot back to where it was at `save_state`."""
+        """Restore the robot to a saved state."""
         self._body.restore_state(state)
 
     def end_manoeuvre(self) -> None:

@@ -139,7 +139,7 @@ class Student:
             old_index: Former position of each demon, negative if it is new, shape (n_demons,).
 
         Raises:
-            ValueError: If a question whose prediction is fed back was removed.
+            ValueError: If a question was removed, and its prediction is fed back.
         """
         for name in ("_test", "_on_policy_test"):
             test: TestExcursion | None = getattr(self, name)
@@ -220,7 +220,7 @@ class Student:
     def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
         """Learn from the transition to `observation`, score it, or begin a stream there.
 
-        Nothing is learned across a gap, from a step that was not applied or whose frame is stale, or in an excursion.
+        Nothing is learned across a gap, from a step that was not applied or has a stale frame, or in an excursion.
 
         Args:
             observation: float32, shape (n_inputs,).

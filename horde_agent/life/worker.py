@@ -32,7 +32,7 @@ class Worker:
     environment that is after the action was sent. `join` raises an exception of the job.
 
     Its parallel kernels leave one core free for the environment's step. Without it the two wait for each other
-    (measured on two cores: learning beside the simulator took 10 ms instead of 2).
+    (measured on two cores with the simulator: learning took 10 ms instead of 2).
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class Latest:
             self._read_at = time.monotonic()
 
     def message(self, after: int) -> tuple[str, int]:
-        """Return the message for a page whose newest step is `after` (-1: none), and the newest step in it.
+        """Return the message for a page with newest step `after` (-1: none), and the newest step in it.
 
         If there are more than MOST_ROWS new rows, every second, third, ... is sent.
         """
@@ -411,18 +411,14 @@ def need_extras() -> None:
         raise BadInput("the live page needs the extra `dash`: pip install -e '.[dash]'")
 
 
-def main(folder: Path) -> int:
+def main(folder: str) -> int:
     """Serve the page of a run at a free port until standard input is closed, and return the exit code.
 
     The run holds the other end of standard input, so the page ends even if the run is killed.
     """
     try:
-        watch(WatchConfig(run=folder, port=0), sys.stdin.read)
+        watch(WatchConfig(run=Path(folder), port=0), sys.stdin.read)
     except BadInput as error:
         print(f"horde: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

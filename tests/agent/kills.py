@@ -43,19 +43,19 @@ def children(pid: int) -> list[int]:
 
 
 def rows_of(run: Path) -> int:
-    """Return how many bytes a run has recorded."""
+    """Return the size of a run's record in bytes."""
     return sum(file.stat().st_size for file in run.glob(LOGS))
 
 
 def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kills: int, span_s: float) -> Killed:
-    """Live a life that is killed up to so many times, each time after up to `span_s` seconds of living.
+    """Run `horde learn` and kill it `kills` times, each time after up to `span_s` seconds.
 
     Args:
         run: Its folder.
         words: Of `horde learn`.
-        rng: When, and which process.
-        kills: How often.
-        span_s: Longest time from the moment that something new is recorded to the next kill.
+        rng: Draws the times and the processes.
+        kills: Number of kills.
+        span_s: Longest time from a new record to the next kill.
     """
     n_kills = n_of_body = 0
     took_s: list[float] = []

@@ -255,10 +255,10 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
     assert done.stdout == "1\n", done.stderr
 
 
-@pytest.mark.parametrize("module", ["horde_agent.runs.archive", "horde_agent.watch.server"])
+@pytest.mark.parametrize("module", ["horde_agent.life.process_env", "horde_agent.watch.server"])
 def test_no_process_that_is_started_imports_modules_of_the_current_folder(module: str, tmp_path: Path) -> None:
     (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
-    command, environment = python(module, str(tmp_path / "no-run"), "no-file")
+    command, environment = python(module, str(tmp_path / "no-run"))
     assert command.count("-P") == 1
     said = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""A life whose demons are spread over processes is the life with one Horde, also if processes are killed."""
+"""`horde learn --shards`: the run in one Horde, to the bit, also if processes are killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def horde(*words: object) -> int:
 
 @pytest.fixture(scope="module", autouse=True)
 def _without_pictures() -> Iterator[None]:
-    """Drawing takes longer than living."""
+    """Drawing takes longer than the run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "write_report", lambda path: path / "report.html")
         yield
@@ -47,7 +47,7 @@ def _without_pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A life of the paper's 795 questions in one Horde, which never stopped."""
+    """A run of the paper's 795 questions in one Horde, without a stop."""
     run = tmp_path_factory.mktemp("runs") / "whole"
     assert horde(LIFE, f"--steps {STEPS} --out {run}") == 0
     return run
@@ -55,14 +55,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same life in two shards."""
+    """The same run in two shards."""
     run = tmp_path_factory.mktemp("runs") / "sharded"
     assert horde(LIFE, f"--steps {STEPS} --shards 2 --out {run}") == 0
     return run
 
 
 def left_over() -> list[str]:
-    """Return what of Ray is left of this process."""
+    """Return the names of this process's remaining Ray processes."""
     gone = time.monotonic() + 20.0
     while True:
         here = [p.name() for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
@@ -76,7 +76,7 @@ TIMES = ("wall_s", "steps_per_s", "learn_ms", "cycle_ms")
 
 
 def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -> None:
-    """Summary, tables and record are the same to the bit, but for how long things took."""
+    """Summary, tables and record are the same to the bit, except for durations."""
     assert differences(sharded, whole) == []
     one, other = (json.loads((run / "summary.json").read_text()) for run in (sharded, whole))
     assert [key for key in other if one[key] != other[key] and key not in TIMES] == []
@@ -85,10 +85,10 @@ def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -
 
 
 @pytest.mark.slow
-def test_a_life_that_was_stopped_goes_on_in_as_many_shards(
+def test_a_stopped_run_resumes_in_the_same_number_of_shards(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it was asked for as many as there are processors, and there are more of them by then."""
+    """It was started with `--shards auto` on two processors, and three are there when it is resumed."""
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("horde_agent.cluster.sharded.os.cpu_count", lambda: 2)
@@ -99,7 +99,7 @@ def test_a_life_that_was_stopped_goes_on_in_as_many_shards(
     assert len(json.loads((run / "details.json").read_text())["shards"]) == 2
 
 
-def test_a_run_tells_of_each_shard_where_the_page_and_a_program_look(sharded: Path) -> None:
+def test_each_shard_is_in_the_status_of_the_live_page_and_in_details_json(sharded: Path) -> None:
     for rows in (RunReader(sharded).status()["shards"], json.loads((sharded / "details.json").read_text())["shards"]):
         assert [row["number"] for row in rows] == [0, 1]
         assert sum(row["n_demons"] for row in rows) == 795
@@ -107,10 +107,10 @@ def test_a_run_tells_of_each_shard_where_the_page_and_a_program_look(sharded: Pa
         assert all(row["n_bytes"] > 50e6 for row in rows)
 
 
-def test_a_damaged_snapshot_of_a_shard_is_put_aside_and_the_one_before_it_is_taken(
+def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_used(
     sharded: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bit flips in the weights of shard 1: `resume` names the doctor, which makes it take the snapshot before."""
+    """A bit flips in the weights of shard 1: `resume` refuses and names `horde doctor`."""
     run = Path(shutil.copytree(sharded, tmp_path / "run"))
     assert horde(f"resume {run} --steps {STEPS + 200}") == 0
     (run / "summary.json").unlink()
@@ -133,7 +133,7 @@ def test_a_damaged_snapshot_of_a_shard_is_put_aside_and_the_one_before_it_is_tak
     assert differences(run, other) == []
 
 
-def test_tables_that_are_missing_are_learned_again_without_a_cluster(
+def test_missing_tables_are_learned_again_without_a_cluster(
     sharded: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "ShardedHorde", None)
@@ -144,7 +144,7 @@ def test_tables_that_are_missing_are_learned_again_without_a_cluster(
 
 
 def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> str:
-    """Return the one sentence with which words are refused, with exit code 2 and nothing left."""
+    """Return the sentence with which words are refused, with exit code 2; no file or process is left."""
     capsys.readouterr()
     assert horde(LIFE, f"--steps 50 --out {tmp_path / 'run'}", *words) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("horde: ")]
@@ -154,7 +154,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> 
     return said[0]
 
 
-def test_a_life_that_is_to_go_on_in_other_shards_is_refused_in_a_sentence_and_nothing_is_left(
+def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(
     sharded: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run, shards, where in ((sharded, 3, "2 shards"), (whole, 2, "one Horde"), (whole, "auto", "one Horde")):
@@ -168,43 +168,27 @@ def test_a_life_that_is_to_go_on_in_other_shards_is_refused_in_a_sentence_and_no
 
 
 def times_of(run: Path) -> dict[Path, int]:
-    """Return when the files of a run were written, but for its lock."""
+    """Return the modification times of a run's files, except its lock."""
     return {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.slow
-def test_what_a_cluster_cannot_do_is_refused_in_a_sentence_and_nothing_is_left(
+def test_impossible_clusters_are_refused_in_one_sentence_without_remains(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "take at most 5" in refused(capsys, tmp_path, "--shards 9")
     assert "'127.0.0.1:1'" in refused(capsys, tmp_path, "--shards 2 --ray 127.0.0.1:1")
     with monkeypatch.context() as patch:
         patch.setattr("horde_agent.cluster.plan.demon_bytes", lambda n, *_: n * 10**9)
-        assert "GB, 1,000,000,000 bytes each, and the machines offer" in refused(capsys, tmp_path, "--shards 2")
-    (tmp_path / "twice.toml").write_text(TWICE)
-    assert "twice" in refused(capsys, tmp_path, f"--shards 2 --questions {tmp_path / 'twice.toml'}")
-
-
-TWICE = """
-[[question]]
-name = "light"
-policy = "forward"
-gamma = 0.9
-channel = "light_0"
-[[question]]
-name = "light"
-policy = "stop"
-gamma = 0.9
-channel = "light_1"
-"""
+        assert "GB, 2,000,000,000 bytes each, and the machines offer" in refused(capsys, tmp_path, "--shards 2")
 
 
 @pytest.mark.slow
-def test_a_ray_of_ones_own_is_on_the_loopback_alone_and_wants_a_token() -> None:
-    """In a process of its own, whose Ray was never told anything else."""
-    told = json.loads(subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout)
-    assert told["hosts"] == ["127.0.0.1"]
-    assert told["mode"] == "token"
+def test_ray_that_is_started_here_listens_on_the_loopback_only_and_requires_a_token() -> None:
+    """In a new process, in which Ray was not configured otherwise."""
+    found = json.loads(subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout)
+    assert found["hosts"] == ["127.0.0.1"]
+    assert found["mode"] == "token"
 
 
 ALONE = """
@@ -222,12 +206,12 @@ print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
 
 
 def shards_of(process: subprocess.Popen[str]) -> list[int]:
-    """Return the processes of a life that hold its shards."""
+    """Return the ids of the processes of a run's shards."""
     return [p.pid for p in psutil.Process(process.pid).children(recursive=True) if p.name().startswith("ray::Shard")]
 
 
-def test_a_killed_shard_costs_nothing_after_horde_resume(whole: Path, tmp_path: Path) -> None:
-    """SIGKILL to one shard: the run ends with one sentence that names it; resumed, every table is the same."""
+def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same."""
     run = tmp_path / "killed"
     words = [*LIFE.replace("never", "0.2s").split(), f"--steps={STEPS}", "--shards=2", f"--out={run}"]
     with subprocess.Popen(
@@ -254,8 +238,10 @@ def test_a_killed_shard_costs_nothing_after_horde_resume(whole: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_life_in_shards_that_is_asked_to_end_does_so_in_good_order(number: int, code: int, tmp_path: Path) -> None:
-    """SIGTERM as an init system sends it, to the one process; Ctrl-C as a terminal does, to Ray's processes too."""
+def test_a_signal_ends_a_sharded_run_with_its_tables_and_all_of_its_processes(
+    number: int, code: int, tmp_path: Path
+) -> None:
+    """SIGTERM goes to the one process, as from an init system; Ctrl-C to Ray's processes too, as from a terminal."""
     run = tmp_path / "run"
     line = [sys.executable, "-m", "horde_agent.cli", *LIFE.split(), "--steps=1000000", "--shards=2", f"--out={run}"]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -274,7 +260,7 @@ def test_a_life_in_shards_that_is_asked_to_end_does_so_in_good_order(number: int
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     words = ["--physics", "planar", "--seed", "3", "--steps", "12000", "--snapshot-every", "1s"]
     run = tmp_path / "killed"
     killed = lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0)
@@ -285,12 +271,11 @@ def test_a_driver_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> Non
 
 
 def is_of(process: Any, run: Path) -> bool:
-    """Whether a process of Ray was left by the life in a folder."""
+    """Return whether a Ray process belongs to the run in a folder."""
     return str(run) in " ".join(process.info["environ"] or {}) and "ray" in process.info["name"]
 
 
-def test_shards_and_one_horde_have_the_same_face() -> None:
-    """Whatever a life asks of a Horde, as far as it is public, can be asked of shards."""
+def test_shards_have_the_public_methods_of_a_horde() -> None:
     from horde_agent.horde import Horde
 
     missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
